@@ -1,0 +1,42 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test test-all check format proto bench clean
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $(STAMP)
+
+demo: install  ## five daemons on the built-in images, then the table
+	$(BIN)/fednode demo
+
+test: install  ## the default suite
+	$(BIN)/python -m pytest
+
+test-all: install  ## everything but what needs a GPU
+	$(BIN)/python -m pytest -m "not gpu and not bench"
+
+check: install  ## lint, format, types, generated code
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m bootstrap.protogen --check
+
+format: install
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: install  ## regenerate node/wire/gen from proto/
+	$(BIN)/python -m bootstrap.protogen
+
+bench: install  ## speed and memory, printed as ratios
+	$(BIN)/python -m pytest -m bench -s tests/bench
+
+clean:
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

@@ -1,0 +1,27 @@
+"""Which frozen model to use, on what device. Importing this file does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from node.core.settings import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """Any open_clip model by name, with a pretrained tag or a checkpoint file.
+
+    name: "fednode-mini" (shipped) or an open_clip architecture such as "ViT-B-16".
+    pretrained: an open_clip tag ("openai", "laion2b_s34b_b88k") or the path of a checkpoint file
+    (.safetensors, .pt; open_clip or OpenAI state dict); None only for fednode-mini.
+    device: "auto" (CUDA where there is one), "cpu" or "cuda:N".
+    precision: "float32", or "bfloat16" (autocast: faster, features equal to 2-3 digits).
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    name: str = "fednode-mini"
+    pretrained: str | None = None
+    device: str = "auto"
+    precision: Literal["float32", "bfloat16"] = "float32"

@@ -1,0 +1,1 @@
+"""Decide everything, do nothing: the pure core (stdlib and numpy only)."""

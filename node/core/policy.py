@@ -1,0 +1,77 @@
+"""What a gossip policy is: when to tune, whom to tell and how to merge. It does none of it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+from node.core.events import Effect, Event
+from node.core.settings import Barrier, RoundSettings
+from node.core.types import PolicyState, Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a policy may know of its node: its name, the peers in peers.yaml, its seed and rounds.
+
+    mesh, fingerprint: to stamp messages with. samples: training images of this node.
+    """
+
+    name: str
+    peers: tuple[str, ...]
+    mesh: str
+    fingerprint: str
+    seed: int
+    rounds: RoundSettings
+    samples: int = 0
+
+    def random(self, round_number: int, purpose: str) -> random.Random:
+        """Return the generator for one draw: fresh, so that none is ever saved."""
+        return random.Random(self.draw_seed(round_number, purpose))
+
+    def draw_seed(self, round_number: int, purpose: str) -> int:
+        """Return a 63-bit seed from (run seed, node name, round, purpose)."""
+        text = f"{self.seed}\0{self.name}\0{round_number}\0{purpose}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+class Policy(Protocol):
+    """Decide when to tune, whom to tell and how to merge; do none of it.
+
+    Total (any event in any state), pure (no clock, entropy, files, threads), never raises for a
+    peer's fault, has at most one Tune in flight, ignores its own stale timers, and is
+    restart-faithful: `restore(state())` goes on as the original would. `tests/contract/
+    policies.py` checks this for every registered policy. A round begins with RoundDue(r) and
+    ends when the policy's Adopt (with policy.round == r) is answered by Adopted.
+    """
+
+    name: ClassVar[str]
+    config_type: ClassVar[type[Any]]
+    default_mode: ClassVar[Barrier]
+    shared_state: ClassVar[bool]
+
+    @classmethod
+    def start(cls, config: Any, context: Context, initial: Tensors) -> Self:
+        """Begin at round 0 with initial tensors."""
+        ...
+
+    @classmethod
+    def restore(cls, config: Any, context: Context, state: PolicyState) -> Self:
+        """Go on from a stored state."""
+        ...
+
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Take one event; return what to do, in order. Timer names start with "policy."."""
+        ...
+
+    def state(self) -> PolicyState:
+        """Return all that must survive a restart."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """What it is doing, for status: "idle", "tuning", "exchanging" or "adopting"."""
+        ...

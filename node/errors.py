@@ -1,0 +1,54 @@
+"""Name every fault that a user can meet.
+
+    FednodeError                  one sentence: what was wrong, the value, the limit, what to do
+    ├── ConfigError               a key, a value or a file of settings
+    ├── DataError                 images and folders
+    ├── ModelError                a backbone, a checkpoint, a prompt that does not fit it
+    ├── StateError                the state directory: locked, torn, of another version, full disk
+    ├── AddressError              a port in use, an address that cannot be listened on
+    ├── Unreachable               a peer or daemon that does not answer (retry may help)
+    ├── Refused                   a peer that answered no, and why (retry does not help)
+    └── FrameError                bytes from the network that are not a valid message
+
+The command line prints the sentence and exits with `exit_code`; nothing else reaches the user.
+"""
+
+from __future__ import annotations
+
+
+class FednodeError(Exception):
+    """A fault with a sentence meant for the user."""
+
+    exit_code = 2
+
+
+class ConfigError(FednodeError):
+    """A setting is missing, unknown, of the wrong type or at odds with another."""
+
+
+class DataError(FednodeError):
+    """The images or their folders cannot be used as they are."""
+
+
+class ModelError(FednodeError):
+    """A backbone or its weights cannot be loaded, or a prompt does not fit it."""
+
+
+class StateError(FednodeError):
+    """The state directory cannot be used: in use, damaged, full, or of another version."""
+
+
+class AddressError(FednodeError):
+    """An address cannot be listened on or understood."""
+
+
+class Unreachable(FednodeError):
+    """Nobody answered at an address within the time given."""
+
+
+class Refused(FednodeError):
+    """A peer answered and refused; the reason is its own sentence."""
+
+
+class FrameError(FednodeError):
+    """Bytes from the network are not a valid fednode message."""

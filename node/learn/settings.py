@@ -1,0 +1,43 @@
+"""How prompts are tuned. Importing this file does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from node.core.settings import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class TuningSettings:
+    """One round of local training; defaults are ZeroDFL's released code (METHODS section 1).
+
+    kind: "torch" tunes CLIP prompts; "closed-form" is a quadratic without torch, for trying a mesh.
+    context_length: learned context vectors m. init_std: of their normal start; init_words: words
+    whose token embeddings they start from instead (they must come to context_length tokens).
+    epochs per round; batch_size images a step; lr, momentum, weight_decay of SGD.
+    schedule: "cosine" steps once a round over `horizon` rounds (0: rounds.max), or "constant".
+    knowledge_weight: KgCoOp's w (0 turns it off), distance to the text features of `template`.
+    evaluate_every: rounds between evaluations on own, base and new test images; 0 for never. The
+    last round is always evaluated.
+    threads: for torch; 0 leaves one core to the network.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    kind: Literal["torch", "closed-form"] = "torch"
+    context_length: int = 4
+    init_std: float = 0.02
+    init_words: str | None = None
+    epochs: int = 1
+    batch_size: int = 200
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: float = 0.003
+    momentum: float = 0.9
+    weight_decay: float = 1e-5
+    schedule: Literal["cosine", "constant"] = "cosine"
+    horizon: int = 0
+    knowledge_weight: float = 0.0
+    template: str = "a photo of a {}."
+    evaluate_every: int = 0
+    threads: int = 0
