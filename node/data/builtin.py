@@ -1,0 +1,48 @@
+"""Find the images that ship with fednode and make sure that they are whole.
+
+A part of Caltech 101; assets/README.md says which, by what rule, and under which licence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from node.errors import DataError
+
+ASSETS: Final = Path(__file__).resolve().parent / "assets"
+FOLDER: Final = "caltech101"
+MANIFEST: Final = "SHA256SUMS"
+
+
+def root(assets: Path = ASSETS) -> Path:
+    """Return the folder of class folders; raise DataError where the package came without it."""
+    folder = assets / FOLDER
+    if not folder.is_dir() or not (assets / MANIFEST).is_file():
+        raise DataError(
+            f"The built-in images are missing from '{assets}': install fednode again, or set "
+            "data.path to a folder of your own images."
+        )
+    return folder
+
+
+def sums(assets: Path = ASSETS) -> dict[Path, str]:
+    """Return the SHA-256 of every built-in image as the manifest gives it."""
+    lines = (assets / MANIFEST).read_text(encoding="utf-8").splitlines()
+    pairs = (line.split("  ", 1) for line in lines if line)
+    return {assets / name: digest for digest, name in pairs}
+
+
+def fault(path: Path, known: dict[Path, str]) -> str | None:
+    """Return why an image is not the one that shipped, None where it is."""
+    digest = known.get(path)
+    if digest is None:
+        return "not one of the built-in images"
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    if hashlib.sha256(content).hexdigest() != digest:
+        return "differs from the built-in image that shipped: install fednode again"
+    return None
