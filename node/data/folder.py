@@ -1,0 +1,161 @@
+"""Find the classes and image files of a folder that holds one folder per class.
+
+    root/<class>/<image>            read
+    root/<domain>/<class>/<image>   refused with a hint: data.path must name one domain
+
+Names are compared in Unicode's composed form and sorted by code point, so that classes and files
+come in the same order on every file system. Links are followed, but only two levels are ever
+listed, so that a link to a folder above cannot trap the walk.
+"""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from node.data.images import SUFFIXES
+from node.errors import DataError
+
+LITTER: Final = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
+"""What operating systems leave behind; ignored as hidden files are."""
+
+_NAMED_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFolder:
+    """One class: its folder's name, the files that are images by their suffix, and the rest."""
+
+    name: str
+    path: Path
+    files: tuple[Path, ...]
+    others: tuple[tuple[Path, str], ...] = ()
+
+    @property
+    def display(self) -> str:
+        """Name as it stands in a prompt."""
+        return self.name.replace("_", " ")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a data folder holds: classes sorted by name, and files that belong to none."""
+
+    root: Path
+    classes: tuple[ClassFolder, ...]
+    strays: tuple[tuple[Path, str], ...] = ()
+
+
+def sort_key(name: str) -> tuple[str, str]:
+    """Return what names are ordered by: the composed form first, then the name as it is."""
+    return unicodedata.normalize("NFC", name), name
+
+
+def scan(root: Path) -> Found:
+    """List a folder of class folders; raise DataError where it is none."""
+    folders, files = _entries(root, "data folder")
+    strays = tuple((path, "lies beside the class folders, in none of them") for path in files)
+    if not folders:
+        if any(_is_image(path) for path in files):
+            raise DataError(
+                f"'{root}' holds images but no class folders: put the images of each class into "
+                "a folder that bears the name of the class."
+            )
+        raise DataError(
+            f"The data folder '{root}' is empty: it must hold one folder per class, with the "
+            "images of that class in it."
+        )
+    classes = tuple(_class_folder(path) for path in folders)
+    _refuse_domains(root, classes)
+    _refuse_twins(root, classes)
+    return Found(root, classes, strays)
+
+
+def domains(root: Path) -> dict[str, Path]:
+    """Return the domain folders of root/<domain>/<class>/<image>, by name, sorted."""
+    folders, _ = _entries(root, "folder of domains")
+    if not folders:
+        raise DataError(f"The folder of domains '{root}' holds no folder.")
+    return {unicodedata.normalize("NFC", path.name): path for path in folders}
+
+
+def _entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
+    """Return subfolders and files of a folder, sorted, without hidden ones."""
+    try:
+        with os.scandir(folder) as listing:
+            entries = [
+                (_is_folder(entry), folder / entry.name)
+                for entry in listing
+                if not entry.name.startswith(".") and entry.name not in LITTER
+            ]
+    except FileNotFoundError:
+        raise DataError(f"The {what} '{folder}' does not exist: check data.path.") from None
+    except NotADirectoryError:
+        raise DataError(f"The {what} '{folder}' is a file, not a folder.") from None
+    except OSError as error:
+        raise DataError(f"The {what} '{folder}' cannot be read: {error.strerror}.") from None
+    entries.sort(key=lambda entry: sort_key(entry[1].name))
+    return [path for is_folder, path in entries if is_folder], [
+        path for is_folder, path in entries if not is_folder
+    ]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link to itself; it is then named as a file that cannot be read.
+        return False
+
+
+def _class_folder(path: Path) -> ClassFolder:
+    folders, files = _entries(path, "class folder")
+    images = tuple(file for file in files if _is_image(file))
+    others = [
+        (file, f"not an image by its suffix ({', '.join(SUFFIXES)})")
+        for file in files
+        if not _is_image(file)
+    ]
+    others += [(folder, "a folder inside a class folder, not searched") for folder in folders]
+    return ClassFolder(unicodedata.normalize("NFC", path.name), path, images, tuple(others))
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES
+
+
+def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
+    """Raise DataError where the images lie one level deeper than they should."""
+    if any(one.files for one in classes):
+        return
+    nested = [one for one in classes if _holds_image_folders(one)]
+    if not nested:
+        return
+    shown = ", ".join(one.name for one in nested[:_NAMED_MAX])
+    more = ", ..." if len(nested) > _NAMED_MAX else ""
+    raise DataError(
+        f"'{root}' looks like a folder per domain ({shown}{more}): point data.path at one of "
+        f"them, such as '{nested[0].path}'."
+    )
+
+
+def _holds_image_folders(one: ClassFolder) -> bool:
+    return any(
+        path.is_dir() and any(_is_image(file) for file in _entries(path, "folder")[1])
+        for path, _ in one.others
+    )
+
+
+def _refuse_twins(root: Path, classes: tuple[ClassFolder, ...]) -> None:
+    """Raise DataError where two folders would read the same in a prompt."""
+    seen: dict[str, ClassFolder] = {}
+    for one in classes:
+        twin = seen.setdefault(one.display, one)
+        if twin is not one:
+            raise DataError(
+                f"'{root}' has two folders for the class '{one.display}', '{twin.path.name}' and "
+                f"'{one.path.name}': merge or rename one of them."
+            )

@@ -1,0 +1,293 @@
+"""Turn data settings into one node's splits, or into a list of everything that is wrong with them.
+
+Files are examined before anything is drawn, so that splits hold readable images only and never
+change because training met a damaged file. Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+
+from node.data import builtin, splits
+from node.data.base import DataSettings, Image, NodeData, PartitionSettings, Split
+from node.data.folder import ClassFolder, Found, domains, scan, sort_key
+from node.data.images import Memory, examine
+from node.errors import DataError
+
+BUILTIN = "builtin"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One sentence on the data; fatal where no node can start with it."""
+
+    text: str
+    fatal: bool
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What is known of a data set on the way from folders to splits."""
+
+    settings: DataSettings
+    folders: dict[str, ClassFolder] = field(default_factory=dict)
+    base: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    place: tuple[int, int] | None = None
+    readable: dict[str, list[Path]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
+    """Return the splits of one node.
+
+    memory: file in which verdicts on image files are kept from start to start (a cache); None
+    examines every file anew. Raise DataError where the data cannot be used: the sentence tells
+    the first fault and how many more there are.
+    """
+    survey, data = _survey(settings, memory)
+    if data is None:
+        more = len(survey.faults) - 1
+        hint = f" ({more} more faults: `fednode check` lists all.)" if more else ""
+        raise DataError(survey.faults[0] + hint)
+    return data
+
+
+def check(settings: DataSettings, memory: Path | None = None) -> list[Problem]:
+    """Return everything that is wrong with the data, faults first, then files that are skipped."""
+    try:
+        survey, data = _survey(settings, memory)
+    except DataError as error:
+        return [Problem(str(error), fatal=True)]
+    problems = [Problem(text, fatal=True) for text in survey.faults]
+    skipped = survey.skipped if data is None else data.skipped
+    problems += [Problem(f"'{path}' is skipped: {why}.", fatal=False) for path, why in skipped]
+    return problems + [Problem(text, fatal=False) for text in survey.notes]
+
+
+def load_domains(settings: DataSettings, memory: Path | None = None) -> dict[str, NodeData]:
+    """Return the splits of every domain of root/<domain>/<class>/<image>, by domain, sorted.
+
+    settings.path is the folder of domains. Raise DataError where two domains differ in classes.
+    """
+    folders = domains(_root(settings))
+    names = {name: {one.name for one in scan(path).classes} for name, path in folders.items()}
+    first, *others = names
+    for other in others:
+        missing = sorted(names[first] ^ names[other])
+        if missing and settings.classes is None:
+            raise DataError(
+                f"The domains '{first}' and '{other}' differ in the class '{missing[0]}': all "
+                "domains must hold the same classes, or data.classes must name those they share."
+            )
+    return {
+        name: load(replace(settings, path=str(path)), _beside(memory, name))
+        for name, path in folders.items()
+    }
+
+
+def _beside(memory: Path | None, name: str) -> Path | None:
+    return None if memory is None else memory.with_name(f"{memory.stem}-{name}{memory.suffix}")
+
+
+def _root(settings: DataSettings) -> Path:
+    if settings.path == BUILTIN:
+        return builtin.root()
+    if not settings.path.strip():
+        raise DataError('data.path is empty: give a folder of class folders, or "builtin".')
+    return Path(os.path.abspath(Path(settings.path).expanduser()))
+
+
+def _survey(settings: DataSettings, memory: Path | None) -> tuple[_Survey, NodeData | None]:
+    survey = _Survey(settings)
+    found = scan(_root(settings))
+    survey.skipped.extend(found.strays)
+    names = _choose(survey, found)
+    if survey.faults:
+        return survey, None
+    survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
+    survey.place = _place(survey, settings.partition)
+    _examine(survey, _needed(survey), memory)
+    if survey.faults:
+        return survey, None
+    return survey, _draw(survey)
+
+
+def _choose(survey: _Survey, found: Found) -> tuple[str, ...]:
+    """Fill in the folders of the classes asked for; return their names, sorted."""
+    settings = survey.settings
+    every = {one.name: one for one in found.classes}
+    wanted = tuple(every) if settings.classes is None else settings.classes
+    for name in wanted:
+        if name not in every:
+            survey.faults.append(_unknown_class(name, list(every), found.root))
+    repeated = sorted({name for name in wanted if wanted.count(name) > 1})
+    if repeated:
+        survey.faults.append(f"data.classes names '{repeated[0]}' more than once.")
+    names = tuple(sorted(set(wanted) & set(every), key=sort_key))
+    survey.folders = {name: every[name] for name in names}
+    if len(names) < 2 and not survey.faults:
+        survey.faults.append(
+            f"'{found.root}' gives {len(names)} class to tell apart "
+            f"({', '.join(names) or 'none'}); it takes at least 2."
+        )
+    survey.faults += [_empty_class(one) for one in survey.folders.values() if not one.files]
+    return names
+
+
+def _unknown_class(name: str, known: Sequence[str], root: Path) -> str:
+    near = get_close_matches(name, known, 1, 0.6) or get_close_matches(
+        name.replace(" ", "_").lower(), known, 1, 0.6
+    )
+    hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(known[:5])} ..."
+    return f"data.classes names '{name}', which is no class folder in '{root}'; {hint}."
+
+
+def _empty_class(one: ClassFolder) -> str:
+    if any(path.is_dir() for path, _ in one.others):
+        return (
+            f"The class folder '{one.path}' holds no image, only folders: images are read from "
+            "the class folder itself, so move them up or remove the folder."
+        )
+    return (
+        f"The class folder '{one.path}' holds no image: add some, remove the folder, or leave "
+        "the class out through data.classes."
+    )
+
+
+def _place(survey: _Survey, partition: PartitionSettings) -> tuple[int, int] | None:
+    """Return (index, count) where the data set is shared out; None where it is not or cannot."""
+    if partition.how == "none":
+        return None
+    index, count = partition.index, partition.count
+    if index is None or count is None:
+        survey.faults.append(
+            f'data.partition.how is "{partition.how}" but index and count are not set: give '
+            "both, or start the node with a peers.yaml, whose order fills them in."
+        )
+        return None
+    if partition.how == "classes" and count > len(survey.base):
+        survey.faults.append(
+            f"data.partition.count is {count}, but there are only {len(survey.base)} classes to "
+            "divide: use fewer nodes or more classes."
+        )
+        return None
+    return index, count
+
+
+def _needed(survey: _Survey) -> tuple[str, ...]:
+    """Return the classes whose files this node will open: all, or its own block of them."""
+    settings = survey.settings
+    if survey.place is None or settings.halves or settings.partition.how == "dirichlet":
+        return survey.base + survey.new
+    return _block(survey.base, survey.place)
+
+
+def _block(base: tuple[str, ...], place: tuple[int, int]) -> tuple[str, ...]:
+    index, count = place
+    return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
+
+
+def _examine(survey: _Survey, names: Iterable[str], memory: Path | None) -> None:
+    """Fill in the readable files of classes; name the others, and classes with too few."""
+    wanted = [survey.folders[name] for name in names]
+    paths = [path for one in wanted for path in one.files]
+    verdicts: Mapping[Path, str | None]
+    if survey.settings.path == BUILTIN:
+        known = builtin.sums()
+        verdicts = {path: builtin.fault(path, known) for path in paths}
+    else:
+        verdicts = examine(paths, Memory.load(memory))
+    for one in wanted:
+        bad = [(path, why) for path in one.files if (why := verdicts[path]) is not None]
+        good = [path for path in one.files if verdicts[path] is None]
+        survey.skipped += [*one.others, *bad]
+        survey.readable[one.name] = good
+        if not good and one.files:
+            path, why = bad[0]
+            survey.faults.append(
+                f"The class folder '{one.path}' holds no readable image: all {len(bad)} were "
+                f"skipped, such as '{path.name}' ({why})."
+            )
+        elif len(good) == 1 and survey.settings.test > 0.0:
+            survey.faults.append(
+                f"The class folder '{one.path}' holds 1 readable image; a test split needs at "
+                "least 2: add images, or set data.test to 0."
+            )
+
+
+def _draw(survey: _Survey) -> NodeData | None:
+    settings, partition = survey.settings, survey.settings.partition
+    test: dict[str, splits.Files] = {}
+    pools: dict[str, splits.Files] = {}
+    for name, files in survey.readable.items():
+        test[name], rest = splits.draw_test(files, name, settings.test)
+        pools[name] = splits.shuffle(rest, name, settings.seed)
+    own = {name: pools[name] for name in survey.base if name in pools}
+    if survey.place is not None and partition.how == "classes":
+        own = {name: own[name] for name in _block(survey.base, survey.place)}
+    elif survey.place is not None:
+        index, count = survey.place
+        images = sum(map(len, own.values()))
+        if count > images:
+            survey.faults.append(
+                f"data.partition.count is {count}, but there are only {images} training images "
+                "to divide: use fewer nodes or more images."
+            )
+            return None
+        own = splits.dirichlet(own, count, partition.alpha, settings.seed)[index]
+    return _assemble(survey, own, test)
+
+
+def _assemble(
+    survey: _Survey, own: Mapping[str, splits.Files], test: Mapping[str, splits.Files]
+) -> NodeData:
+    settings = survey.settings
+    names = tuple(own)
+    drawn = {
+        name: splits.draw_training(own[name], settings.shots, settings.validation) for name in names
+    }
+    _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
+    return NodeData(
+        train=_split(survey, names, {name: train for name, (train, _) in drawn.items()}),
+        validation=_split(survey, names, {name: kept for name, (_, kept) in drawn.items()}),
+        own=_split(survey, names, test),
+        base=_split(survey, survey.base, test) if settings.halves else None,
+        new=_split(survey, survey.new, test) if settings.halves else None,
+        skipped=tuple(survey.skipped),
+        notes=tuple(survey.notes),
+    )
+
+
+def _note(survey: _Survey, sizes: Mapping[str, int]) -> None:
+    shots = survey.settings.shots
+    few = [name for name, size in sizes.items() if size < shots]
+    if few:
+        least = min(sizes[name] for name in few)
+        survey.notes.append(
+            f"{len(few)} of {len(sizes)} classes have fewer than {shots} training images (the "
+            f"fewest: {least}, first such class: '{few[0]}'); all of them are used."
+        )
+    if len(sizes) == 1:
+        survey.notes.append(
+            f"This node's only class is '{next(iter(sizes))}': with nothing to tell it apart "
+            "from, its training changes nothing."
+        )
+
+
+def _split(survey: _Survey, names: Sequence[str], files: Mapping[str, Sequence[Path]]) -> Split:
+    return Split(
+        classes=tuple(survey.folders[name].display for name in names),
+        images=tuple(
+            Image(path, label) for label, name in enumerate(names) for path in files[name]
+        ),
+    )
