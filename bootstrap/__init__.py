@@ -1,0 +1,1 @@
+"""Bring a mesh to life: identities, a local mesh, and the embedded default model."""

@@ -1,0 +1,1 @@
+"""Pretrain, export and measure `fednode-mini`, the CLIP that ships with fednode."""
