@@ -38,9 +38,9 @@ class PartitionSettings:
                 f"data.partition.index is {self.index} with data.partition.count {self.count}; "
                 f"the last index is {self.count - 1}."
             )
-        if not 0.0 < self.alpha <= 1e6:
+        if not 1e-3 <= self.alpha <= 1e6:
             raise ValueError(
-                f"data.partition.alpha is {self.alpha}; it must be above 0 and at most 1000000."
+                f"data.partition.alpha is {self.alpha}; it must be between 0.001 and 1000000."
             )
 
 

@@ -27,6 +27,11 @@ PIXELS_MAX: Final = 89_478_485
 _WORKERS = 4
 _REASON_CHARACTERS_MAX = 160
 
+
+class TooLarge(ValueError):
+    """An image has more pixels than PIXELS_MAX; known from its header, before decoding."""
+
+
 Stamp = tuple[int, int]
 """Size in bytes and time of change in nanoseconds."""
 
@@ -34,13 +39,13 @@ Stamp = tuple[int, int]
 def read_rgb(path: Path, side: int | None = None) -> Image.Image:
     """Decode one image to RGB, upright by its EXIF orientation, the first frame of several.
 
-    side: decode a JPEG at a reduced size not below side x side, which is faster. Raise whatever
-    Pillow raises on a file that is no image, OSError above all.
+    side: decode a JPEG at a reduced size not below side x side, which is faster. Raise TooLarge, or
+    whatever Pillow raises on a file that is no image, OSError above all.
     """
     with Image.open(path, formats=FORMATS) as image:
         if image.width * image.height > PIXELS_MAX:
             megapixels = image.width * image.height / 1e6
-            raise ValueError(f"{megapixels:.0f} megapixels; the limit is {PIXELS_MAX / 1e6:.0f}")
+            raise TooLarge(f"{megapixels:.0f} megapixels; the limit is {PIXELS_MAX / 1e6:.0f}")
         if side is not None:
             image.draft("RGB", (side, side))
         return ImageOps.exif_transpose(image.convert("RGB"))
@@ -126,6 +131,8 @@ def _fault(path: Path) -> str | None:
         read_rgb(path, side=32)
     except UnidentifiedImageError:
         return "no image of a known format"
+    except TooLarge as error:
+        return str(error)
     except PermissionError as error:
         return f"cannot be read: {error.strerror}"
     except MemoryError:

@@ -57,7 +57,8 @@ def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
     survey, data = _survey(settings, memory)
     if data is None:
         more = len(survey.faults) - 1
-        hint = f" ({more} more faults: `fednode check` lists all.)" if more else ""
+        others = "1 more fault" if more == 1 else f"{more} more faults"
+        hint = f" ({others}: `fednode check` lists all.)" if more else ""
         raise DataError(survey.faults[0] + hint)
     return data
 

@@ -1,0 +1,78 @@
+"""Splits are disjoint, complete, deterministic and independent of the file system's order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.data import splits
+
+names = st.lists(st.text("abc_é09", min_size=1, max_size=4), min_size=2, max_size=40, unique=True)
+files = names.map(lambda found: [Path(f"/data/{name}.jpg") for name in found])
+shares = st.floats(0.0, 0.99)
+seeds = st.integers(0, 2**31)
+pools = st.dictionaries(st.text("abc", min_size=1, max_size=3), files, min_size=1, max_size=6)
+
+
+@given(files, shares, st.randoms(use_true_random=False))
+def test_test_split_is_disjoint_complete_and_independent_of_order(
+    paths: list[Path], share: float, shuffler: object
+) -> None:
+    test, rest = splits.draw_test(paths, "ant", share)
+    assert sorted([*test, *rest]) == sorted(paths)
+    assert rest
+    assert bool(test) == (share > 0.0)
+    assert splits.draw_test(paths[::-1], "ant", share) == (test, rest)
+    mixed = list(paths)
+    shuffler.shuffle(mixed)  # type: ignore[attr-defined]
+    assert splits.draw_test(mixed, "ant", share) == (test, rest)
+
+
+@given(files, seeds, st.integers(0, 50), shares)
+def test_training_and_validation_are_disjoint_and_bounded(
+    paths: list[Path], seed: int, shots: int, validation: float
+) -> None:
+    order = splits.shuffle(paths, "ant", seed)
+    assert order == splits.shuffle(paths[::-1], "ant", seed)
+    train, kept = splits.draw_training(order, shots, validation)
+    assert train
+    assert not set(train) & set(kept)
+    assert set(train) | set(kept) <= set(paths)
+    assert bool(kept) == (validation > 0.0)
+    if shots == 0:
+        assert sorted([*train, *kept]) == sorted(paths)
+    else:
+        assert len(train) <= shots
+
+
+@given(st.integers(1, 400), st.integers(1, 60))
+def test_client_blocks_are_consecutive_and_complete(classes: int, per_client: int) -> None:
+    blocks = splits.client_blocks(classes, per_client)
+    assert [label for block in blocks for label in block] == list(range(classes))
+    assert all(len(block) == per_client for block in blocks[:-1])
+    assert len(blocks[-1]) >= 1
+
+
+@given(st.integers(1, 400).flatmap(lambda m: st.tuples(st.just(m), st.integers(1, m))))
+def test_even_blocks_are_consecutive_and_complete(sizes: tuple[int, int]) -> None:
+    classes, count = sizes
+    blocks = splits.even_blocks(classes, count)
+    assert [label for block in blocks for label in block] == list(range(classes))
+    assert all(len(block) == classes // count for block in blocks[:-1])
+    assert len(blocks[-1]) >= classes // count
+
+
+@given(pools, st.floats(1e-3, 1e3), seeds, st.data())
+def test_dirichlet_shares_are_disjoint_complete_and_never_empty(
+    found: dict[str, list[Path]], alpha: float, seed: int, data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, sum(map(len, found.values()))))
+    dealt = splits.dirichlet(found, count, alpha, seed)
+    assert len(dealt) == count
+    assert all(share and all(share.values()) for share in dealt)
+    for name, paths in found.items():
+        assert sorted(path for share in dealt for path in share.get(name, ())) == sorted(paths)
+    backwards = dict(reversed(list(found.items())))
+    assert splits.dirichlet(backwards, count, alpha, seed) == dealt

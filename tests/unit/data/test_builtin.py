@@ -1,0 +1,77 @@
+"""The images that ship are the ones of the manifest and of the written rule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bootstrap import builtin_images
+from node.data import builtin
+from node.errors import DataError
+
+# All categories of Caltech 101 as its authors name them.
+CATEGORIES = """
+BACKGROUND_Google Faces Faces_easy Leopards Motorbikes accordion airplanes anchor ant barrel bass
+beaver binocular bonsai brain brontosaurus buddha butterfly camera cannon car_side ceiling_fan
+cellphone chair chandelier cougar_body cougar_face crab crayfish crocodile crocodile_head cup
+dalmatian dollar_bill dolphin dragonfly electric_guitar elephant emu euphonium ewer ferry flamingo
+flamingo_head garfield gerenuk gramophone grand_piano hawksbill headphone hedgehog helicopter ibis
+inline_skate joshua_tree kangaroo ketch lamp laptop llama lobster lotus mandolin mayfly menorah
+metronome minaret nautilus octopus okapi pagoda panda pigeon pizza platypus pyramid revolver rhino
+rooster saxophone schooner scissors scorpion sea_horse snoopy soccer_ball stapler starfish
+stegosaurus stop_sign strawberry sunflower tick trilobite umbrella watch water_lilly wheelchair
+wild_cat windsor_chair wrench yin_yang
+""".split()  # noqa: SIM905
+
+MEGABYTES_MAX = 6.0
+
+
+def test_every_image_is_the_one_of_the_manifest() -> None:
+    known = builtin.sums()
+    present = sorted(path for path in builtin.root().rglob("*") if path.is_file())
+    assert present == sorted(known)
+    assert [path for path in present if builtin.fault(path, known)] == []
+
+
+def test_classes_are_the_ones_the_rule_chooses() -> None:
+    assert len(CATEGORIES) == 102
+    folders = sorted(path.name for path in builtin.root().iterdir())
+    assert folders == builtin_images.choose(CATEGORIES)
+    assert len(folders) == 50
+
+
+def test_every_class_has_the_same_number_of_images_and_all_are_small() -> None:
+    counts = {len(list(path.iterdir())) for path in builtin.root().iterdir()}
+    assert counts == {builtin_images.IMAGES_PER_CLASS}
+    size = sum(path.stat().st_size for path in builtin.root().rglob("*.jpg"))
+    assert size / 1e6 <= MEGABYTES_MAX
+
+
+def test_notice_names_source_licence_and_every_class() -> None:
+    notice = (builtin.ASSETS / "README.md").read_text(encoding="utf-8")
+    assert "CC BY 4.0" in notice
+    assert "Caltech 101 by Fei-Fei Li, Marco Andreeto" in notice
+    words = set(notice.replace(",", " ").replace(".", " ").split())
+    assert {path.name for path in builtin.root().iterdir()} <= words
+
+
+def test_missing_images_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="The built-in images are missing from"):
+        builtin.root(tmp_path)
+
+
+def test_changed_missing_and_foreign_images_are_named(tmp_path: Path) -> None:
+    image = tmp_path / builtin.FOLDER / "ant" / "one.jpg"
+    image.parent.mkdir(parents=True)
+    (tmp_path / builtin.MANIFEST).write_text(
+        builtin_images.manifest({f"{builtin.FOLDER}/ant/one.jpg": b"right"}), encoding="utf-8"
+    )
+    known = builtin.sums(tmp_path)
+    assert builtin.fault(image, known) == "cannot be read: No such file or directory"
+    image.write_bytes(b"wrong")
+    assert (builtin.fault(image, known) or "").startswith("differs from the built-in image")
+    image.write_bytes(b"right")
+    assert builtin.fault(image, known) is None
+    other = image.with_name("two.jpg")
+    assert builtin.fault(other, known) == "not one of the built-in images"

@@ -1,0 +1,153 @@
+"""Listing a folder of class folders, on tidy and on untidy disks."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pytest
+
+from node.data.folder import domains, scan
+from node.errors import DataError
+from tests.unit.data.conftest import MakeFolder
+
+
+def test_classes_and_files_are_sorted_by_name(make_folder: MakeFolder) -> None:
+    found = scan(make_folder({"cat": 2, "Zebra": 1, "ant": 1}))
+    assert [one.name for one in found.classes] == ["Zebra", "ant", "cat"]
+    assert [path.name for path in found.classes[2].files] == ["000.png", "001.png"]
+
+
+def test_underscores_read_as_spaces(make_folder: MakeFolder) -> None:
+    found = scan(make_folder({"grand_piano": 1}))
+    assert (found.classes[0].name, found.classes[0].display) == ("grand_piano", "grand piano")
+
+
+def test_hidden_files_and_litter_are_ignored(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 1})
+    (root / ".git").mkdir()
+    (root / "__MACOSX").mkdir()
+    (root / "ant" / ".hidden.jpg").touch()
+    (root / "ant" / "Thumbs.db").touch()
+    found = scan(root)
+    assert [one.name for one in found.classes] == ["ant"]
+    assert found.classes[0].others == ()
+    assert found.strays == ()
+
+
+def test_files_that_are_no_images_are_named(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 1})
+    (root / "ant" / "notes.txt").touch()
+    (root / "ant" / "more").mkdir()
+    (root / "list.csv").touch()
+    found = scan(root)
+    names = {path.name: why for path, why in found.classes[0].others}
+    assert names["notes.txt"].startswith("not an image by its suffix (.bmp")
+    assert names["more"] == "a folder inside a class folder, not searched"
+    assert [path.name for path, _ in found.strays] == ["list.csv"]
+
+
+def test_suffixes_count_in_capitals_too(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 0})
+    (root / "ant" / "ONE.JPG").touch()
+    assert len(scan(root).classes[0].files) == 1
+
+
+def test_missing_root_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'.*/none' does not exist: check data.path"):
+        scan(tmp_path / "none")
+
+
+def test_file_as_root_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="is a file, not a folder"):
+        scan(tmp_path / "file")
+
+
+def test_empty_root_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"is empty: it must hold one folder per class"):
+        scan(tmp_path)
+
+
+def test_images_without_class_folders_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "one.jpg").touch()
+    with pytest.raises(DataError, match="holds images but no class folders"):
+        scan(tmp_path)
+
+
+def test_folder_per_domain_is_pointed_out(make_folder: MakeFolder, tmp_path: Path) -> None:
+    make_folder({"photo": 0, "sketch": 0})
+    for domain in ("photo", "sketch"):
+        (tmp_path / "images" / domain / "dog").mkdir()
+        (tmp_path / "images" / domain / "dog" / "one.jpg").touch()
+    with pytest.raises(
+        DataError,
+        match=r"looks like a folder per domain \(photo, sketch\): point data.path at one of them",
+    ):
+        scan(tmp_path / "images")
+    assert list(domains(tmp_path / "images")) == ["photo", "sketch"]
+
+
+def test_domains_of_an_empty_folder_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="holds no folder"):
+        domains(tmp_path)
+
+
+def test_folders_with_neither_images_nor_domains_are_left_to_the_loader(
+    make_folder: MakeFolder,
+) -> None:
+    root = make_folder({"ant": 0, "bee": 0})
+    (root / "ant" / "inner").mkdir()
+    assert [one.files for one in scan(root).classes] == [(), ()]
+
+
+def test_folder_that_cannot_be_listed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("node.data.folder.os.scandir", refuse)
+    with pytest.raises(DataError, match="cannot be read: Permission denied"):
+        scan(tmp_path)
+
+
+def test_many_domains_are_not_all_named(make_folder: MakeFolder) -> None:
+    root = make_folder(dict.fromkeys("abcdef", 0))
+    for name in "abcdef":
+        (root / name / "dog").mkdir()
+        (root / name / "dog" / "one.jpg").touch()
+    with pytest.raises(DataError, match=r"\(a, b, c, d, \.\.\.\)"):
+        scan(root)
+
+
+def test_two_folders_for_one_class_are_an_error(make_folder: MakeFolder) -> None:
+    root = make_folder({"grand_piano": 1, "grand piano": 1})
+    with pytest.raises(DataError, match="two folders for the class 'grand piano'"):
+        scan(root)
+
+
+def test_link_loops_do_not_trap_the_walk(make_folder: MakeFolder) -> None:
+    root = make_folder({"ant": 1})
+    (root / "ant" / "up").symlink_to(root)
+    (root / "self").symlink_to(root / "self")
+    found = scan(root)
+    assert [one.name for one in found.classes] == ["ant"]
+    assert [path.name for path, _ in found.classes[0].others] == ["up"]
+    assert [path.name for path, _ in found.strays] == ["self"]
+
+
+def test_linked_class_folders_are_followed(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder({"ant": 1})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "one.jpg").touch()
+    (root / "bee").symlink_to(elsewhere)
+    assert [one.name for one in scan(root).classes] == ["ant", "bee"]
+
+
+def test_names_are_composed_whatever_the_file_system_says(make_folder: MakeFolder) -> None:
+    decomposed = unicodedata.normalize("NFD", "café")
+    found = scan(make_folder({decomposed: 1}))
+    assert found.classes[0].name == unicodedata.normalize("NFC", "café")
+    assert found.classes[0].files[0].is_file()

@@ -1,0 +1,301 @@
+"""From settings to one node's splits, and the sentences for everything that can be wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from node.data.base import DataSettings, NodeData, PartitionSettings, Split
+from node.data.load import check, load, load_domains
+from node.errors import DataError
+from tests.unit.data.conftest import MakeFolder
+
+
+def settings(root: Path, **changes: object) -> DataSettings:
+    return replace(DataSettings(path=str(root), shots=4), **changes)  # type: ignore[arg-type]
+
+
+def part(how: str, index: int, count: int, alpha: float = 0.3) -> PartitionSettings:
+    return PartitionSettings(how, index, count, alpha)  # type: ignore[arg-type]
+
+
+def paths(split: Split) -> set[Path]:
+    return {image.path for image in split.images}
+
+
+def labels_fit(split: Split) -> bool:
+    """Tell whether each label indexes the class whose folder the image lies in."""
+    return all(
+        split.classes[image.label] == image.path.parent.name.replace("_", " ")
+        for image in split.images
+    )
+
+
+def test_all_splits_of_one_folder(make_folder: MakeFolder) -> None:
+    data = load(settings(make_folder({"bee": 10, "big_ant": 10}), validation=0.25))
+    assert data.train.classes == data.own.classes == ("bee", "big ant")
+    assert [len(split.images) for split in (data.train, data.validation, data.own)] == [8, 4, 4]
+    assert not paths(data.train) & paths(data.own)
+    assert not paths(data.validation) & (paths(data.train) | paths(data.own))
+    assert all(map(labels_fit, (data.train, data.validation, data.own)))
+    assert (data.base, data.new, data.skipped, data.notes) == (None, None, (), ())
+
+
+def test_halves_train_on_base_and_test_on_both(make_folder: MakeFolder) -> None:
+    data = load(settings(make_folder(dict.fromkeys("edcba", 5)), halves=True))
+    assert data.base is not None
+    assert data.new is not None
+    assert data.train.classes == data.base.classes == ("a", "b", "c")
+    assert data.new.classes == ("d", "e")
+    assert paths(data.own) == paths(data.base)
+    assert labels_fit(data.new)
+    assert len(data.new.images) == 2
+
+
+def test_class_blocks_share_out_the_base_half(make_folder: MakeFolder) -> None:
+    root = make_folder(dict.fromkeys("abcdefghi", 5))
+    nodes = [load(settings(root, halves=True, partition=part("classes", i, 2))) for i in (0, 1)]
+    assert [node.train.classes for node in nodes] == [("a", "b"), ("c", "d", "e")]
+    assert nodes[0].base == nodes[1].base
+    assert nodes[0].new == nodes[1].new
+    assert all(labels_fit(node.train) for node in nodes)
+
+
+def test_a_node_opens_only_its_own_block(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 5, "c": 5, "d": 5})
+    (root / "d" / "000.png").write_bytes(b"damaged")
+    first = load(settings(root, partition=part("classes", 0, 2)))
+    second = load(settings(root, partition=part("classes", 1, 2)))
+    assert first.skipped == ()
+    assert [path.name for path, _ in second.skipped] == ["000.png"]
+
+
+def test_dirichlet_shares_are_disjoint_and_complete(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 10, "b": 10, "c": 10})
+    nodes = [
+        load(settings(root, shots=0, partition=part("dirichlet", i, 3, 0.5))) for i in range(3)
+    ]
+    together = [image.path for node in nodes for image in node.train.images]
+    assert len(together) == len(set(together)) == 24
+    assert all(node.own.classes == node.train.classes for node in nodes)
+    assert all(labels_fit(node.train) and labels_fit(node.own) for node in nodes)
+
+
+def test_test_images_are_the_same_for_every_seed(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 20, "b": 20})
+    one, two = load(settings(root, seed=1)), load(settings(root, seed=2))
+    assert one.own == two.own
+    assert one.train != two.train
+    assert one == load(settings(root, seed=1))
+
+
+def test_order_of_the_file_system_does_not_matter(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_folder({"a": 9, "b": 9})
+    expected = load(settings(root))
+    listing = os.scandir
+
+    class Backwards:
+        def __init__(self, path: Path) -> None:
+            self.inner = listing(path)
+
+        def __enter__(self) -> list[os.DirEntry[str]]:
+            return sorted(self.inner, key=lambda entry: entry.name, reverse=True)
+
+        def __exit__(self, *_: object) -> None:
+            self.inner.close()
+
+    monkeypatch.setattr("node.data.folder.os.scandir", Backwards)
+    assert load(settings(root)) == expected
+
+
+def test_place_of_the_folder_does_not_matter(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder({"a": 9, "b": 9})
+    before = [image.path.name for image in load(settings(root)).train.images]
+    moved = root.rename(tmp_path / "moved")
+    assert [image.path.name for image in load(settings(moved)).train.images] == before
+
+
+def test_relative_path_becomes_absolute(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_folder({"a": 5, "b": 5})
+    monkeypatch.chdir(root.parent)
+    assert load(settings(Path("images"))) == load(settings(root))
+
+
+def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 6, "b": 6})
+    (root / "a" / "000.png").write_bytes(b"damaged")
+    (root / "b" / "notes.txt").touch()
+    (root / "list.csv").touch()
+    data = load(settings(root, shots=0, test=0.0))
+    assert {path.name for path, _ in data.skipped} == {"000.png", "notes.txt", "list.csv"}
+    assert len(data.train.images) == 11
+    problems = check(settings(root))
+    assert len(problems) == 3
+    assert not any(problem.fatal for problem in problems)
+    assert any("000.png' is skipped: no image of a known format." in str(p) for p in problems)
+
+
+def test_verdicts_are_kept_in_the_memory_given(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_folder({"a": 6, "b": 6})
+    (root / "a" / "000.png").write_bytes(b"damaged")
+    memory = tmp_path / "images.json"
+    first = load(settings(root), memory)
+    assert memory.is_file()
+    assert load(settings(root), memory) == first
+
+
+def test_fewer_images_than_shots_are_all_used_and_noted(make_folder: MakeFolder) -> None:
+    data = load(settings(make_folder({"a": 4, "b": 20})))
+    assert len(data.train.images) == 3 + 4
+    assert data.notes == (
+        "1 of 2 classes have fewer than 4 training images (the fewest: 3, first such class: 'a'); "
+        "all of them are used.",
+    )
+
+
+def test_a_node_with_one_class_is_told_so(make_folder: MakeFolder) -> None:
+    data = load(settings(make_folder({"a": 9, "b": 9}), partition=part("classes", 0, 2)))
+    assert data.notes[0].startswith("This node's only class is 'a'")
+
+
+def fault(values: DataSettings) -> str:
+    """Return the sentence that load raises, which check must list as fatal too."""
+    with pytest.raises(DataError) as caught:
+        load(values)
+    listed = [str(problem) for problem in check(values) if problem.fatal]
+    assert str(caught.value).startswith(listed[0])
+    return str(caught.value)
+
+
+def test_empty_class_folder_is_named(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 0})
+    assert fault(settings(root)).startswith(f"The class folder '{root / 'b'}' holds no image: add")
+
+
+def test_empty_class_may_be_left_out(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 0, "c": 5})
+    assert load(settings(root, classes=("c", "a"))).train.classes == ("a", "c")
+
+
+def test_class_folder_with_only_folders_is_named(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 0})
+    (root / "b" / "inner").mkdir()
+    assert "holds no image, only folders" in fault(settings(root))
+
+
+def test_link_to_the_folder_above_is_named(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 5})
+    (root / "loop").symlink_to(root)
+    assert "loop' holds no image, only folders" in fault(settings(root))
+
+
+def test_class_without_readable_image_is_named(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 1})
+    (root / "b" / "000.png").write_bytes(b"damaged")
+    assert (
+        "holds no readable image: all 1 were skipped, such as '000.png' (no image of a known "
+        "format)." in fault(settings(root))
+    )
+    assert any("is skipped" in str(problem) for problem in check(settings(root)))
+
+
+def test_one_image_is_too_few_for_a_test_split(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 5, "b": 1})
+    assert "holds 1 readable image; a test split needs at least 2" in fault(settings(root))
+    assert len(load(settings(root, test=0.0)).train.images) == 5
+
+
+def test_all_faults_are_listed_and_counted(make_folder: MakeFolder) -> None:
+    values = settings(make_folder({"a": 5, "b": 0, "c": 0}))
+    assert fault(values).endswith("(1 more fault: `fednode check` lists all.)")
+    assert len(check(values)) == 2
+
+
+def test_unknown_class_comes_with_the_nearest(make_folder: MakeFolder) -> None:
+    root = make_folder({"grand_piano": 2, "ant": 2})
+    assert "the nearest is 'grand_piano'" in fault(settings(root, classes=("ant", "Grand Piano")))
+    assert "there are ant, grand_piano ..." in fault(settings(root, classes=("ant", "xyz")))
+
+
+def test_repeated_class_is_refused(make_folder: MakeFolder) -> None:
+    root = make_folder({"a": 2, "b": 2})
+    assert "names 'a' more than once" in fault(settings(root, classes=("a", "a", "b")))
+
+
+@pytest.mark.parametrize(
+    ("classes", "sentence"), [((), "gives 0 class"), (("a",), r"gives 1 class to tell apart (a)")]
+)
+def test_two_classes_are_the_least(
+    make_folder: MakeFolder, classes: tuple[str, ...], sentence: str
+) -> None:
+    assert sentence in fault(settings(make_folder({"a": 2, "b": 2}), classes=classes))
+
+
+def test_partition_without_a_place_is_refused(make_folder: MakeFolder) -> None:
+    values = settings(make_folder({"a": 5, "b": 5}), partition=PartitionSettings("classes"))
+    assert 'data.partition.how is "classes" but index and count are not set' in fault(values)
+
+
+def test_more_nodes_than_classes_are_refused(make_folder: MakeFolder) -> None:
+    values = settings(make_folder({"a": 5, "b": 5}), partition=part("classes", 0, 3))
+    assert "count is 3, but there are only 2 classes" in fault(values)
+
+
+def test_more_nodes_than_images_are_refused(make_folder: MakeFolder) -> None:
+    values = settings(make_folder({"a": 2, "b": 2}), partition=part("dirichlet", 0, 3))
+    assert "count is 3, but there are only 2 training images" in fault(values)
+
+
+def test_missing_and_blank_paths_are_refused(tmp_path: Path) -> None:
+    assert "does not exist: check data.path" in fault(settings(tmp_path / "none"))
+    assert 'give a folder of class folders, or "builtin"' in fault(DataSettings(path=" "))
+
+
+def test_built_in_images_load_whole() -> None:
+    values = DataSettings(halves=True, partition=part("classes", 4, 5))
+    data = load(values)
+    assert data.base is not None
+    assert data.new is not None
+    assert (len(data.train.classes), len(data.base.classes), len(data.new.classes)) == (5, 25, 25)
+    assert len(data.train.images) == 40
+    assert (data.skipped, data.notes) == ((), ())
+    assert check(values) == []
+
+
+def make_domains(make_folder: MakeFolder, tmp_path: Path, second: dict[str, int]) -> Path:
+    root = tmp_path / "domains"
+    root.mkdir()
+    make_folder({"dog": 5, "horse": 5}).rename(root / "photo")
+    make_folder(second).rename(root / "sketch")
+    return root
+
+
+def test_every_domain_is_a_node(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_domains(make_folder, tmp_path, {"dog": 5, "horse": 5})
+    found = load_domains(settings(root), tmp_path / "images.json")
+    assert list(found) == ["photo", "sketch"]
+    assert all(isinstance(data, NodeData) for data in found.values())
+    assert found["photo"].train.classes == found["sketch"].train.classes
+    assert (tmp_path / "images-photo.json").is_file()
+    assert all("/sketch/" in str(image.path) for image in found["sketch"].own.images)
+
+
+def test_domains_must_agree_on_their_classes(make_folder: MakeFolder, tmp_path: Path) -> None:
+    root = make_domains(make_folder, tmp_path, {"dog": 5, "horse": 5, "house": 5})
+    with pytest.raises(DataError, match="'photo' and 'sketch' differ in the class 'house'"):
+        load_domains(settings(root))
+    assert len(load_domains(settings(root, classes=("dog", "horse")))) == 2
+
+
+def test_loading_imports_no_torch() -> None:
+    code = "import sys, node.data.load; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
