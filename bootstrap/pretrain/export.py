@@ -44,6 +44,7 @@ def export(checkpoint: dict[str, Any], out: Path, image_size: int = 64) -> int:
     save_file(tensors, part, metadata={"format": "fednode-mini/1"})
     if part.stat().st_size > LARGEST:
         raise ModelError(f"{part} has {part.stat().st_size} bytes, more than {LARGEST}")
+    part.chmod(0o644)  # safetensors writes files that only their owner can read
     part.replace(out / "model.safetensors")
     return sum((out / name).stat().st_size for name in ("config.json", "model.safetensors"))
 
