@@ -44,7 +44,8 @@ def train_command(args: argparse.Namespace) -> None:
     """Train, from the start or from the checkpoint of the same output folder."""
     import torch
 
-    from bootstrap.pretrain.train import Settings, Trainer, parse_stages, resume, run
+    from bootstrap.pretrain.checkpoint import load_checkpoint
+    from bootstrap.pretrain.train import Settings, Trainer, parse_stages, run
 
     if args.minutes <= 0 and args.steps <= 0:
         raise ConfigError("a run needs a budget: give --minutes or --steps above 0")
@@ -60,11 +61,13 @@ def train_command(args: argparse.Namespace) -> None:
     trainer = Trainer(_corpus(args), settings, _device(args.device))
     checkpoint = args.out / "checkpoint.pt"
     if args.resume:
-        resume(trainer, checkpoint, keep_budget=not args.new_schedule)
+        trainer.restore(load_checkpoint(checkpoint))
     elif checkpoint.exists():
         raise ConfigError(
             f"{checkpoint} exists: add --resume to continue it, or give another --out"
         )
+    elif args.init:
+        trainer.start_from(load_checkpoint(args.init))
     log.info("%d token rows, %d concepts", len(trainer.corpus.index), len(trainer.bank))
     run(trainer, args.out)
 
@@ -136,9 +139,7 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--minutes", type=float, default=60.0, help="budget, all sessions together")
     train.add_argument("--steps", type=int, default=0, help="budget in steps, instead of minutes")
     train.add_argument("--resume", action="store_true", help="continue the checkpoint of --out")
-    train.add_argument(
-        "--new-schedule", action="store_true", help="with --resume: keep weights, new budget"
-    )
+    train.add_argument("--init", type=Path, help="begin a new run from this checkpoint's weights")
     train.add_argument("--stages", help="until:size:batch,... (default 0.5:32:512,...)")
     train.add_argument("--muon-rate", type=float, default=0.02)
     train.add_argument("--adam-rate", type=float, default=1e-3)

@@ -28,7 +28,7 @@ def random_crops(
     top = torch.rand(batch, generator=gen) * (side - height)
     boxes = torch.stack([torch.arange(batch).float(), left, top, left + width, top + height], dim=1)
     out = resize_boxes(images, boxes, size)
-    flip = torch.rand(batch, generator=gen) < 0.5
+    flip = (torch.rand(batch, generator=gen) < 0.5).to(images.device)
     return torch.where(flip[:, None, None, None], out.flip(3), out)
 
 

@@ -21,9 +21,9 @@ import torch
 from open_clip.model import CLIP
 
 from bootstrap.pretrain.batches import Corpus
-from bootstrap.pretrain.checkpoint import load_checkpoint, save_checkpoint
-from bootstrap.pretrain.evaluate import held_out_accuracy
-from bootstrap.pretrain.model import CONFIG, build, matrices
+from bootstrap.pretrain.checkpoint import save_checkpoint
+from bootstrap.pretrain.evaluate import TEMPLATE, held_out_accuracy
+from bootstrap.pretrain.model import CONFIG, build, encode_texts, matrices
 from bootstrap.pretrain.muon import Muon
 from bootstrap.pretrain.objective import Losses, Objective
 from node.errors import ConfigError, ModelError
@@ -160,24 +160,44 @@ class Trainer:
             "seconds": self.seconds,
         }
 
-    def restore(self, state: dict[str, Any], keep_budget: bool = True) -> None:
-        """Continue from a checkpoint; with a new budget the schedule starts afresh."""
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue a run from its checkpoint, exactly where it was."""
         same = torch.equal(state["index"], torch.from_numpy(self.corpus.index))
         if not same or not torch.equal(
             state["concepts"], torch.from_numpy(self.corpus.concepts.offsets)
         ):
             raise ModelError(
-                "the checkpoint was trained on other data: pack the same sources, or start a new "
-                "run without --resume"
+                "the checkpoint was trained on other data: pack the same sources, or begin a new "
+                "run from its weights with --init instead of --resume"
             )
         self.model.load_state_dict(state["model"])
         self.average = {k: v.to(self.device) for k, v in state["average"].items()}
         self.bank = state["bank"].to(self.device)
         self.muon.load_state_dict(state["muon"])
         self.adam.load_state_dict(state["adam"])
-        if keep_budget:
-            self.step, self.seconds = state["step"], state["seconds"]
+        self.step, self.seconds = state["step"], state["seconds"]
         self.images = state["images"]
+
+    @torch.no_grad()
+    def start_from(self, state: dict[str, Any]) -> None:
+        """Begin a new run from the averaged weights of another, whatever data it had.
+
+        Tokens that the other run did not know start from the mean of those it knew.
+        """
+        weights = {k: v.to(self.device) for k, v in state["average"].items()}
+        rows = weights["token_embedding.weight"]
+        known = {int(token): row for row, token in enumerate(state["index"])}
+        at = torch.tensor([known.get(int(t), len(rows)) for t in self.corpus.index])
+        table = torch.cat([rows, rows.mean(dim=0, keepdim=True)])
+        weights["token_embedding.weight"] = table[at.to(self.device)]
+        self.model.load_state_dict(weights)
+        self.average = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        make = self.corpus.captioner
+        texts = [make.compose(TEMPLATE, lemmas[0]) for lemmas in self.corpus.concepts.lemmas]
+        parts = [texts[at : at + 256] for at in range(0, len(texts), 256)]
+        self.bank = torch.cat(
+            [encode_texts(self.model, self.corpus.rows(part).to(self.device)) for part in parts]
+        )
 
 
 def run(trainer: Trainer, out: Path) -> None:
@@ -217,8 +237,3 @@ def write_log(path: Path, trainer: Trainer, size: int, recent: Sequence[Losses])
             writer.writerow(LOG_FIELDS)
         writer.writerow(row)
     log.info("%s", " ".join(f"{k}={v}" for k, v in zip(LOG_FIELDS, row, strict=True)))
-
-
-def resume(trainer: Trainer, path: Path, keep_budget: bool = True) -> None:
-    """Load a checkpoint file into a trainer."""
-    trainer.restore(load_checkpoint(path), keep_budget)

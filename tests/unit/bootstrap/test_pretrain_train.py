@@ -18,7 +18,7 @@ from bootstrap.pretrain.batches import Corpus
 from bootstrap.pretrain.captions import Captioner
 from bootstrap.pretrain.checkpoint import load_checkpoint, save_checkpoint
 from bootstrap.pretrain.muon import orthogonalize
-from bootstrap.pretrain.train import Settings, Stage, Trainer, parse_stages, resume, run
+from bootstrap.pretrain.train import Settings, Stage, Trainer, parse_stages, run
 from node.errors import ConfigError, ModelError
 from tests.unit.bootstrap import pretrain_world as world
 
@@ -75,13 +75,28 @@ def test_a_resumed_run_equals_an_uninterrupted_one(corpus: Corpus, tmp_path: Pat
     first.train_step()
     save_checkpoint(tmp_path / "checkpoint.pt", first.state())
     second = trainer(corpus, steps=3)
-    resume(second, tmp_path / "checkpoint.pt")
+    second.restore(load_checkpoint(tmp_path / "checkpoint.pt"))
     assert second.step == 1
     second.train_step()
     second.train_step()
     for name, value in straight.model.state_dict().items():
         torch.testing.assert_close(value, second.model.state_dict()[name], rtol=0, atol=1e-6)
     assert second.images == straight.images
+
+
+def test_a_new_run_begins_from_the_weights_of_another_with_other_tokens(corpus: Corpus) -> None:
+    state = trainer(corpus).state()
+    other = {**state, "index": state["index"][1:]}
+    other["average"] = {
+        k: v[1:] if k == "token_embedding.weight" else v for k, v in state["average"].items()
+    }
+    new = trainer(corpus, seed=2)
+    new.start_from(other)
+    table = new.model.token_embedding.weight
+    torch.testing.assert_close(table[1:], state["average"]["token_embedding.weight"][1:])
+    torch.testing.assert_close(table[0], table[1:].mean(dim=0))
+    assert new.step == 0
+    torch.testing.assert_close(new.bank.norm(dim=1), torch.ones(len(new.bank)))
 
 
 def test_a_run_logs_and_saves_at_its_end(corpus: Corpus, tmp_path: Path) -> None:
@@ -143,7 +158,7 @@ def test_a_checkpoint_of_other_data_or_a_torn_one_is_refused(
     state = trainer(corpus).state()
     save_checkpoint(path, {**state, "index": state["index"][1:]})
     with pytest.raises(ModelError, match="other data"):
-        resume(trainer(corpus), path)
+        trainer(corpus).restore(load_checkpoint(path))
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ModelError, match="not a readable checkpoint"):
         load_checkpoint(path)
