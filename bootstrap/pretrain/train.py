@@ -54,7 +54,7 @@ class Settings:
     muon_rate: float = 0.02
     adam_rate: float = 1e-3
     warmup: int = 60  # steps
-    average: float = 0.998  # decay of the moving average that is exported
+    average: float = 0.995  # decay of the moving average that is exported
     fresh: int = 144  # concept texts encoded in a step
     nouns: int = 48
     save_minutes: float = 4.0
