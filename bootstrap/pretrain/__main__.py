@@ -85,10 +85,10 @@ def evaluate_command(args: argparse.Namespace) -> None:
     """Print zero-shot accuracy of an exported model as Markdown table rows."""
     import torch
 
-    from bootstrap.pretrain.report import held_out_rows, test_rows
+    from bootstrap.pretrain.report import held_out_rows, zero_shot_rows
 
     torch.set_num_threads(args.threads)
-    rows = test_rows(args.model, args.pacs, args.caltech)
+    rows = zero_shot_rows(args.model, args.pacs, args.caltech)
     if args.packed:
         rows = [*held_out_rows(args.model, _corpus(args)), *rows]
     for row in rows:

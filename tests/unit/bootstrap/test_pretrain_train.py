@@ -13,7 +13,7 @@ from open_clip.tokenizer import SimpleTokenizer
 from PIL import Image
 
 from bootstrap.pretrain import __main__ as cli
-from bootstrap.pretrain import evaluate, export, model, pack, sources, styles, wordnet
+from bootstrap.pretrain import evaluate, export, model, pack, report, sources, styles, wordnet
 from bootstrap.pretrain.batches import Corpus
 from bootstrap.pretrain.captions import Captioner
 from bootstrap.pretrain.checkpoint import load_checkpoint, save_checkpoint
@@ -147,6 +147,26 @@ def test_zip_accuracy_counts_classes(corpus: Corpus, tmp_path: Path) -> None:
         export.expand(tmp_path), SimpleTokenizer(), path, classes, 16
     )
     assert (share, mean, count) == (0.5, 0.5, 2)  # equal images, so one of the two classes is right
+
+
+def test_the_report_has_a_row_for_every_domain_and_part(corpus: Corpus, tmp_path: Path) -> None:
+    checkpoint = {"average": trainer(corpus).average, "index": torch.from_numpy(corpus.index)}
+    export.export(checkpoint, tmp_path, image_size=16)
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.jpg")
+    pacs, caltech = tmp_path / "pacs.zip", tmp_path / "caltech.zip"
+    with zipfile.ZipFile(pacs, "w") as file:
+        for domain in report.PACS_DOMAINS:
+            for name in ("dog", "horse"):
+                file.write(tmp_path / "a.jpg", f"{domain}/{name}/1.jpg")
+    with zipfile.ZipFile(caltech, "w") as file:
+        for name in ("Faces", "Faces_easy", "sea_horse"):
+            file.write(tmp_path / "a.jpg", f"101_ObjectCategories/{name}/1.jpg")
+    rows = report.zero_shot_rows(tmp_path, pacs, caltech)
+    assert rows[0] == "| PACS photo | 2 | 50.0 % | 50.0 % | 50.0 % |"
+    assert rows[4] == "| PACS, mean of domains | | 50.0 % | | |"
+    assert rows[5] == "| Caltech-101, 2 classes | 2 | 50.0 % | 50.0 % | 50.0 % |"
+    (held,) = report.held_out_rows(tmp_path, corpus)
+    assert held.startswith("| tiny-imagenet | 36 | ")
 
 
 def test_a_checkpoint_of_other_data_or_a_torn_one_is_refused(
