@@ -21,6 +21,7 @@ from bootstrap.pretrain.styles import whole
 from node.errors import DataError
 
 TEMPLATE = "a photo of a {}."
+RESAMPLING = Image.Resampling[CONFIG["preprocess_cfg"]["interpolation"].upper()]
 
 
 @torch.inference_mode()
@@ -132,6 +133,6 @@ def _read(file: zipfile.ZipFile, entry: str, size: int) -> npt.NDArray[np.uint8]
     share = size / min(image.size)
     wide = max(size, round(image.width * share))
     high = max(size, round(image.height * share))
-    image = image.resize((wide, high), Image.Resampling.BICUBIC)
+    image = image.resize((wide, high), RESAMPLING)
     left, top = (wide - size) // 2, (high - size) // 2
     return np.asarray(image.crop((left, top, left + size, top + size)), np.uint8)

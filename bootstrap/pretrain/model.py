@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
         "mode": "RGB",
         "mean": list(MEAN),
         "std": list(STD),
-        "interpolation": "bicubic",
+        "interpolation": "bilinear",  # as soft as the crops it was trained on
         "resize_mode": "shortest",
     },
 }
