@@ -14,6 +14,8 @@ from node.errors import DataError
 # Lexicographer files that hold what can be photographed (lexnames(5WN)).
 ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PLANT = 5, 6, 8, 13, 17, 18, 20
 PICTURED = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PLANT})
+# The tops of those trees are kept in a file of their own (noun.Tops): person, animal, plant, food.
+PICTURED_TOPS = frozenset({7846, 15388, 17222, 21265})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class WordNet:
 
     def pictured(self, offset: int) -> bool:
         """Tell whether the synset is a thing that a photograph can show."""
-        return self.synsets[offset].lexfile in PICTURED
+        return self.synsets[offset].lexfile in PICTURED or offset in PICTURED_TOPS
 
     def singular(self, word: str) -> str:
         """Return the singular of a plural noun, or the word itself."""

@@ -13,8 +13,8 @@ LOBSTER_DISH, LOBSTER, FOOD, CAR, MAN = 7792725, 1982650, 21265, 2958343, 102872
 # offset, lexicographer file, lemmas, hypernym
 SYNSETS = (
     (ENTITY, 3, ("entity",), None),
-    (ANIMAL, 5, ("animal", "beast"), ENTITY),
-    (FOOD, 13, ("food",), ENTITY),
+    (ANIMAL, 3, ("animal", "beast"), ENTITY),  # noun.Tops, as in WordNet
+    (FOOD, 3, ("food",), ENTITY),
     (LOBSTER, 5, ("lobster",), ANIMAL),
     (DOG, 5, ("dog", "domestic_dog"), ANIMAL),
     (RETRIEVER, 5, ("golden_retriever",), DOG),
