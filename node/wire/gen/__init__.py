@@ -1,0 +1,1 @@
+"""Generated from proto/ by `python -m bootstrap.protogen`; never edited."""

@@ -1,0 +1,74 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class AckCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACK_CODE_UNSPECIFIED: _ClassVar[AckCode]
+    ACK_CODE_OK: _ClassVar[AckCode]
+    ACK_CODE_DUPLICATE: _ClassVar[AckCode]
+    ACK_CODE_STALE: _ClassVar[AckCode]
+    ACK_CODE_REFUSED: _ClassVar[AckCode]
+    ACK_CODE_INVALID: _ClassVar[AckCode]
+    ACK_CODE_BUSY: _ClassVar[AckCode]
+ACK_CODE_UNSPECIFIED: AckCode
+ACK_CODE_OK: AckCode
+ACK_CODE_DUPLICATE: AckCode
+ACK_CODE_STALE: AckCode
+ACK_CODE_REFUSED: AckCode
+ACK_CODE_INVALID: AckCode
+ACK_CODE_BUSY: AckCode
+
+class Frame(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class Envelope(_message.Message):
+    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "tensors", "checksum")
+    class FactsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MESH_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    CONTRIBUTORS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    TENSORS_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    mesh: str
+    fingerprint: bytes
+    policy: str
+    sender: str
+    round: int
+    phase: str
+    contributors: bytes
+    samples: int
+    facts: _containers.ScalarMap[str, str]
+    tensors: bytes
+    checksum: bytes
+    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., tensors: _Optional[bytes] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("code", "detail")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    code: AckCode
+    detail: str
+    def __init__(self, code: _Optional[_Union[AckCode, str]] = ..., detail: _Optional[str] = ...) -> None: ...

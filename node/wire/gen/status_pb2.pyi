@@ -1,0 +1,196 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class StatusRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StatusReply(_message.Message):
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RefusedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    MESH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROUNDS_MAX_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_S_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    BACKBONE_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    ALONE_FIELD_NUMBER: _ClassVar[int]
+    BEST_ROUND_FIELD_NUMBER: _ClassVar[int]
+    BEST_VALIDATION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
+    PID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    node_id: str
+    mesh: str
+    version: str
+    address: str
+    policy: str
+    fingerprint: str
+    life: str
+    round: int
+    rounds_max: int
+    phase: str
+    step: int
+    steps: int
+    metrics: _containers.ScalarMap[str, float]
+    uptime_s: float
+    samples: int
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    backbone: str
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    traffic: Traffic
+    pool: _containers.RepeatedCompositeFieldContainer[PoolEntry]
+    refused: _containers.ScalarMap[str, int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    alone: bool
+    best_round: int
+    best_validation: float
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    pid: int
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., pool: _Optional[_Iterable[_Union[PoolEntry, _Mapping]]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("name", "address", "state", "selected", "round", "heard_s", "reason", "traffic")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SELECTED_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    HEARD_S_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    address: str
+    state: str
+    selected: int
+    round: int
+    heard_s: float
+    reason: str
+    traffic: Traffic
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., selected: _Optional[int] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ...) -> None: ...
+
+class Traffic(_message.Message):
+    __slots__ = ("messages_in", "messages_out", "payload_in", "payload_out", "serialized_in", "serialized_out", "wire_in", "wire_out")
+    MESSAGES_IN_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_IN_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_OUT_FIELD_NUMBER: _ClassVar[int]
+    SERIALIZED_IN_FIELD_NUMBER: _ClassVar[int]
+    SERIALIZED_OUT_FIELD_NUMBER: _ClassVar[int]
+    WIRE_IN_FIELD_NUMBER: _ClassVar[int]
+    WIRE_OUT_FIELD_NUMBER: _ClassVar[int]
+    messages_in: int
+    messages_out: int
+    payload_in: int
+    payload_out: int
+    serialized_in: int
+    serialized_out: int
+    wire_in: int
+    wire_out: int
+    def __init__(self, messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., payload_in: _Optional[int] = ..., payload_out: _Optional[int] = ..., serialized_in: _Optional[int] = ..., serialized_out: _Optional[int] = ..., wire_in: _Optional[int] = ..., wire_out: _Optional[int] = ...) -> None: ...
+
+class PoolEntry(_message.Message):
+    __slots__ = ("sender", "round", "rows", "age")
+    SENDER_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    AGE_FIELD_NUMBER: _ClassVar[int]
+    sender: str
+    round: int
+    rows: int
+    age: int
+    def __init__(self, sender: _Optional[str] = ..., round: _Optional[int] = ..., rows: _Optional[int] = ..., age: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("time", "kind", "text", "level")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    kind: str
+    text: str
+    level: str
+    def __init__(self, time: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., level: _Optional[str] = ...) -> None: ...
+
+class HistoryRequest(_message.Message):
+    __slots__ = ("since", "limit")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    limit: int
+    def __init__(self, since: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class HistoryReply(_message.Message):
+    __slots__ = ("rounds",)
+    ROUNDS_FIELD_NUMBER: _ClassVar[int]
+    rounds: _containers.RepeatedCompositeFieldContainer[Round]
+    def __init__(self, rounds: _Optional[_Iterable[_Union[Round, _Mapping]]] = ...) -> None: ...
+
+class Round(_message.Message):
+    __slots__ = ("round", "metrics", "traffic", "digest")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    round: int
+    metrics: _containers.ScalarMap[str, float]
+    traffic: Traffic
+    digest: str
+    def __init__(self, round: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class ControlRequest(_message.Message):
+    __slots__ = ("command",)
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    command: str
+    def __init__(self, command: _Optional[str] = ...) -> None: ...
+
+class ControlReply(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
