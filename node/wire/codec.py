@@ -1,0 +1,231 @@
+"""Turn messages and acknowledgements into frames and back; trust nothing that comes in.
+
+A frame is a serialized Envelope (proto/fednode/v1/exchange.proto) whose last field is the SHA-256
+of all bytes before it. So a frame that was cut or changed on the way is noticed before a parser
+sees it. A frame that someone built with a correct checksum is bounded by Limits in bytes, fields,
+names and arrays before anything of that size is built. decode and decode_ack raise FrameError and
+nothing else; encode and encode_ack never build what a receiver would refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final, NamedTuple, NoReturn, get_args
+
+from google.protobuf.message import DecodeError
+
+from node.core.events import AckCode
+from node.core.types import Message
+from node.errors import FednodeError, FrameError
+from node.wire import tensors as arrays
+from node.wire.gen import exchange_pb2
+from node.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
+
+__all__ = [
+    "DTYPES",
+    "LIMITS",
+    "VERSION",
+    "Ack",
+    "Dtype",
+    "Limits",
+    "decode",
+    "decode_ack",
+    "encode",
+    "encode_ack",
+    "payload_bytes",
+    "roundtrip",
+]
+
+VERSION: Final = 1
+ACK_BYTES_MAX: Final = 8192
+DETAIL_CHARACTERS_MAX: Final = 1000
+MESH_CHARACTERS_MAX: Final = 128
+FACT_NAME_CHARACTERS_MAX: Final = 128
+DIGEST_BYTES_MAX: Final = 64
+WHOLE_MAX: Final = 2**63 - 1
+# Fields of an envelope at its top level: eleven and the facts, with room for later versions.
+FIELDS_SPARE: Final = 64
+
+_NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
+_WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
+_DIGEST: Final = re.compile(r"([0-9a-f]{2}){0,64}", re.ASCII)
+# Field 12, length-delimited, 32 bytes.
+_CHECKSUM_TAG: Final = b"\x62\x20"
+_CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
+_CODES: Final[dict[AckCode, str]] = {code: f"ACK_CODE_{code.upper()}" for code in get_args(AckCode)}
+_NAMES: Final = {exchange_pb2.AckCode.Value(value): code for code, value in _CODES.items()}
+
+
+class Ack(NamedTuple):
+    """The receiver's verdict on one message; detail is its sentence, empty when all is well."""
+
+    code: AckCode
+    detail: str = ""
+
+
+def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
+    """Return the frame of a message with its arrays in dtype.
+
+    Raise FednodeError for what a receiver would refuse: a number outside the dtype, a name with
+    characters that are not allowed, more than the limits.
+    """
+    fault = _fault(message, limits)
+    if fault:
+        raise FednodeError(f"this message cannot be sent: {fault}")
+    envelope = exchange_pb2.Envelope(
+        version=VERSION,
+        mesh=message.mesh,
+        fingerprint=bytes.fromhex(message.fingerprint),
+        policy=message.policy,
+        sender=message.sender,
+        round=message.round,
+        phase=message.phase,
+        contributors=bytes.fromhex(message.contributors),
+        samples=message.samples,
+        facts=dict(message.facts),
+        tensors=arrays.pack(message.tensors, dtype, limits),
+    )
+    body = envelope.SerializeToString(deterministic=True)
+    frame = body + _CHECKSUM_TAG + hashlib.sha256(body).digest()
+    if len(frame) > limits.frame_bytes:
+        raise FednodeError(
+            f"a frame of {len(frame):,} bytes cannot be sent; at most {limits.frame_bytes:,} fit"
+        )
+    return frame
+
+
+def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
+    """Return the message of a frame; raise FrameError, and nothing else, for any other bytes.
+
+    Whether its numbers are finite and its names the expected ones is for the kernel's gate.
+    """
+    if len(frame) > limits.frame_bytes:
+        raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
+    body = frame[:-_CHECKSUM_BYTES]
+    if frame[len(body) :] != _CHECKSUM_TAG + hashlib.sha256(body).digest():
+        raise FrameError("the checksum is missing or wrong: the frame was damaged on its way")
+    _check_fields(body, limits)
+    try:
+        envelope = exchange_pb2.Envelope.FromString(body)
+    except DecodeError as fault:
+        raise FrameError("the frame is not a valid envelope") from fault
+    if envelope.version != VERSION:
+        raise FrameError(
+            f"the message has version {envelope.version} and this node speaks {VERSION}; "
+            "run the same version of fednode on both nodes"
+        )
+    message = Message(
+        mesh=envelope.mesh,
+        fingerprint=envelope.fingerprint.hex(),
+        policy=envelope.policy,
+        sender=envelope.sender,
+        round=envelope.round,
+        phase=envelope.phase,
+        contributors=envelope.contributors.hex(),
+        samples=envelope.samples,
+        facts=dict(envelope.facts),
+        tensors=arrays.unpack(envelope.tensors, limits),
+    )
+    wrong = _fault(message, limits)
+    if wrong:
+        raise FrameError(wrong)
+    return message
+
+
+def encode_ack(code: AckCode, detail: str = "") -> bytes:
+    """Return the frame of a verdict; a long detail is cut, control characters become spaces."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in detail)
+    ack = exchange_pb2.Ack(code=_CODES[code], detail=shown[:DETAIL_CHARACTERS_MAX])
+    return ack.SerializeToString(deterministic=True)
+
+
+def decode_ack(frame: bytes) -> Ack:
+    """Return the verdict of a reply frame; raise FrameError, and nothing else, otherwise."""
+    if len(frame) > ACK_BYTES_MAX:
+        raise FrameError(f"a reply of {len(frame):,} bytes; at most {ACK_BYTES_MAX:,} fit")
+    try:
+        ack = exchange_pb2.Ack.FromString(frame)
+    except DecodeError as fault:
+        raise FrameError("the reply is not a valid acknowledgement") from fault
+    code = _NAMES.get(ack.code)
+    if code is None:
+        raise FrameError(f"the reply has the code {ack.code}, which this node does not know")
+    if len(ack.detail) > DETAIL_CHARACTERS_MAX or not ack.detail.isprintable():
+        raise FrameError("the reply's detail is too long or holds control characters")
+    return Ack(code, ack.detail)
+
+
+def payload_bytes(message: Message, dtype: Dtype) -> int:
+    """Return the tensor bytes alone that encode puts into the frame of this message."""
+    return arrays.payload_bytes(message.tensors, dtype)
+
+
+def _fault(message: Message, limits: Limits) -> str:
+    """Return what is wrong with a message's words and numbers, or "" for nothing."""
+    if not 0 < len(message.mesh) <= MESH_CHARACTERS_MAX or not message.mesh.isprintable():
+        return f"mesh {message.mesh[:40]!r} is not 1 to {MESH_CHARACTERS_MAX} printable characters"
+    if not _NODE.fullmatch(message.sender):
+        return f"sender {message.sender[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
+    for what, word in (("policy", message.policy), ("phase", message.phase)):
+        if not _WORD.fullmatch(word):
+            return f"{what} {word[:64]!r} is not a name (a-z, 0-9, _ . and -, at most 63)"
+    for what, digest in (
+        ("fingerprint", message.fingerprint),
+        ("contributors", message.contributors),
+    ):
+        if not _DIGEST.fullmatch(digest):
+            return f"{what} {digest[:40]!r} is not hexadecimal of at most {DIGEST_BYTES_MAX} bytes"
+    for what, number in (("round", message.round), ("samples", message.samples)):
+        if not 0 <= number <= WHOLE_MAX:
+            return f"{what} {number} is not between 0 and {WHOLE_MAX}"
+    if len(message.facts) > limits.facts:
+        return f"{len(message.facts)} facts; at most {limits.facts} fit"
+    for name, value in message.facts.items():
+        if not 0 < len(name) <= FACT_NAME_CHARACTERS_MAX or not name.isprintable():
+            return f"the name of a fact, {name[:40]!r}, is not 1 to 128 printable characters"
+        if len(value) > limits.fact_characters or not value.isprintable():
+            return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
+    return ""
+
+
+def _check_fields(body: bytes, limits: Limits) -> None:
+    """Refuse an envelope with more fields than any message has, before a parser builds them."""
+    most = limits.facts + FIELDS_SPARE
+    position = 0
+    for _ in range(most):
+        if position >= len(body):
+            return
+        tag, position = _varint(body, position)
+        kind = tag & 7
+        if kind == 0:
+            _, position = _varint(body, position)
+        elif kind == 1:
+            position += 8
+        elif kind == 2:
+            length, position = _varint(body, position)
+            position += length
+        elif kind == 5:
+            position += 4
+        else:
+            _refuse(f"the envelope holds a field of the unknown kind {kind}")
+    if position < len(body):
+        _refuse(f"the envelope holds more than {most} fields")
+
+
+def _varint(body: bytes, position: int) -> tuple[int, int]:
+    """Read a protobuf varint at position; return it and the position behind it."""
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(body):
+            _refuse("the envelope is cut short")
+        byte = body[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    _refuse("the envelope holds a number of more than 64 bits")
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise FrameError(sentence)

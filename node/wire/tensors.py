@@ -1,0 +1,295 @@
+"""Named arrays <-> msgpack: float32, float16, or int8 with one scale per array.
+
+The bytes come from the network. So nothing is built before its size is known: containers are read
+by their headers, scalars only after a look at their first byte, and an array is allocated after its
+shape was compared with the bytes that are there. Every fault is a FrameError; numbers that are not
+finite pass, because the kernel's gate refuses those and counts them against the sender.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import msgpack
+import numpy as np
+import numpy.typing as npt
+
+from node.core.types import Array, Tensors
+from node.errors import FednodeError, FrameError
+
+Dtype = Literal["float32", "float16", "int8"]
+Scalar = TypeVar("Scalar", str, bytes, int, float)
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+
+SCALE_BYTES: Final = 4
+NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
+# Little-endian on every machine; bytes of the elements decide, not the machine's own order.
+_ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
+    "float32": np.dtype("<f4"),
+    "float16": np.dtype("<f2"),
+    "int8": np.dtype("i1"),
+}
+_FLOAT16_MAX: Final = float(np.finfo(np.float16).max)
+# 127 times the largest scale is still a float32.
+_SCALE_MAX: Final = float(np.nextafter(np.float32(np.finfo(np.float32).max / 127), np.float32(0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a receiver takes. frame_bytes: a whole frame; tensor_bytes: all arrays in float32."""
+
+    frame_bytes: int = 64 << 20
+    tensor_bytes: int = 64 << 20
+    arrays: int = 256
+    dimensions: int = 8
+    facts: int = 64
+    fact_characters: int = 1024
+
+
+LIMITS: Final = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """One array as it travels; scale only for int8."""
+
+    dtype: Dtype
+    shape: tuple[int, ...]
+    data: bytes
+    scale: float = 0.0
+
+
+def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
+    """Return the msgpack of all arrays, or b"" for none.
+
+    Raise FednodeError where a number does not fit the dtype or the receiver would refuse it.
+    """
+    if dtype not in DTYPES:
+        raise FednodeError(f"wire dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
+    if not tensors:
+        return b""
+    if len(tensors) > limits.arrays:
+        raise FednodeError(f"{len(tensors)} arrays in a message; at most {limits.arrays} fit")
+    if tensors.nbytes > limits.tensor_bytes:
+        raise FednodeError(
+            f"arrays of {tensors.nbytes:,} bytes in a message; at most {limits.tensor_bytes:,} fit"
+        )
+    entries: dict[str, dict[str, object]] = {}
+    for name, array in tensors.items():
+        if not NAME.fullmatch(name):
+            raise FednodeError(f"an array cannot travel under the name {name[:40]!r}")
+        if array.ndim > limits.dimensions:
+            raise FednodeError(f"{name} has {array.ndim} axes; at most {limits.dimensions} travel")
+        packed = _pack_array(name, array, dtype)
+        entries[name] = {"d": packed.dtype, "s": packed.shape, "b": packed.data}
+        if dtype == "int8":
+            entries[name]["q"] = packed.scale
+    # float32 holds every scale exactly, so the short form of msgpack's floats loses nothing.
+    packed_map: bytes = msgpack.packb(entries, use_single_float=True)
+    return packed_map
+
+
+def unpack(data: bytes, limits: Limits = LIMITS) -> Tensors:
+    """Return what pack wrote; raise FrameError for anything else."""
+    if not data:
+        return Tensors()
+    reader = _Reader(data)
+    arrays: dict[str, Array] = {}
+    left = limits.tensor_bytes
+    for _ in range(reader.map(limits.arrays, "arrays")):
+        name = reader.text("an array's name")
+        if not NAME.fullmatch(name) or name in arrays:
+            raise FrameError(f"the array name {name[:40]!r} is not valid or occurs twice")
+        packed = _read_array(reader, name, limits)
+        # An axis of length 0 empties the array; the others must still be lengths numpy can take.
+        left -= 4 * math.prod(max(length, 1) for length in packed.shape)
+        if left < 0:
+            raise FrameError(
+                f"arrays of more than {limits.tensor_bytes:,} bytes in float32; "
+                f"that is the limit of a message"
+            )
+        arrays[name] = _unpack_array(name, packed)
+    reader.end()
+    return Tensors(arrays)
+
+
+def roundtrip(tensors: Tensors, dtype: Dtype) -> Tensors:
+    """Return what a receiver will see of these tensors, without building a message."""
+    return Tensors(
+        {
+            name: _unpack_array(name, _pack_array(name, array, dtype))
+            for name, array in tensors.items()
+        }
+    )
+
+
+def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
+    """Return the bytes of the numbers alone as they travel: elements, and scales for int8."""
+    scale = SCALE_BYTES if dtype == "int8" else 0
+    return sum(array.size * _ELEMENT[dtype].itemsize + scale for array in tensors.values())
+
+
+def _pack_array(name: str, array: Array, dtype: Dtype) -> _Packed:
+    """Return one array as it travels; its numbers must fit the dtype."""
+    scale = 0.0
+    elements: npt.NDArray[Any]
+    if dtype == "float16":
+        with np.errstate(over="ignore", invalid="ignore"):
+            elements = array.astype(_ELEMENT[dtype])
+        if bool((np.isinf(elements) & np.isfinite(array)).any()):
+            largest = float(np.abs(array[np.isfinite(array)]).max())
+            raise FednodeError(
+                f"{name} holds {largest:.4g}, and float16 ends at {_FLOAT16_MAX:.0f}; "
+                "set the policy's wire_dtype to float32"
+            )
+    elif dtype == "int8":
+        scale, elements = _quantise(name, array)
+    else:
+        elements = array.astype(_ELEMENT[dtype], copy=False)
+    return _Packed(dtype, tuple(array.shape), elements.tobytes(), scale)
+
+
+def _quantise(name: str, array: Array) -> tuple[float, npt.NDArray[np.int8]]:
+    """Return a scale and int8 numbers in [-127, 127] whose product is nearest to the array."""
+    if not bool(np.isfinite(array).all()):
+        raise FednodeError(f"{name} holds a number that is not finite, which int8 cannot carry")
+    largest = float(np.abs(array).max(initial=0.0))
+    scale = min(float(np.float32(largest / 127)), _SCALE_MAX)
+    if scale == 0.0:
+        return 0.0, np.zeros(array.shape, dtype=np.int8)
+    # In float64, so that a tiny scale does not overflow the quotient.
+    quotient = np.rint(array.astype(np.float64) / scale)
+    return scale, np.clip(quotient, -127, 127).astype(np.int8)
+
+
+def _unpack_array(name: str, packed: _Packed) -> Array:
+    """Return the float32 array; raise FrameError where its bytes and its shape disagree."""
+    element = _ELEMENT[packed.dtype]
+    count = math.prod(packed.shape)
+    if count * element.itemsize != len(packed.data):
+        raise FrameError(
+            f"{name} has {len(packed.data)} bytes, but {list(packed.shape)} in {packed.dtype} "
+            f"takes {count * element.itemsize}"
+        )
+    flat = np.frombuffer(packed.data, dtype=element) if count else np.zeros(0, dtype=element)
+    # A signalling NaN from the network must not become a warning.
+    with np.errstate(invalid="ignore"):
+        array = flat.astype(np.float32)
+    if packed.dtype == "int8":
+        array *= np.float32(packed.scale)
+    return array.reshape(packed.shape)
+
+
+def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
+    """Read one array's entry: exactly d, s and b, and q for int8."""
+    fields: dict[str, Any] = {}
+    for _ in range(reader.map(4, f"fields of {name}")):
+        key = reader.text(f"a field of {name}")
+        if key in fields:
+            raise FrameError(f"the field {key!r} of {name} occurs twice")
+        if key == "s":
+            fields[key] = tuple(
+                reader.whole(f"a length of {name}")
+                for _ in range(reader.array(limits.dimensions, f"axes of {name}"))
+            )
+        elif key == "d":
+            fields[key] = reader.text(f"the dtype of {name}")
+        elif key == "b":
+            fields[key] = reader.raw(f"the bytes of {name}")
+        elif key == "q":
+            fields[key] = reader.real(f"the scale of {name}")
+        else:
+            raise FrameError(f"the field {key[:40]!r} of {name} is unknown")
+    dtype = fields.get("d")
+    if dtype not in DTYPES:
+        raise FrameError(f"the dtype of {name} is not one of {', '.join(DTYPES)}")
+    wanted = {"d", "s", "b", "q"} if dtype == "int8" else {"d", "s", "b"}
+    if fields.keys() != wanted:
+        raise FrameError(f"{name} has the fields {sorted(fields)}, not {sorted(wanted)}")
+    scale = fields.get("q", 0.0)
+    if not 0.0 <= scale <= _SCALE_MAX:
+        raise FrameError(f"the scale of {name} is {scale}, not between 0 and {_SCALE_MAX:.3g}")
+    return _Packed(dtype, fields["s"], fields["b"], scale)
+
+
+class _Reader:
+    """Read msgpack piece by piece, so that nobody's nesting or lengths cost memory."""
+
+    # First bytes that announce a scalar: what follows is as long as it says and no longer than
+    # the buffer. Containers, extensions and the unused byte are not among them.
+    _NOT_SCALAR = frozenset((*range(0x80, 0xA0), 0xC1, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9))) | {
+        0xDC,
+        0xDD,
+        0xDE,
+        0xDF,
+    }
+
+    def __init__(self, data: bytes) -> None:
+        size = max(len(data), 1)
+        self._data = data
+        self._unpacker = msgpack.Unpacker(
+            raw=False,
+            strict_map_key=True,
+            max_buffer_size=size,
+            max_str_len=1024,
+            max_bin_len=size,
+            max_ext_len=0,
+        )
+        self._unpacker.feed(data)
+
+    def map(self, most: int, what: str) -> int:
+        """Read the header of a map; return how many pairs follow."""
+        return self._header(self._unpacker.read_map_header, most, what)
+
+    def array(self, most: int, what: str) -> int:
+        """Read the header of a list; return how many items follow."""
+        return self._header(self._unpacker.read_array_header, most, what)
+
+    def text(self, what: str) -> str:
+        """Read a string."""
+        return self._scalar(str, what)
+
+    def raw(self, what: str) -> bytes:
+        """Read bytes."""
+        return self._scalar(bytes, what)
+
+    def real(self, what: str) -> float:
+        """Read a floating-point number."""
+        return self._scalar(float, what)
+
+    def whole(self, what: str) -> int:
+        """Read a whole number that is not negative."""
+        value = self._scalar(int, what)
+        if isinstance(value, bool) or value < 0:
+            raise FrameError(f"{what} is {value}, not a whole number from 0")
+        return value
+
+    def end(self) -> None:
+        """Refuse anything left over."""
+        if self._unpacker.tell() != len(self._data):
+            raise FrameError("bytes follow the last array")
+
+    def _header(self, read: Any, most: int, what: str) -> int:
+        try:
+            count = int(read())
+        except (ValueError, TypeError, msgpack.UnpackException) as fault:
+            raise FrameError(f"the {what} are cut short or not msgpack") from fault
+        if count > most:
+            raise FrameError(f"{count} {what}; at most {most} are taken")
+        return count
+
+    def _scalar(self, kind: type[Scalar], what: str) -> Scalar:
+        position = self._unpacker.tell()
+        if position >= len(self._data) or self._data[position] in self._NOT_SCALAR:
+            raise FrameError(f"{what} is missing or not a {kind.__name__}")
+        try:
+            value = self._unpacker.unpack()
+        except (ValueError, TypeError, msgpack.UnpackException) as fault:
+            raise FrameError(f"{what} is cut short or not msgpack") from fault
+        if not isinstance(value, kind):
+            raise FrameError(f"{what} is a {type(value).__name__}, not a {kind.__name__}")
+        return value
