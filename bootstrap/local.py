@@ -1,0 +1,107 @@
+"""`fednode mesh`: run a local mesh with a live table until it is through or told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from bootstrap.mesh import POLL_S, Mesh, MeshSettings, fresh_folder
+from bootstrap.observe import Observer
+from bootstrap.process import FEDNODE
+from bootstrap.watch import Interrupted, View, interruptible, summary, table, until
+
+RUNS: Final = Path("runs")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """What `fednode mesh` was asked for.
+
+    run_dir: kept, and gone on with when it holds state; None makes a new folder under runs/, which
+    is removed when all daemons ended well, unless keep. rounds, policy: stronger than settings.
+    stay: keep serving after the last round, until told to stop.
+    """
+
+    nodes: int = 4
+    config: Path | None = None
+    settings: tuple[str, ...] = ()
+    rounds: int | None = None
+    policy: str | None = None
+    run_dir: Path | None = None
+    keep: bool = False
+    stay: bool = False
+    poll_s: float = POLL_S
+    command: tuple[str, ...] = FEDNODE
+
+    def mesh(self, folder: Path) -> MeshSettings:
+        """Return the settings of the mesh in a folder."""
+        more = [] if self.rounds is None else [f"rounds.max={self.rounds}"]
+        more += [] if self.policy is None else [f"policy.name={self.policy}"]
+        return MeshSettings(
+            run_dir=folder,
+            nodes=self.nodes,
+            config=self.config,
+            settings=(*self.settings, *more),
+            poll_s=self.poll_s,
+            command=self.command,
+        )
+
+
+async def run(options: LocalOptions, observer: Observer, console: Console) -> int:
+    """Run a mesh as asked; return the exit code. Ctrl-C is its ordinary end."""
+    options.mesh(Path())  # refuse what is wrong before a folder is made
+    made = options.run_dir is None
+    folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
+    mesh = Mesh(options.mesh(folder), observer)
+    ended_well = False
+    try:
+        await _run(mesh, options, console)
+        ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
+    finally:
+        await observer.close()
+        if made and not options.keep and ended_well:
+            shutil.rmtree(folder)
+        else:
+            console.print(f"State and logs are in {folder}", soft_wrap=True, highlight=False)
+    return 0
+
+
+async def _run(mesh: Mesh, options: LocalOptions, console: Console) -> None:
+    folder = mesh.settings.run_dir
+    view = View(console, lambda: f"{options.nodes} daemons in {folder}; Ctrl-C ends them all")
+
+    async def work() -> None:
+        async with shown(mesh, view):
+            await mesh.wait_finished()
+            if options.stay:
+                console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
+                await asyncio.Event().wait()
+            final = table(mesh) if console.is_terminal else summary(mesh)
+        console.print(final, soft_wrap=True, highlight=False)
+
+    with interruptible(console.print) as stop:
+        try:
+            await until(work(), stop)
+        except Interrupted:
+            console.print("All daemons have ended.")
+
+
+@contextlib.asynccontextmanager
+async def shown(mesh: Mesh, view: View) -> AsyncIterator[Mesh]:
+    """Run a mesh with a view that follows it."""
+    mesh.on_event = view.event
+    with view:
+        async with mesh:
+            follower = asyncio.create_task(view.follow(mesh), name="view")
+            try:
+                yield mesh
+            finally:
+                follower.cancel()
+                await asyncio.wait({follower})

@@ -1,0 +1,322 @@
+"""Run several real daemons on this machine, watch them, and leave none behind.
+
+    async with Mesh(MeshSettings(nodes=3, run_dir=folder), observer) as mesh:
+        await mesh.wait_finished(timeout_s=60)
+        rounds = await mesh.history("node-1")
+
+Leaving the context ends every daemon: SIGTERM, a bounded grace, SIGKILL by process id. If this
+process is itself killed, the daemons end by their tether (bootstrap.tether).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import yaml
+
+from bootstrap.observe import NodeStatus, Observer, RoundStatus
+from bootstrap.process import FEDNODE, Daemon, free_ports, how_it_ended
+from node.errors import ConfigError, FednodeError
+
+EVENTS_KEPT: Final = 200
+NODES_MAX: Final = 64
+POLL_S: Final = 0.5
+# What a daemon exits with over a fault that starting it again cannot mend.
+FAULT_CODE: Final = FednodeError.exit_code
+
+
+class MeshError(FednodeError):
+    """The mesh as a whole cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSettings:
+    """What to run and where.
+
+    run_dir: gets peers.yaml and, for each node, a state directory and a log; state found there is
+    gone on with. config: the node.yaml of every node. settings: "section.key=value", stronger than
+    config. poll_s: between looks at every daemon. grace_s: for a daemon to end by itself.
+    restarts: times that each daemon is started again after it died, unless over a fault of its
+    settings. command: what a daemon is, before its arguments.
+    """
+
+    run_dir: Path
+    nodes: int = 4
+    config: Path | None = None
+    settings: tuple[str, ...] = ()
+    name: str = "local"
+    poll_s: float = POLL_S
+    grace_s: float = 15.0
+    restarts: int = 0
+    command: tuple[str, ...] = FEDNODE
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= NODES_MAX:
+            raise ConfigError(
+                f"A local mesh of {self.nodes} nodes was asked for: give 1 to {NODES_MAX}."
+            )
+        for one in self.settings:
+            if "=" not in one:
+                raise ConfigError(f"'{one}' is no setting: write --set section.key=value.")
+
+
+@dataclass(slots=True)
+class Member:
+    """One node of the mesh. status: its latest answer; answers: whether it answered just now."""
+
+    name: str
+    address: str
+    daemon: Daemon
+    restarts_left: int = 0
+    status: NodeStatus | None = None
+    answers: bool = False
+    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def state(self) -> str:
+        """Return its life, or what its process is doing where it cannot say itself."""
+        if not self.daemon.running:
+            code = self.daemon.exit_code
+            return "not started" if code is None else how_it_ended(code)
+        if self.status is None:
+            return "starting"
+        return self.status.life if self.answers else "silent"
+
+    @property
+    def comes_back(self) -> bool:
+        """Tell whether it died and is to be started again."""
+        code = self.daemon.exit_code
+        return self.restarts_left > 0 and code is not None and code not in (0, FAULT_CODE)
+
+    @property
+    def done(self) -> bool:
+        """Tell whether nothing more is to be expected of it."""
+        if not self.daemon.running:
+            return self.watcher is not None and self.watcher.done()
+        return self.answers and self.status is not None and self.status.finished
+
+
+class Mesh:
+    """A mesh of daemons on loopback; an async context manager that ends them all."""
+
+    def __init__(
+        self,
+        settings: MeshSettings,
+        observer: Observer,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self.members: dict[str, Member] = {}
+        self._observer = observer
+        self.on_event = on_event
+        self._changed = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._prepare()
+            for member in self.members.values():
+                await self._launch(member)
+        except BaseException:
+            await self.stop()
+            raise
+        self._poller = asyncio.create_task(self._poll(), name="mesh poll")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # What a user of the library asks for --------------------------------------------------------
+
+    def status(self) -> dict[str, NodeStatus | None]:
+        """Return the latest answer of every node; None where it never answered."""
+        return {name: member.status for name, member in self.members.items()}
+
+    async def history(self, name: str) -> Sequence[RoundStatus]:
+        """Return all adopted rounds of a node, oldest first."""
+        return await self._observer.history(self._member(name).address)
+
+    async def look(self, name: str) -> NodeStatus:
+        """Ask a node how it is right now; raise Unreachable where it does not answer."""
+        return await self._observer.status(self._member(name).address)
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once (SIGKILL), as a crash would."""
+        self._member(name).daemon.signal(signal.SIGKILL)
+
+    async def restart(self, name: str) -> None:
+        """Start a daemon again on its old state and port, ending it first where it runs."""
+        member = self._member(name)
+        watcher, member.watcher = member.watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait({watcher})
+        await member.daemon.stop(self.settings.grace_s)
+        await self._launch(member)
+
+    async def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Wait until a condition on the members holds; raise TimeoutError after timeout_s."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                if self._poller is None or self._poller.done():
+                    if self._poller is not None and not self._poller.cancelled():
+                        self._poller.result()
+                    raise MeshError("The mesh is not running.")
+                await self.change()
+
+    async def change(self) -> None:
+        """Wait for the next look at the daemons, or for one of them to end."""
+        await self._changed.wait()
+
+    async def wait_finished(self, timeout_s: float | None = None) -> list[str]:
+        """Wait until every daemon that lives is through with its rounds; return their names.
+
+        Raise MeshError where none is left, or after timeout_s with the names of the slow ones.
+        """
+        members = self.members.values()
+        try:
+            await self.wait_for(lambda: all(one.done for one in members), timeout_s)
+        except TimeoutError:
+            late = ", ".join(f"{one.name} ({_where(one)})" for one in members if not one.done)
+            raise MeshError(
+                f"After {timeout_s:.0f} s these nodes were not through with their rounds: {late}."
+            ) from None
+        finished = [one.name for one in members if one.daemon.running]
+        if not finished:
+            first = next(iter(members))
+            raise MeshError(
+                f"Every daemon of the mesh ended; {first.name} with {first.state}, and its last "
+                f"words were: {first.daemon.last_line() or '(none)'}"
+            )
+        return finished
+
+    async def stop(self) -> None:
+        """End every daemon; return when all are gone. Idempotent."""
+        self._stopping = True
+        tasks = [one.watcher for one in self.members.values()] + [self._poller]
+        alive = [task for task in tasks if task is not None and not task.done()]
+        for task in alive:
+            task.cancel()
+        ends = [one.daemon.stop(self.settings.grace_s) for one in self.members.values()]
+        try:
+            await asyncio.gather(*ends, return_exceptions=True)
+        finally:  # in time, or told to hurry by being cancelled: a second Ctrl-C
+            started = [one.daemon for one in self.members.values() if one.daemon.started]
+            for daemon in started:
+                daemon.signal(signal.SIGKILL)
+            await asyncio.shield(asyncio.gather(*(daemon.ended() for daemon in started)))
+        if alive:
+            await asyncio.wait(alive)
+        self._notify()
+
+    # How it is done -----------------------------------------------------------------------------
+
+    def _member(self, name: str) -> Member:
+        if name not in self.members:
+            raise ConfigError(
+                f"There is no node '{name}' in this mesh: it has {', '.join(self.members)}."
+            )
+        return self.members[name]
+
+    def _prepare(self) -> None:
+        settings = self.settings
+        folder = settings.run_dir.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        peers = folder / "peers.yaml"
+        width = len(str(settings.nodes))
+        for number, port in enumerate(free_ports(settings.nodes), 1):
+            name, address = f"node-{number:0{width}d}", f"127.0.0.1:{port}"
+            command = [*settings.command, "start", "--peers", str(peers), "--name", name]
+            if settings.config is not None:
+                command += ["--config", str(settings.config.resolve())]
+            for one in (*self._own_settings(folder / name), *settings.settings):
+                command += ["--set", one]
+            daemon = Daemon(name, command, folder / f"{name}.log")
+            self.members[name] = Member(name, address, daemon, settings.restarts)
+        listed = [{"name": one.name, "address": one.address} for one in self.members.values()]
+        content = {"mesh": settings.name, "insecure": True, "peers": listed}
+        peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+
+    def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
+        """What a local mesh needs: state apart, one core each, and a common start."""
+        return (
+            f"state_dir={state_dir}",
+            "tuning.threads=1",
+            f"rounds.start.peers={self.settings.nodes - 1}",
+        )
+
+    async def _launch(self, member: Member) -> None:
+        await member.daemon.start()
+        member.status, member.answers = None, False
+        member.watcher = asyncio.create_task(self._watch(member), name=f"watch {member.name}")
+
+    async def _watch(self, member: Member) -> None:
+        code = await member.daemon.ended()
+        if self._stopping:
+            return
+        member.answers = False
+        words = member.daemon.last_line()
+        said = f"its last words: {words}" if words else "it said nothing"
+        self._tell(f"{member.name} ended with {how_it_ended(code)}; {said}")
+        if member.comes_back:
+            await self._launch(member)
+            member.restarts_left -= 1
+            self._tell(f"{member.name} was started again (pid {member.daemon.pid})")
+        self._notify()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.gather(*(self._look(one) for one in self.members.values()))
+            self._notify()
+            await asyncio.sleep(self.settings.poll_s)
+
+    async def _look(self, member: Member) -> None:
+        if not member.daemon.running:
+            return
+        try:
+            status = await self._observer.status(member.address)
+        except FednodeError:
+            member.answers = False
+            return
+        # An answer on the way when the daemon died is not news of the one that replaces it.
+        if member.daemon.running:
+            member.status, member.answers = status, True
+
+    def _tell(self, text: str) -> None:
+        self.events.append(text)
+        if self.on_event is not None:
+            self.on_event(text)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _where(member: Member) -> str:
+    status = member.status
+    return member.state if status is None else f"{member.state}, round {status.round}"
+
+
+def fresh_folder(parent: Path, stem: str) -> Path:
+    """Make and return parent/stem, or parent/stem-2, -3, ... where that exists."""
+    for number in range(1, 10_000):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise ConfigError(f"'{parent}' is full of old runs: remove some.")

@@ -1,0 +1,143 @@
+"""One daemon as a child process: started, watched, stopped, and never left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+from node.errors import AddressError
+
+# What `fednode` is, tied to this process (see bootstrap.tether).
+FEDNODE: Final = (sys.executable, "-m", "bootstrap.tether", "node.cli")
+TAIL_BYTES: Final = 8192
+# Below the range from which systems take ports for outgoing connections, so that no peer's own
+# connection sits on a port before its daemon listens there.
+PORTS: Final = range(20_000, 32_000)
+PORT_TRIES: Final = 2_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct ports of 127.0.0.1 on which nothing listens now."""
+    chance = SystemRandom()
+    found: list[int] = []
+    with contextlib.ExitStack() as held:
+        for _ in range(PORT_TRIES):
+            if len(found) == count:
+                return found
+            port = chance.choice(PORTS)
+            one = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            try:
+                one.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            found.append(port)
+    raise AddressError(
+        f"Only {len(found)} free ports of {count} were found on 127.0.0.1 between {PORTS.start} "
+        f"and {PORTS.stop - 1}: start fewer nodes, or end what uses the ports."
+    )
+
+
+class Daemon:
+    """A child process in its own session with its output in a log file.
+
+    Its own session, so that Ctrl-C in the terminal reaches the mesh alone, which then ends its
+    daemons in order.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.command = tuple(command)
+        self.log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._before = 0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while it runs."""
+        return self._process.pid if self._process and self.running else None
+
+    @property
+    def started(self) -> bool:
+        """Tell whether the process was ever started."""
+        return self._process is not None
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the process was started and has not ended."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Exit status once it ended; negative: the signal that ended it."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        """Start the process, or start it again after it ended; output is appended to the log."""
+        if self.running:
+            return
+        with self.log.open("ab") as output:
+            self._before = output.tell()
+            self._process = await asyncio.create_subprocess_exec(
+                *self.command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+
+    async def ended(self) -> int:
+        """Wait for the process to end; return its exit status."""
+        if self._process is None:
+            raise RuntimeError(f"'{self.name}' was never started")
+        return await self._process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal; harmless where the process has ended."""
+        if self._process is not None and self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def stop(self, grace_s: float) -> None:
+        """End the process: SIGTERM, and SIGKILL when it is still there after grace_s."""
+        if self._process is None:
+            return
+        try:
+            if self.running:
+                self.signal(signal.SIGTERM)
+                await asyncio.wait_for(self._process.wait(), grace_s)
+        except TimeoutError:
+            self.signal(signal.SIGKILL)
+        finally:
+            if self.running:  # out of time, or told to hurry by being cancelled
+                self.signal(signal.SIGKILL)
+            await asyncio.shield(self._process.wait())
+
+    def last_line(self) -> str:
+        """Return the last line that this run of the process wrote, "" where there is none."""
+        try:
+            with self.log.open("rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(self._before, end - TAIL_BYTES))
+                lines = file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return ""
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def how_it_ended(exit_code: int) -> str:
+    """Return an exit status in words."""
+    if exit_code >= 0:
+        return f"exit code {exit_code}"
+    try:
+        return f"signal {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"signal {-exit_code}"

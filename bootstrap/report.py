@@ -1,0 +1,279 @@
+"""Turn what the daemons of a demo reported into statistics, a table and a verdict.
+
+Pure: numbers in, numbers and text out, so that every figure can be checked by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+METRICS: Final = ("base", "new", "own")
+ZERO_SHOT: Final = "zero-shot"
+UNITS: Final = {
+    "accuracy": "fraction from 0 to 1 of test images named right (mean and sample standard "
+    "deviation, divisor n - 1, over the n pairs of node and seed)",
+    "bytes": "sent by all nodes together in one run, mean over the seeds; payload_bytes: tensors "
+    "as encoded, serialized_bytes: whole frames, wire_bytes: with gRPC and HTTP/2 framing "
+    "(estimated)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A node's accuracies after a round, and what it had sent by then."""
+
+    round: int
+    metrics: Mapping[str, float]
+    payload_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one node reported at the end of one run.
+
+    metrics, zero_shot: accuracies (0..1) by set: own, base, new. rounds: adopted. payload_bytes,
+    serialized_bytes, wire_bytes: sent over the whole run. points: the rounds with accuracies.
+    """
+
+    method: str
+    seed: int
+    node: str
+    metrics: Mapping[str, float]
+    zero_shot: Mapping[str, float]
+    rounds: int
+    payload_bytes: int = 0
+    serialized_bytes: int = 0
+    wire_bytes: int = 0
+    points: tuple[Point, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table: accuracies as fractions, bytes sent by all nodes in a run."""
+
+    method: str
+    n: int
+    base_mean: float
+    base_std: float
+    new_mean: float
+    new_std: float
+    own_mean: float
+    own_std: float
+    payload_bytes: float
+    serialized_bytes: float
+    wire_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Method minus control, paired by (seed, node), with a bootstrap 95 % interval."""
+
+    metric: str
+    method: str
+    control: str
+    mean: float
+    low: float
+    high: float
+    pairs: int
+    seeds: int
+    wins: int
+    resamples: int
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean; nan of nothing."""
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def std(values: Sequence[float]) -> float:
+    """Return the sample standard deviation (divisor n - 1); 0 of a single value."""
+    if not len(values):
+        return float("nan")
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def clustered_bootstrap(
+    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
+
+    groups: the values of one seed each. Values of a seed hang together (nodes exchange prompts, or
+    share their few images), so seeds are drawn with replacement first and nodes within each after.
+    """
+    filled = [group for group in groups if len(group)]
+    if not filled:
+        return float("nan"), float("nan")
+    sizes = np.array([len(group) for group in filled])
+    values = np.zeros((len(filled), sizes.max()))
+    for row, group in zip(values, filled, strict=True):
+        row[: len(group)] = group
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
+    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
+    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
+    # A shorter group gives as many values as it has: what lies beyond counts nothing.
+    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
+    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def rows(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Row]:
+    """Return the zero-shot row, then one row for each method."""
+    zero = [one.zero_shot for one in outcomes]
+    table = [_row(ZERO_SHOT, zero, [])]
+    for method in methods:
+        mine = [one for one in outcomes if one.method == method]
+        table.append(_row(method, [one.metrics for one in mine], mine))
+    return table
+
+
+def _row(method: str, metrics: Sequence[Mapping[str, float]], mine: Sequence[Outcome]) -> Row:
+    by_set = {name: [one[name] for one in metrics if name in one] for name in METRICS}
+    figures = {f"{name}_mean": mean(values) for name, values in by_set.items()}
+    figures |= {f"{name}_std": std(values) for name, values in by_set.items()}
+    runs = max(1, len({one.seed for one in mine}))
+    for name in ("payload_bytes", "serialized_bytes", "wire_bytes"):
+        figures[name] = sum(getattr(one, name) for one in mine) / runs
+    return Row(method=method, n=len(metrics), **figures)
+
+
+def difference(
+    outcomes: Sequence[Outcome], method: str, control: str, metric: str, resamples: int = 10_000
+) -> Difference:
+    """Return method minus control on a metric over the (seed, node) pairs that both have."""
+    ours = _by_pair(outcomes, method, metric)
+    theirs = _by_pair(outcomes, control, metric)
+    pairs = sorted(ours.keys() & theirs.keys())
+    groups: dict[int, list[float]] = {}
+    for seed, node in pairs:
+        groups.setdefault(seed, []).append(ours[seed, node] - theirs[seed, node])
+    values = [value for group in groups.values() for value in group]
+    low, high = clustered_bootstrap(list(groups.values()), resamples)
+    return Difference(
+        metric=metric,
+        method=method,
+        control=control,
+        mean=mean(values),
+        low=low,
+        high=high,
+        pairs=len(values),
+        seeds=len(groups),
+        wins=sum(value > 0 for value in values),
+        resamples=resamples,
+    )
+
+
+def _by_pair(outcomes: Iterable[Outcome], method: str, metric: str) -> dict[tuple[int, str], float]:
+    return {
+        (one.seed, one.node): one.metrics[metric]
+        for one in outcomes
+        if one.method == method and metric in one.metrics
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that a demo leaves behind, before it is written down.
+
+    about: what was run (command, versions, seeds, settings, ...), printed as it is.
+    remarks: sentences on what went otherwise than planned.
+    """
+
+    table: tuple[Row, ...]
+    differences: tuple[Difference, ...]
+    outcomes: tuple[Outcome, ...]
+    about: Mapping[str, Any] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of report.json; accuracies are fractions, missing figures null."""
+        return {
+            "rows": [_finite(asdict(row)) for row in self.table],
+            "units": UNITS,
+            "differences": [_finite(asdict(one)) for one in self.differences],
+            "differences_are": interval_method(self.differences),
+            "verdict": verdict(self),
+            "remarks": list(self.remarks),
+            "about": dict(self.about),
+            "outcomes": [asdict(one) for one in self.outcomes],
+        }
+
+
+def build(
+    outcomes: Sequence[Outcome],
+    method: str,
+    control: str,
+    about: Mapping[str, Any] | None = None,
+    remarks: Sequence[str] = (),
+) -> Report:
+    """Return the report of a method beside its control, which got the same data and steps."""
+    return Report(
+        table=tuple(rows(outcomes, (control, method))),
+        differences=tuple(difference(outcomes, method, control, name) for name in METRICS),
+        outcomes=tuple(outcomes),
+        about=about or {},
+        remarks=tuple(remarks),
+    )
+
+
+def _finite(figures: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: None if isinstance(value, float) and not np.isfinite(value) else value
+        for name, value in figures.items()
+    }
+
+
+def interval_method(differences: Sequence[Difference]) -> str:
+    """Return one sentence on how the intervals were made and what they cannot say."""
+    seeds = max((one.seeds for one in differences), default=0)
+    resamples = max((one.resamples for one in differences), default=0)
+    return (
+        f"Paired by (seed, node); 95 % percentile interval of {resamples:,} bootstrap resamples, "
+        "seeds drawn with replacement first and nodes within each seed after, because the nodes "
+        f"of one run are not independent; with only {seeds} seeds it is a rough guide."
+    )
+
+
+def points(fraction: float) -> str:
+    """Return a difference of fractions in percentage points, signed."""
+    return f"{100 * fraction:+.1f}"
+
+
+def verdict(report: Report) -> str:
+    """Return what the table says about the method and its control on new classes, plainly."""
+    found = next((one for one in report.differences if one.metric == "new"), None)
+    if found is None or not found.pairs:
+        return "No pair of runs has accuracies on new classes, so nothing can be compared."
+    span = f"{points(found.mean)} points (95 % interval {points(found.low)} to {points(found.high)}"
+    span += f"; better in {found.wins} of {found.pairs} pairs)"
+    if found.low > 0:
+        text = f"{found.method} beats {found.control} on new classes: {span}."
+    elif found.high < 0:
+        text = f"{found.method} is worse than {found.control} on new classes: {span}."
+    else:
+        text = (
+            f"{found.method} does not clearly beat {found.control} on new classes: {span}; the "
+            "interval includes no difference at all."
+        )
+    return f"{text} {_beside_zero_shot(report.table, found.method)}".strip()
+
+
+def _beside_zero_shot(table: Sequence[Row], method: str) -> str:
+    figures = {row.method: row.new_mean for row in table}
+    if method not in figures or not np.isfinite(figures.get(ZERO_SHOT, float("nan"))):
+        return ""
+    gap = figures[method] - figures[ZERO_SHOT]
+    if gap >= 0.0005:
+        return f"It is {points(gap)} points from zero-shot, so tuning also gained on new classes."
+    if gap <= -0.0005:
+        return (
+            f"It is {points(gap)} points from zero-shot: on new classes the untuned model is "
+            "better, so what is gained is gained over prompts that fit their own classes too "
+            "closely."
+        )
+    return "It equals zero-shot on new classes."

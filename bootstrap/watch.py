@@ -1,0 +1,209 @@
+"""Show a mesh while it runs: a live table in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from bootstrap.mesh import Member, Mesh
+from bootstrap.render import percent, size
+
+EVENTS_SHOWN: Final = 4
+LINE_EVERY_S: Final = 5.0
+HURRY_EVERY_S: Final = 0.1
+STYLES: Final = {"running": "green", "finished": "bold green", "starting": "dim", "waiting": "dim"}
+Result = TypeVar("Result")
+
+
+class View:
+    """Print a mesh to a console; a context manager.
+
+    headline: called for the line above the table (what runs, how far, time left).
+    """
+
+    def __init__(
+        self, console: Console, headline: Callable[[], str], line_every_s: float = LINE_EVERY_S
+    ) -> None:
+        self._console = console
+        self._headline = headline
+        self._line_every_s = line_every_s
+        self._mesh: Mesh | None = None
+        self._printed_at = float("-inf")
+        self._printed = ""
+        self._live = Live(
+            console=console, refresh_per_second=4, get_renderable=self._render, transient=True
+        )
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._console.is_terminal:
+            self._live.__exit__(kind, error, trace)
+
+    def event(self, text: str) -> None:
+        """Print what happened, above the table where there is one."""
+        self._console.print(Text(text))
+
+    async def follow(self, mesh: Mesh) -> None:
+        """Show a mesh at each change until cancelled."""
+        self._mesh = mesh
+        try:
+            while True:
+                if not self._console.is_terminal:
+                    self._print_line()
+                await mesh.change()
+        finally:
+            self._mesh = None
+
+    def _render(self) -> Group:
+        parts: list[Table | Text] = [Text(self._headline(), style="bold")]
+        if self._mesh is not None:
+            parts.append(table(self._mesh))
+        return Group(*parts)
+
+    def _print_line(self) -> None:
+        """Print one line when enough time went by and something is new."""
+        now = time.monotonic()
+        line = " | ".join(part for part in (self._headline(), summary(self._mesh)) if part)
+        if line != self._printed and now >= self._printed_at + self._line_every_s:
+            self._printed, self._printed_at = line, now
+            self._console.print(Text(line))
+
+
+def table(mesh: Mesh) -> Table:
+    """Return one row for each node of a mesh as it is now."""
+    grid = Table(expand=False, pad_edge=False, box=None, header_style="dim")
+    grid.add_column("node")
+    grid.add_column("life")
+    grid.add_column("round", justify="right")
+    grid.add_column("phase")
+    for name in ("loss", "own %", "base %", "new %", "peers", "sent", "received"):
+        grid.add_column(name, justify="right")
+    for member in mesh.members.values():
+        grid.add_row(*_cells(member))
+    return grid
+
+
+def _cells(member: Member) -> list[Text | str]:
+    style = STYLES.get(member.state, "bold red" if not member.daemon.running else "yellow")
+    cells: list[Text | str] = [member.name, Text(member.state, style=style)]
+    status = member.status
+    if status is None:
+        return cells
+    phase = status.phase
+    if phase == "tuning" and status.steps:
+        phase = f"tuning {status.step}/{status.steps}"
+    alive = sum(state == "alive" for state in status.peers.values())
+    loss = status.metrics.get("loss")
+    cells += [
+        rounds(status.round, status.rounds_max),
+        phase,
+        "-" if loss is None else f"{loss:.3f}",
+        *(percent(status.metrics.get(name, float("nan"))) for name in ("own", "base", "new")),
+        "alone" if status.alone else f"{alive}/{len(status.peers)}",
+        size(status.traffic.payload_out),
+        size(status.traffic.payload_in),
+    ]
+    return cells
+
+
+def rounds(done: int, most: int) -> str:
+    """Return rounds done, and of how many where there is an end."""
+    return f"{done}/{most}" if most else str(done)
+
+
+def summary(mesh: Mesh | None) -> str:
+    """Return a mesh in one line: each node's round, and its state where that is not running."""
+    if mesh is None:
+        return ""
+    parts = []
+    for member in mesh.members.values():
+        status = member.status
+        text = "" if status is None else rounds(status.round, status.rounds_max)
+        if member.state != "running":
+            text = f"{text} {member.state}".strip()
+        parts.append(f"{member.name} {text}")
+    return ", ".join(parts)
+
+
+class Interrupted(Exception):
+    """The user asked to stop (Ctrl-C, SIGTERM or SIGHUP)."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"stopped by {number.name}")
+        self.exit_code = 128 + number
+
+
+class Stop:
+    """What the user asked for by signals: to stop, and then to hurry."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked: asyncio.Future[Interrupted] = loop.create_future()
+        self.hurry: asyncio.Future[None] = loop.create_future()
+
+
+@contextlib.contextmanager
+def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
+    """Take over Ctrl-C, SIGTERM and SIGHUP: the first asks to stop, the second to hurry."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+
+    def take(number: signal.Signals) -> None:
+        if not stop.asked.done():
+            say("Ending all daemons; ask again to end them at once.")
+            stop.asked.set_result(Interrupted(number))
+        elif not stop.hurry.done():
+            stop.hurry.set_result(None)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number] or signal.SIG_DFL)
+
+
+async def until(work: Coroutine[Any, Any, Result], stop: Stop) -> Result:
+    """Return what the work returns; when the user asks to stop, cancel it and raise Interrupted.
+
+    When the user asks to hurry while the work ends, it is cancelled again until it is done.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await _first_of(task, stop.asked)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await _first_of(task, stop.hurry)
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=HURRY_EVERY_S)
+    raise stop.asked.result()
+
+
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,115 @@
+"""A stand-in for a daemon: honours the command line of `fednode start`, needs no torch or port.
+
+What it would say over the status RPC it writes into its log, one line of JSON, which LogObserver
+reads. `--set fake.*=` settings tell it to misbehave.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from bootstrap.observe import Bytes, NodeStatus, RoundStatus
+from node.errors import Unreachable
+
+# Set by `fake.life`; what tests wait for.
+FINISHED = "finished"
+
+
+def options(arguments: Sequence[str]) -> dict[str, str]:
+    """Return flags and settings of `start --flag value ... --set key=value ...` as one map."""
+    pairs = list(zip(arguments[0::2], arguments[1::2], strict=True))
+    found = {flag.lstrip("-"): value for flag, value in pairs if flag != "--set"}
+    return found | dict(value.split("=", 1) for flag, value in pairs if flag == "--set")
+
+
+def say(given: dict[str, str]) -> None:
+    """Write the status that the settings ask for."""
+    number = int(given["name"].rsplit("-", 1)[1])
+    gain = 0.1 if given.get("policy.name") == "zerodfl" else 0.0
+    seed = int(given.get("seed", "0"))
+    metrics = {"base": 0.3 + 0.01 * number, "new": 0.2 + gain + 0.001 * seed, "own": 0.9}
+    zero = {"zero_shot_base": 0.25, "zero_shot_new": 0.22, "zero_shot_own": 0.6}
+    report = {
+        "arguments": sys.argv[1:],
+        "pid": os.getpid(),
+        "name": given["name"],
+        "life": given.get("fake.life", FINISHED),
+        "round": 2,
+        "rounds_max": int(given.get("rounds.max", "2")),
+        "metrics": metrics | zero,
+        "payload": 1000 if gain else 0,
+    }
+    print(json.dumps(report), flush=True)
+
+
+def main() -> None:
+    """Run until SIGTERM, or misbehave as told."""
+    verb, *rest = sys.argv[1:]
+    given = options(rest)
+    assert verb == "start"
+    if given.get("fake.stubborn"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    state = Path(given["state_dir"])
+    again = state.exists()
+    state.mkdir(parents=True, exist_ok=True)
+    if given.get("fake.exit") == given["name"] and not again:
+        print("The prompt is out of ink.", flush=True)
+        sys.exit(int(given["fake.code"]))
+    say(given)
+    while True:
+        signal.pause()
+
+
+class LogObserver:
+    """Answer for fake daemons from their logs, wherever below a folder they are."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.closed = False
+
+    def report(self, address: str) -> dict[str, object]:
+        """Return the last line of JSON that the daemon at an address wrote since it started."""
+        for peers in self.folder.rglob("peers.yaml"):
+            for peer in yaml.safe_load(peers.read_text())["peers"]:
+                log = peers.parent / f"{peer['name']}.log"
+                if peer["address"] == address and log.exists():
+                    lines = [one for one in log.read_text().splitlines() if one.startswith("{")]
+                    if lines:
+                        found: dict[str, object] = json.loads(lines[-1])
+                        return found
+        raise Unreachable(f"Nobody answers at {address}.")
+
+    async def status(self, address: str) -> NodeStatus:
+        """Return what the daemon's log says."""
+        found = self.report(address)
+        sent = int(str(found["payload"]))
+        traffic = Bytes(payload_out=sent, serialized_out=2 * sent, wire_out=3 * sent)
+        return NodeStatus(
+            **{name: found[name] for name in ("name", "life", "round", "rounds_max", "pid")},  # type: ignore[arg-type]
+            metrics=found["metrics"],  # type: ignore[arg-type]
+            traffic=traffic,
+            model="fake",
+        )
+
+    async def history(self, address: str) -> list[RoundStatus]:
+        """Return two rounds: one without accuracies, and the last."""
+        now = await self.status(address)
+        figures = {key: now.metrics[key] for key in ("base", "new", "own")}
+        return [RoundStatus(1, {"loss": 1.0}), RoundStatus(2, figures, now.traffic)]
+
+    async def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""`fednode mesh` shows its daemons, and Ctrl-C ends all of them.
+
+Method: stand-ins for daemons, and real signals to this very process, which the code under test
+takes over while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bootstrap import local
+from bootstrap.local import LocalOptions
+from bootstrap.mesh import MeshError
+from bootstrap.observe import NodeStatus, RoundStatus
+from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.test_mesh import FAKE, ROOT, gone
+
+Options = Callable[..., LocalOptions]
+
+
+@pytest.fixture
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.chdir(tmp_path)
+
+    def build(*settings: str, **more: object) -> LocalOptions:
+        return LocalOptions(nodes=2, settings=settings, poll_s=0.01, command=FAKE, **more)  # type: ignore[arg-type]
+
+    return build
+
+
+class Interrupting(LogObserver):
+    """Send this process signals once all daemons of the mesh have answered, one at each look."""
+
+    def __init__(self, folder: Path, signals: list[signal.Signals]) -> None:
+        super().__init__(folder)
+        self.signals = signals
+        self.pids: set[int] = set()
+
+    async def status(self, address: str) -> NodeStatus:
+        found = await super().status(address)
+        self.pids.add(found.pid)
+        if len(self.pids) == 2 and self.signals:
+            for number in self.signals:
+                asyncio.get_running_loop().call_soon(os.kill, os.getpid(), number)
+            self.signals = []
+        return found
+
+
+def terminal(width: int = 160) -> tuple[Console, io.StringIO]:
+    written = io.StringIO()
+    return Console(file=written, width=width, force_terminal=True, color_system=None), written
+
+
+def plain() -> tuple[Console, io.StringIO]:
+    written = io.StringIO()
+    return Console(file=written, width=160), written
+
+
+async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
+    options: Options, tmp_path: Path
+) -> None:
+    screen, written = terminal()
+    assert await local.run(options(), LogObserver(tmp_path), screen) == 0
+    table = [line.split() for line in written.getvalue().splitlines()]
+    assert ["node-2", "finished", "2/2", "idle", "-", "90.0", "32.0", "20.0"] in [
+        line[:8] for line in table
+    ]
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+async def test_without_a_terminal_there_are_plain_lines(options: Options, tmp_path: Path) -> None:
+    screen, written = plain()
+    asked = options(rounds=7, policy="zerodfl", keep=True)
+    assert await local.run(asked, LogObserver(tmp_path), screen) == 0
+    assert "node-1 2/7 finished, node-2 2/7 finished" in written.getvalue()
+    assert "\x1b" not in written.getvalue()
+    assert (tmp_path / "runs" / "mesh" / "node-1.log").exists()
+    assert "State and logs are in runs/mesh" in written.getvalue()
+
+
+async def test_ctrl_c_ends_all_daemons(options: Options, tmp_path: Path) -> None:
+    screen, written = plain()
+    observer = Interrupting(tmp_path, [signal.SIGINT])
+    assert await local.run(options("fake.life=running"), observer, screen) == 0
+    assert len(observer.pids) == 2
+    assert all(map(gone, observer.pids))
+    assert observer.closed
+    assert "All daemons have ended." in written.getvalue()
+
+
+async def test_sigterm_ends_all_daemons_of_a_mesh_that_stays(
+    options: Options, tmp_path: Path
+) -> None:
+    observer = Interrupting(tmp_path, [signal.SIGTERM])
+    assert await local.run(options(stay=True), observer, plain()[0]) == 0
+    assert all(map(gone, observer.pids))
+
+
+async def test_asking_twice_ends_daemons_that_do_not_listen(
+    options: Options, tmp_path: Path
+) -> None:
+    observer = Interrupting(tmp_path, [signal.SIGINT, signal.SIGINT])
+    asked = options("fake.life=running", "fake.stubborn=1")
+    assert await local.run(asked, observer, plain()[0]) == 0
+    assert len(observer.pids) == 2
+    assert all(map(gone, observer.pids))
+
+
+async def test_a_mesh_of_which_nothing_is_left_is_an_error(
+    options: Options, tmp_path: Path
+) -> None:
+    screen, written = plain()
+    asked = LocalOptions(
+        nodes=1, settings=("fake.exit=node-1", "fake.code=2"), command=options().command
+    )
+    with pytest.raises(MeshError, match="out of ink"):
+        await local.run(asked, LogObserver(tmp_path), screen)
+    # What happened stays where it can be read.
+    assert (tmp_path / "runs" / "mesh" / "node-1.log").exists()
+    assert "node-1 ended with exit code 2" in written.getvalue()
+
+
+async def test_signals_are_given_back(options: Options, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    await local.run(options(), LogObserver(tmp_path), plain()[0])
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+async def test_the_observer_of_the_tests_has_the_contract_of_the_real_one(tmp_path: Path) -> None:
+    rounds: list[RoundStatus]
+    (tmp_path / "peers.yaml").write_text("peers: [{name: a-1, address: x}]")
+    (tmp_path / "a-1.log").write_text(
+        '{"name": "a-1", "life": "running", "round": 2, "rounds_max": 2, "pid": 1, "payload": 5,'
+        ' "metrics": {"base": 0.1, "new": 0.2, "own": 0.3}}'
+    )
+    rounds = await LogObserver(tmp_path).history("x")
+    assert [one.traffic.payload_out for one in rounds] == [0, 5]

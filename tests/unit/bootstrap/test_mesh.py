@@ -1,0 +1,236 @@
+"""A local mesh starts, shows, restarts and above all ends its daemons; no one outlives it.
+
+Method: real processes that stand in for daemons (fake_daemon.py). Nothing sleeps: tests wait for a
+process to end or for its log to say something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bootstrap.mesh import Mesh, MeshError, MeshSettings, fresh_folder
+from node.errors import ConfigError
+from tests.unit.bootstrap.fake_daemon import LogObserver
+
+ROOT = Path(__file__).resolve().parents[3]
+FAKE = (sys.executable, "-m", "bootstrap.tether", "tests.unit.bootstrap.fake_daemon")
+LIMIT_S = 20.0
+
+Make = Callable[..., Mesh]
+
+
+@pytest.fixture
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+
+    def build(*settings: str, nodes: int = 2, restarts: int = 0, grace_s: float = LIMIT_S) -> Mesh:
+        asked = MeshSettings(
+            run_dir=tmp_path / "mesh",
+            nodes=nodes,
+            settings=settings,
+            poll_s=0.01,
+            grace_s=grace_s,
+            restarts=restarts,
+            command=FAKE,
+        )
+        return Mesh(asked, LogObserver(tmp_path))
+
+    return build
+
+
+def pid_of(mesh: Mesh, name: str) -> int:
+    pid = mesh.members[name].daemon.pid
+    assert pid is not None
+    return pid
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_every_node_gets_its_arguments_and_all_end(make: Make, tmp_path: Path) -> None:
+    async with make("tuning.lr=0.5", nodes=3) as mesh:
+        finished = await mesh.wait_finished(LIMIT_S)
+        pids = [pid_of(mesh, name) for name in finished]
+        observer = LogObserver(tmp_path)
+        given = {one.name: observer.report(one.address) for one in mesh.members.values()}
+    assert finished == ["node-1", "node-2", "node-3"]
+    assert all(map(gone, pids))
+    assert [one.daemon.exit_code for one in mesh.members.values()] == [0, 0, 0]
+    folder = tmp_path / "mesh"
+    peers = yaml.safe_load((folder / "peers.yaml").read_text())
+    assert [one["name"] for one in peers["peers"]] == finished
+    assert len({one["address"] for one in peers["peers"]}) == 3
+    assert given["node-2"]["arguments"] == [
+        *("start", "--peers", str(folder / "peers.yaml"), "--name", "node-2"),
+        *("--set", f"state_dir={folder / 'node-2'}", "--set", "tuning.threads=1"),
+        *("--set", "rounds.start.peers=2", "--set", "tuning.lr=0.5"),
+    ]
+
+
+async def test_status_and_history_come_from_the_daemons(make: Make) -> None:
+    async with make(nodes=1) as mesh:
+        assert mesh.status() == {"node-1": None}
+        assert mesh.members["node-1"].state == "starting"
+        await mesh.wait_finished(LIMIT_S)
+        status = mesh.status()["node-1"]
+        assert status is not None
+        assert status.pid == pid_of(mesh, "node-1")
+        assert [one.round for one in await mesh.history("node-1")] == [1, 2]
+        assert (await mesh.look("node-1")).metrics["base"] == pytest.approx(0.31)
+
+
+async def test_a_daemon_that_dies_is_told_and_the_mesh_goes_on(make: Make) -> None:
+    async with make("fake.exit=node-1", "fake.code=3") as mesh:
+        assert await mesh.wait_finished(LIMIT_S) == ["node-2"]
+        assert mesh.members["node-1"].state == "exit code 3"
+    assert list(mesh.events) == [
+        "node-1 ended with exit code 3; its last words: The prompt is out of ink."
+    ]
+
+
+async def test_a_daemon_that_crashes_is_started_again(make: Make) -> None:
+    async with make("fake.exit=node-1", "fake.code=3", restarts=1) as mesh:
+        assert await mesh.wait_finished(LIMIT_S) == ["node-1", "node-2"]
+        pid = pid_of(mesh, "node-1")
+    assert mesh.events[1] == f"node-1 was started again (pid {pid})"
+
+
+async def test_a_fault_of_settings_is_not_tried_again(make: Make) -> None:
+    async with make("fake.exit=node-1", "fake.code=2", restarts=1) as mesh:
+        assert await mesh.wait_finished(LIMIT_S) == ["node-2"]
+    assert len(mesh.events) == 1
+
+
+async def test_kill_and_restart_keep_name_port_and_state(make: Make) -> None:
+    async with make() as mesh:
+        await mesh.wait_finished(LIMIT_S)
+        first, address = pid_of(mesh, "node-2"), mesh.members["node-2"].address
+        mesh.kill("node-2")
+        await mesh.wait_for(lambda: mesh.members["node-2"].state == "signal SIGKILL", LIMIT_S)
+        assert await mesh.wait_finished(LIMIT_S) == ["node-1"]
+        await mesh.restart("node-2")
+        await mesh.wait_for(lambda: mesh.members["node-2"].done, LIMIT_S)
+        assert pid_of(mesh, "node-2") != first
+        assert mesh.members["node-2"].address == address
+        with pytest.raises(ConfigError, match="no node 'node-9'"):
+            mesh.kill("node-9")
+    assert gone(first)
+
+
+async def test_a_daemon_that_does_not_listen_is_killed(make: Make) -> None:
+    async with make("fake.stubborn=1", nodes=1, grace_s=0.01) as mesh:
+        await mesh.wait_finished(LIMIT_S)
+        pid = pid_of(mesh, "node-1")
+    assert gone(pid)
+    assert mesh.members["node-1"].state == "signal SIGKILL"
+
+
+async def test_hurrying_kills_at_once(make: Make) -> None:
+    """Cancelling the stop, as a second Ctrl-C does, does not wait for the grace."""
+    mesh = make("fake.stubborn=1", nodes=2, grace_s=1000.0)
+    await mesh.__aenter__()
+    await mesh.wait_finished(LIMIT_S)
+    pids = [pid_of(mesh, name) for name in mesh.members]
+    stop = asyncio.create_task(mesh.stop())
+    await asyncio.sleep(0)
+    stop.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stop
+    assert all(map(gone, pids))
+
+
+async def test_a_mesh_of_which_nothing_is_left_says_why(make: Make) -> None:
+    async with make("fake.exit=node-1", "fake.code=2", nodes=1) as mesh:
+        with pytest.raises(MeshError, match="exit code 2, and its last words were: The prompt"):
+            await mesh.wait_finished(LIMIT_S)
+
+
+async def test_running_out_of_time_names_who_is_late(make: Make) -> None:
+    async with make("fake.life=running", nodes=1) as mesh:
+        await mesh.wait_for(lambda: mesh.members["node-1"].answers, LIMIT_S)
+        with pytest.raises(MeshError, match=r"not through .* node-1 \(running, round 2\)"):
+            await mesh.wait_finished(0.0)
+
+
+async def test_an_end_with_an_error_inside_stops_all(make: Make) -> None:
+    mesh = make(nodes=2)
+    pids: list[int] = []
+
+    async def fail() -> None:
+        async with mesh:
+            pids.extend(pid_of(mesh, name) for name in mesh.members)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+    with pytest.raises(MeshError, match="is not running"):
+        await mesh.wait_for(lambda: False, LIMIT_S)
+
+
+ORPHANS = """
+import asyncio, sys
+from pathlib import Path
+from bootstrap.mesh import Mesh, MeshSettings
+from tests.unit.bootstrap.fake_daemon import LogObserver
+from tests.unit.bootstrap.test_mesh import FAKE
+
+async def main(folder):
+    settings = MeshSettings(folder, nodes=2, settings=("fake.life=running",), command=FAKE,
+                            poll_s=0.01)
+    async with Mesh(settings, LogObserver(folder)) as mesh:
+        await mesh.wait_for(lambda: all(one.answers for one in mesh.members.values()))
+        print(*(one.daemon.pid for one in mesh.members.values()), flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes that are not ours")
+def test_no_daemon_outlives_a_mesh_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ORPHANS, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        ends = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.send_signal(signal.SIGKILL)
+    try:
+        assert len(ends) == 2
+        for end in ends:
+            ready, _, _ = select.select([end], [], [], LIMIT_S)
+            assert ready == [end]
+    finally:
+        for end in ends:
+            os.close(end)
+
+
+@pytest.mark.parametrize("nodes", [0, 65])
+def test_a_silly_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
+    with pytest.raises(ConfigError, match=f"mesh of {nodes} nodes"):
+        MeshSettings(tmp_path, nodes=nodes)
+
+
+def test_a_setting_without_a_value_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'tuning' is no setting"):
+        MeshSettings(tmp_path, settings=("tuning",))
+
+
+def test_fresh_folders_are_numbered(tmp_path: Path) -> None:
+    made = [fresh_folder(tmp_path / "runs", "mesh").name for _ in range(3)]
+    assert made == ["mesh", "mesh-2", "mesh-3"]
