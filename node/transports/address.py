@@ -1,0 +1,77 @@
+"""Read addresses: host:port, where the host is a name, an IPv4 address or [an IPv6 address]."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from node.errors import AddressError
+from node.transports.base import Address
+
+_LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.ASCII)
+_DIGITS: Final = re.compile(r"[0-9.]+", re.ASCII)
+_PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
+_EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A parsed address; an IPv6 host is without its brackets."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Tell whether it never leaves this machine. Names are not looked up; localhost is one."""
+        if self.host.lower().rstrip(".") == "localhost":
+            return True
+        try:
+            address = ipaddress.ip_address(self.host)
+        except ValueError:
+            return False
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+            return address.ipv4_mapped.is_loopback
+        return address.is_loopback
+
+    @property
+    def numeric(self) -> str:
+        """Return the host to bind or dial; localhost is 127.0.0.1, whatever a hosts file says."""
+        return "127.0.0.1" if self.host.lower().rstrip(".") == "localhost" else self.host
+
+    def at(self, port: int) -> Endpoint:
+        """Return the same host with another port."""
+        return Endpoint(self.host, port)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse(address: Address) -> Endpoint:
+    """Return the endpoint of an address; raise AddressError where it is not host:port."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
+        raise AddressError(f"the address {address[:80]!r} has no port from 0 to 65535; {_EXAMPLE}")
+    bracketed = host.startswith("[") and host.endswith("]")
+    inside = host[1:-1] if bracketed else host
+    if bracketed:
+        valid = _is_ip(inside, 6)
+    elif _DIGITS.fullmatch(inside):
+        valid = _is_ip(inside, 4)
+    else:
+        valid = len(inside) <= 253 and _NAME.fullmatch(inside) is not None
+    if not valid:
+        raise AddressError(f"the host of the address {address[:80]!r} is not valid; {_EXAMPLE}")
+    return Endpoint(inside, int(port))
+
+
+def _is_ip(text: str, version: int) -> bool:
+    try:
+        found = ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    # A zone ("fe80::1%eth0") names an interface of one machine: no address for others.
+    return found.version == version and "%" not in text

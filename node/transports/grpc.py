@@ -1,0 +1,296 @@
+"""Carry frames over gRPC, with one server and one cached channel per peer.
+
+A frame up to 1 MiB is one unary call, a larger one a stream of pieces. Every call has a deadline,
+both ends send keepalive pings, and a peer that went away is dialled again with pauses of at most
+0.8 s. Every fault of gRPC becomes Unreachable or AddressError here; none gets past this module.
+There is no TLS yet, so only loopback is listened on and dialled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from node.errors import AddressError, FrameError, Unreachable
+from node.transports.address import Endpoint, parse
+from node.transports.base import Address, OnFrame
+from node.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
+from node.wire.gen import exchange_pb2, exchange_pb2_grpc
+
+__all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
+
+Register = Callable[[Any], None]
+"""Add a servicer to a grpc.aio server, such as one of the generated add_..._to_server."""
+
+CALLS_MAX: Final = 256
+STREAMS_MAX: Final = 64
+CHANNELS_MAX: Final = 1024
+HANDLING_MAX_S: Final = 120.0
+CLOSE_GRACE_S: Final = 0.5
+# Large frames that are being put together, all senders together.
+ASSEMBLING_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+# The protobuf field around the bytes of a Frame.
+_AROUND_BYTES: Final = 16
+# Pings every 20 s, which the other end allows from 10 s on: nobody is ever told "too many pings".
+_KEEPALIVE: Final = (
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_SERVER_OPTIONS: Final = (
+    *_KEEPALIVE,
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_concurrent_streams", STREAMS_MAX),
+    ("grpc.max_receive_message_length", PIECE_BYTES + _AROUND_BYTES),
+    # Off, or two daemons would share a port and each get half of the messages.
+    ("grpc.so_reuseport", 0),
+)
+_CHANNEL_OPTIONS: Final = (
+    *_KEEPALIVE,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 800),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # Peers are named by address; a proxy of the environment has no business between them.
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class GrpcTransport:
+    """Serve and send frames over gRPC on loopback.
+
+    Other services of the node's address are added with `add_service` before `listen`.
+    """
+
+    def __init__(self) -> None:
+        self._services: list[Register] = []
+        self._server: Any = None
+        self._channels: OrderedDict[Address, Any] = OrderedDict()
+        self._dropped: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    def add_service(self, register: Register) -> None:
+        """Let `register(server)` add a servicer to the server before it starts.
+
+        Raise RuntimeError once the server listens, because gRPC takes no services after that.
+        """
+        if self._server is not None:
+            raise RuntimeError("services are added before listen")
+        self._services.append(register)
+
+    async def listen(self, address: Address, on_frame: OnFrame) -> Address:
+        """Serve frames at a loopback address (port 0: any free port); return the address bound."""
+        endpoint = _loopback(address, "listen on")
+        if self._closing is not None:
+            raise AddressError(f"cannot listen on {address}: this transport is closed")
+        if self._server is not None:
+            raise AddressError(f"cannot listen on {address}: this transport listens already")
+        _check_free(endpoint)
+        server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Exchange(on_frame), server)
+        for register in self._services:
+            register(server)
+        try:
+            port = server.add_insecure_port(str(Endpoint(endpoint.numeric, endpoint.port)))
+        except RuntimeError as fault:
+            raise _in_use(endpoint) from fault
+        if port == 0:
+            raise _in_use(endpoint)
+        self._server = server
+        await server.start()
+        return str(endpoint.at(port))
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+        """Deliver one frame and return the reply."""
+        _loopback(to, "send to")
+        if len(frame) > FRAME_BYTES_MAX:
+            raise FrameError(
+                f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
+            )
+        if self._closing is not None:
+            raise Unreachable(f"cannot send to {to}: this transport is closed")
+        stub = exchange_pb2_grpc.ExchangeStub(self._channel(to))
+        try:
+            if len(frame) <= PIECE_BYTES:
+                request = exchange_pb2.Frame(data=frame)
+                reply = await stub.Deliver(request, timeout=timeout_s)
+            else:
+                reply = await stub.DeliverChunks(_pieces(frame), timeout=timeout_s)
+        except grpc.aio.AioRpcError as fault:
+            raise Unreachable(_sentence(to, fault, timeout_s)) from fault
+        except asyncio.CancelledError as fault:
+            # A channel that closes under a call cancels it; that is not our caller's cancellation.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise Unreachable(f"the connection to {to} was closed before the answer") from fault
+        except (grpc.RpcError, grpc.aio.BaseError, OSError, ValueError, RuntimeError) as fault:
+            raise Unreachable(f"cannot send to {to}: {fault}") from fault
+        return bytes(reply.data)
+
+    async def close(self) -> None:
+        """Stop serving, let calls end for CLOSE_GRACE_S, then drop everything. Idempotent."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        channels = list(self._channels.values())
+        self._channels.clear()
+        for channel in channels:
+            await channel.close()
+        await asyncio.gather(*self._dropped)
+        if self._server is not None:
+            await self._server.stop(CLOSE_GRACE_S)
+
+    def _channel(self, to: Address) -> Any:
+        """Return the channel to an address; the one that was used longest ago makes room."""
+        channel = self._channels.get(to)
+        if channel is None:
+            channel = dial(to, REPLY_BYTES_MAX)
+            self._channels[to] = channel
+        self._channels.move_to_end(to)
+        while len(self._channels) > CHANNELS_MAX:
+            _, oldest = self._channels.popitem(last=False)
+            # Calls under way on it end in Unreachable.
+            dropping = asyncio.ensure_future(oldest.close())
+            self._dropped.add(dropping)
+            dropping.add_done_callback(self._dropped.discard)
+        return channel
+
+
+def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:
+    """Return a grpc.aio channel to a node, for its other services; the caller closes it.
+
+    It connects at the first call. Raise AddressError where the address is not loopback.
+    """
+    endpoint = _loopback(address, "send to")
+    family = "ipv6" if ":" in endpoint.numeric else "ipv4"
+    limit = ("grpc.max_receive_message_length", reply_bytes_max + _AROUND_BYTES)
+    return grpc.aio.insecure_channel(
+        f"{family}:{Endpoint(endpoint.numeric, endpoint.port)}", options=(*_CHANNEL_OPTIONS, limit)
+    )
+
+
+class _Exchange(exchange_pb2_grpc.ExchangeServicer):
+    """Hand frames to the node; the reply is the node's."""
+
+    def __init__(self, on_frame: OnFrame) -> None:
+        self._on_frame = on_frame
+        self._assembling = 0
+
+    async def Deliver(self, request: exchange_pb2.Frame, context: Any) -> exchange_pb2.Frame:
+        return await self._answer(request.data, context)
+
+    async def DeliverChunks(
+        self, request_iterator: AsyncIterator[exchange_pb2.Frame], context: Any
+    ) -> exchange_pb2.Frame:
+        pieces: list[bytes] = []
+        try:
+            await self._assemble(pieces, request_iterator, context)
+            return await self._answer(b"".join(pieces), context)
+        finally:
+            self._assembling -= sum(map(len, pieces))
+
+    async def _assemble(
+        self,
+        pieces: list[bytes],
+        request_iterator: AsyncIterator[exchange_pb2.Frame],
+        context: Any,
+    ) -> None:
+        """Collect the pieces of one frame; refuse too many bytes and too slow ones."""
+        left = FRAME_BYTES_MAX
+        try:
+            async with asyncio.timeout(HANDLING_MAX_S):
+                async for piece in request_iterator:
+                    pieces.append(piece.data)
+                    self._assembling += len(piece.data)
+                    left -= len(piece.data)
+                    if left < 0 or self._assembling > ASSEMBLING_BYTES_MAX or not piece.data:
+                        await context.abort(
+                            grpc.StatusCode.RESOURCE_EXHAUSTED,
+                            f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
+                            f"{ASSEMBLING_BYTES_MAX:,} bytes of frames at a time are the limits",
+                        )
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
+
+    async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
+        """Return the node's reply; its bounds hold for the node, too."""
+        reply = b""
+        try:
+            async with asyncio.timeout(HANDLING_MAX_S):
+                reply = await self._on_frame(frame)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
+        if len(reply) > REPLY_BYTES_MAX:
+            await context.abort(grpc.StatusCode.INTERNAL, "the reply is too large")
+        return exchange_pb2.Frame(data=reply)
+
+
+async def _pieces(frame: bytes) -> AsyncIterator[exchange_pb2.Frame]:
+    """Cut a frame into pieces, one at a time, as flow control lets them go."""
+    for start in range(0, len(frame), PIECE_BYTES):
+        yield exchange_pb2.Frame(data=frame[start : start + PIECE_BYTES])
+
+
+def _loopback(address: Address, doing: str) -> Endpoint:
+    """Parse an address; raise AddressError where it would leave this machine."""
+    endpoint = parse(address)
+    if not endpoint.loopback:
+        raise AddressError(
+            f"cannot {doing} {address}: without TLS, which this version does not have, only "
+            "loopback is allowed; use 127.0.0.1, [::1] or localhost"
+        )
+    return endpoint
+
+
+def _check_free(endpoint: Endpoint) -> None:
+    """Raise AddressError where the port cannot be bound.
+
+    Asking the operating system first gives its reason; gRPC would give none and write to stderr.
+    """
+    family = socket.AF_INET6 if ":" in endpoint.numeric else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As gRPC's own socket: a port whose last connections linger counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((endpoint.numeric, endpoint.port))
+    except OSError as fault:
+        if fault.errno == errno.EADDRINUSE:
+            raise _in_use(endpoint) from fault
+        reason = fault.strerror or str(fault)
+        raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
+
+
+def _in_use(endpoint: Endpoint) -> AddressError:
+    return AddressError(
+        f"cannot listen on {endpoint}: the port {endpoint.port} is in use; "
+        "stop the other process or choose another port"
+    )
+
+
+def _sentence(to: Address, fault: grpc.aio.AioRpcError, timeout_s: float) -> str:
+    """Return what the end of a call means for the caller."""
+    code = fault.code()
+    if code == grpc.StatusCode.UNAVAILABLE:
+        return f"nobody answers at {to}"
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return f"{to} did not answer within {timeout_s:g} s"
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return f"who listens at {to} is not a fednode node"
+    if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return f"{to} takes no more calls at the moment"
+    if code == grpc.StatusCode.CANCELLED:
+        return f"the connection to {to} was closed before the answer"
+    return f"{to} failed to answer: {code.name.lower()}"
