@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-HISTORY_PAGE = 1000
-HISTORY_PAGES_MAX = 100
+from node.runtime.client import Client
+from node.wire.gen import status_pb2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +81,31 @@ class Observer(Protocol):
         ...
 
 
-def traffic_of(message: Any) -> Bytes:
+class RpcObserver:
+    """Observe through the status RPC."""
+
+    def __init__(self, client: Client | None = None) -> None:
+        self._client = client or Client()
+
+    async def status(self, address: str) -> NodeStatus:
+        """Return the node at an address as it is now."""
+        return status_of(await self._client.status(address))
+
+    async def history(self, address: str) -> Sequence[RoundStatus]:
+        """Return all adopted rounds of the node at an address, oldest first."""
+        return [round_of(one) for one in await self._client.history(address)]
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        await self._client.close()
+
+
+def traffic_of(message: status_pb2.Traffic) -> Bytes:
     """Return a Traffic message as a plain value."""
     return Bytes(**{name: int(getattr(message, name)) for name in Bytes.__slots__})
 
 
-def status_of(reply: Any) -> NodeStatus:
+def status_of(reply: status_pb2.StatusReply) -> NodeStatus:
     """Return a StatusReply message as a plain value."""
     return NodeStatus(
         name=reply.name,
@@ -112,7 +131,7 @@ def status_of(reply: Any) -> NodeStatus:
     )
 
 
-def round_of(message: Any) -> RoundStatus:
+def round_of(message: status_pb2.Round) -> RoundStatus:
     """Return a Round message as a plain value."""
     return RoundStatus(
         round=message.round,

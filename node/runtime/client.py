@@ -1,0 +1,113 @@
+"""Ask a daemon how it is, what it did, or to do something: the client side of the Node service.
+
+Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from node.errors import FednodeError, Refused, Unreachable
+from node.transports.address import Endpoint, parse
+from node.wire.gen import status_pb2, status_pb2_grpc
+
+TIMEOUT_S: Final = 3.0
+HISTORY_PAGE: Final = 1000
+# A bound on what one history call gathers: a million rounds.
+HISTORY_PAGES_MAX: Final = 1000
+CHANNEL_OPTIONS: Final = (
+    # Peers are addressed directly; a proxy of the environment is for other traffic.
+    ("grpc.enable_http_proxy", 0),
+    # A daemon that is being started is to be noticed soon, not after a minute of back-off.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class Client:
+    """Talk to any number of daemons; an async context manager that drops its connections.
+
+    Every call ends within timeout_s seconds: Unreachable where nobody answers, Refused where what
+    answers says no. An address that is none raises AddressError.
+    """
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def status(self, address: str) -> status_pb2.StatusReply:
+        """Return the node at an address as it is now."""
+        request = status_pb2.StatusRequest()
+        async with self._call(address) as stub:
+            reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
+        return reply
+
+    async def history(self, address: str, since: int = 0) -> list[status_pb2.Round]:
+        """Return the adopted rounds from `since` on, oldest first."""
+        rounds: list[status_pb2.Round] = []
+        for _ in range(HISTORY_PAGES_MAX):
+            request = status_pb2.HistoryRequest(since=since, limit=HISTORY_PAGE)
+            async with self._call(address) as stub:
+                reply = await stub.History(request, timeout=self._timeout_s)
+            rounds.extend(reply.rounds)
+            if len(reply.rounds) < HISTORY_PAGE:
+                break
+            since = reply.rounds[-1].round + 1
+        return rounds
+
+    async def control(self, address: str, command: str) -> str:
+        """Ask for "pause", "resume", "leave", "retune" or "rollback"; return what the node did."""
+        request = status_pb2.ControlRequest(command=command)
+        async with self._call(address) as stub:
+            reply = await stub.Control(request, timeout=self._timeout_s)
+        return str(reply.text)
+
+    async def close(self) -> None:
+        """Drop all connections. Idempotent."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+
+    @contextlib.asynccontextmanager
+    async def _call(self, address: str) -> AsyncIterator[Any]:
+        """Yield a stub for an address; turn what gRPC raises into one sentence."""
+        if address not in self._channels:
+            endpoint = parse(address)
+            target = str(Endpoint(endpoint.numeric, endpoint.port))
+            self._channels[address] = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        try:
+            yield status_pb2_grpc.NodeStub(self._channels[address])
+        except grpc.aio.AioRpcError as error:
+            raise self._sentence(address, error) from None
+
+    def _sentence(self, address: str, error: grpc.aio.AioRpcError) -> FednodeError:
+        code = error.code()
+        if code == grpc.StatusCode.UNAVAILABLE:
+            return Unreachable(
+                f"Nobody answers at {address}: start the node, or give the address in peers.yaml."
+            )
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unreachable(f"{address} did not answer within {self._timeout_s:g} s.")
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return Refused(
+                f"What listens at {address} is no fednode daemon, or one of another version."
+            )
+        return Refused(f"{address} refused: {error.details() or code.name}")

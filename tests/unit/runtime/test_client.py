@@ -1,0 +1,117 @@
+"""The client of the status service: what daemons answer, and one sentence for every silence.
+
+Method: a real gRPC server on loopback with canned replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from node.errors import AddressError, Refused, Unreachable
+from node.runtime.client import HISTORY_PAGE, Client
+from node.wire.gen import status_pb2, status_pb2_grpc
+
+
+class Canned(status_pb2_grpc.NodeServicer):
+    """A node with many rounds that may be told to hang."""
+
+    def __init__(self, rounds: int = 0, hang: bool = False) -> None:
+        self.rounds = rounds
+        self.hang = hang
+        self.asked: list[int] = []
+
+    async def Status(
+        self, request: status_pb2.StatusRequest, context: Any
+    ) -> status_pb2.StatusReply:
+        if self.hang:
+            await asyncio.Event().wait()
+        return status_pb2.StatusReply(name="a", life="running", metrics={"loss": 0.5})
+
+    async def History(
+        self, request: status_pb2.HistoryRequest, context: Any
+    ) -> status_pb2.HistoryReply:
+        self.asked.append(request.since)
+        first = max(1, request.since)
+        last = min(self.rounds, first + min(request.limit, HISTORY_PAGE) - 1)
+        rounds = [status_pb2.Round(round=number) for number in range(first, last + 1)]
+        return status_pb2.HistoryReply(rounds=rounds)
+
+    async def Control(
+        self, request: status_pb2.ControlRequest, context: Any
+    ) -> status_pb2.ControlReply:
+        if request.command != "pause":
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "No such command.")
+        return status_pb2.ControlReply(text="Paused.")
+
+
+@asynccontextmanager
+async def serving(servicer: Canned | None) -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    if servicer is not None:
+        status_pb2_grpc.add_NodeServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+async def test_status_and_control_bring_the_answer() -> None:
+    async with serving(Canned()) as address, Client() as client:
+        assert (await client.status(address)).metrics["loss"] == 0.5
+        assert await client.control(address, "pause") == "Paused."
+        with pytest.raises(Refused, match=f"{address} refused: No such command"):
+            await client.control(address, "jump")
+
+
+@pytest.mark.parametrize("count", [0, 3, HISTORY_PAGE, 2 * HISTORY_PAGE + 5])
+async def test_history_is_read_to_its_end(count: int) -> None:
+    canned = Canned(rounds=count)
+    async with serving(canned) as address, Client() as client:
+        rounds = await client.history(address)
+    assert [one.round for one in rounds] == list(range(1, count + 1))
+    assert len(canned.asked) == count // HISTORY_PAGE + 1
+
+
+async def test_nobody_listening_is_unreachable() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound, never listening: nobody else can take it
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        async with Client() as client:
+            with pytest.raises(Unreachable, match=f"Nobody answers at {address}: start the node"):
+                await client.status(address)
+
+
+async def test_silence_is_unreachable_within_the_time_given() -> None:
+    async with serving(Canned(hang=True)) as address, Client(timeout_s=0.05) as client:
+        with pytest.raises(Unreachable, match=r"did not answer within 0\.05 s"):
+            await client.status(address)
+
+
+async def test_another_program_is_refused() -> None:
+    async with serving(None) as address, Client() as client:
+        with pytest.raises(Refused, match="is no fednode daemon"):
+            await client.status(address)
+
+
+async def test_closing_twice_is_harmless() -> None:
+    async with serving(Canned()) as address:
+        client = Client()
+        await client.status(address)
+        await client.close()
+        await client.close()
+
+
+async def test_what_is_no_address_is_named() -> None:
+    async with Client() as client:
+        with pytest.raises(AddressError, match="has no port"):
+            await client.status("127.0.0.1")
