@@ -23,7 +23,12 @@ class Transport(Protocol):
         ...
 
     async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
-        """Deliver one frame and return the reply; raise Unreachable within timeout_s otherwise."""
+        """Deliver one frame and return the reply; raise Unreachable within timeout_s otherwise.
+
+        Raise AddressError for an address that is malformed or not allowed, and FrameError for a
+        frame over the cap: faults of the caller, which no later try can mend. A handler whose
+        sender gave up is cancelled.
+        """
         ...
 
     async def close(self) -> None:

@@ -12,8 +12,8 @@ import asyncio
 import errno
 import socket
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final, cast
 
 import grpc
 import grpc.aio
@@ -29,9 +29,11 @@ __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
 Register = Callable[[Any], None]
 """Add a servicer to a grpc.aio server, such as one of the generated add_..._to_server."""
 
+# Calls at a time: of all peers together, on one connection, and from here to one peer.
 CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
-CHANNELS_MAX: Final = 1024
+CALLS_PER_PEER: Final = 32
+PEERS_MAX: Final = 1024
 HANDLING_MAX_S: Final = 120.0
 CLOSE_GRACE_S: Final = 0.5
 # Large frames that are being put together, all senders together.
@@ -61,7 +63,6 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.min_reconnect_backoff_ms", 1_000),
     # Peers are named by address; a proxy of the environment has no business between them.
     ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
 
@@ -75,7 +76,7 @@ class GrpcTransport:
     def __init__(self) -> None:
         self._services: list[Register] = []
         self._server: Any = None
-        self._channels: OrderedDict[Address, Any] = OrderedDict()
+        self._peers: OrderedDict[Address, _Peer] = OrderedDict()
         self._dropped: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -119,13 +120,18 @@ class GrpcTransport:
             )
         if self._closing is not None:
             raise Unreachable(f"cannot send to {to}: this transport is closed")
-        stub = exchange_pb2_grpc.ExchangeStub(self._channel(to))
+        peer = self._peer(to)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
         try:
-            if len(frame) <= PIECE_BYTES:
-                request = exchange_pb2.Frame(data=frame)
-                reply = await stub.Deliver(request, timeout=timeout_s)
-            else:
-                reply = await stub.DeliverChunks(_pieces(frame), timeout=timeout_s)
+            async with asyncio.timeout_at(deadline):
+                await peer.slots.acquire()
+        except TimeoutError as fault:
+            raise Unreachable(_late(to, timeout_s)) from fault
+        try:
+            if self._closing is not None:
+                raise Unreachable(_closed(to))
+            reply: exchange_pb2.Frame = await peer.deliver(frame, max(deadline - clock(), 0.0))
         except grpc.aio.AioRpcError as fault:
             raise Unreachable(_sentence(to, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
@@ -133,10 +139,12 @@ class GrpcTransport:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise Unreachable(f"the connection to {to} was closed before the answer") from fault
+            raise Unreachable(_closed(to)) from fault
         except (grpc.RpcError, grpc.aio.BaseError, OSError, ValueError, RuntimeError) as fault:
             raise Unreachable(f"cannot send to {to}: {fault}") from fault
-        return bytes(reply.data)
+        finally:
+            peer.slots.release()
+        return reply.data
 
     async def close(self) -> None:
         """Stop serving, let calls end for CLOSE_GRACE_S, then drop everything. Idempotent."""
@@ -145,28 +153,48 @@ class GrpcTransport:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        channels = list(self._channels.values())
-        self._channels.clear()
-        for channel in channels:
-            await channel.close()
+        peers = list(self._peers.values())
+        self._peers.clear()
+        for peer in peers:
+            await peer.channel.close()
         await asyncio.gather(*self._dropped)
         if self._server is not None:
             await self._server.stop(CLOSE_GRACE_S)
 
-    def _channel(self, to: Address) -> Any:
-        """Return the channel to an address; the one that was used longest ago makes room."""
-        channel = self._channels.get(to)
-        if channel is None:
-            channel = dial(to, REPLY_BYTES_MAX)
-            self._channels[to] = channel
-        self._channels.move_to_end(to)
-        while len(self._channels) > CHANNELS_MAX:
-            _, oldest = self._channels.popitem(last=False)
+    def _peer(self, to: Address) -> _Peer:
+        """Return what is kept for an address; the one that was used longest ago makes room."""
+        peer = self._peers.get(to)
+        if peer is None:
+            peer = self._peers[to] = _Peer(to)
+        self._peers.move_to_end(to)
+        while len(self._peers) > PEERS_MAX:
+            _, oldest = self._peers.popitem(last=False)
             # Calls under way on it end in Unreachable.
-            dropping = asyncio.ensure_future(oldest.close())
+            dropping = asyncio.ensure_future(oldest.channel.close())
             self._dropped.add(dropping)
             dropping.add_done_callback(self._dropped.discard)
-        return channel
+        return peer
+
+
+class _Peer:
+    """The channel to one address.
+
+    slots: calls at a time. The other end resets streams beyond its own limit, which a new
+    connection does not know yet, so the limit is kept here.
+    """
+
+    def __init__(self, to: Address) -> None:
+        self.channel = dial(to, REPLY_BYTES_MAX)
+        self.slots = asyncio.Semaphore(CALLS_PER_PEER)
+        self._stub = exchange_pb2_grpc.ExchangeStub(self.channel)
+
+    def deliver(self, frame: bytes, timeout_s: float) -> Awaitable[Any]:
+        """Begin the call that fits the frame's size."""
+        if len(frame) <= PIECE_BYTES:
+            call = self._stub.Deliver(exchange_pb2.Frame(data=frame), timeout=timeout_s)
+        else:
+            call = self._stub.DeliverChunks(_pieces(frame), timeout=timeout_s)
+        return cast("Awaitable[Any]", call)
 
 
 def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:
@@ -286,11 +314,19 @@ def _sentence(to: Address, fault: grpc.aio.AioRpcError, timeout_s: float) -> str
     if code == grpc.StatusCode.UNAVAILABLE:
         return f"nobody answers at {to}"
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return f"{to} did not answer within {timeout_s:g} s"
+        return _late(to, timeout_s)
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return f"who listens at {to} is not a fednode node"
     if code == grpc.StatusCode.RESOURCE_EXHAUSTED:
         return f"{to} takes no more calls at the moment"
     if code == grpc.StatusCode.CANCELLED:
-        return f"the connection to {to} was closed before the answer"
+        return _closed(to)
     return f"{to} failed to answer: {code.name.lower()}"
+
+
+def _late(to: Address, timeout_s: float) -> str:
+    return f"{to} did not answer within {timeout_s:g} s"
+
+
+def _closed(to: Address) -> str:
+    return f"the connection to {to} was closed before the answer"

@@ -1,0 +1,40 @@
+"""Hold the memory transport and the gRPC transport to the same contract."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from node.transports.base import Transport
+from node.transports.grpc import GrpcTransport
+from node.transports.memory import Hub, MemoryTransport
+from tests.contract.transports import Make, TransportContract
+
+
+async def provide(build: Callable[[], Transport]) -> AsyncIterator[Make]:
+    """Yield a maker of transports; close whatever it made."""
+    made: list[Transport] = []
+
+    def make() -> Transport:
+        made.append(build())
+        return made[-1]
+
+    yield make
+    await asyncio.gather(*(transport.close() for transport in made))
+
+
+class TestMemory(TransportContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[Make]:
+        hub = Hub()
+        async for make in provide(lambda: MemoryTransport(hub)):
+            yield make
+
+
+class TestGrpc(TransportContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[Make]:
+        async for make in provide(GrpcTransport):
+            yield make
