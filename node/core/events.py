@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from node.core.types import Job, Json, Message, Report, Snapshot
+from node.core.types import Job, Json, Message, Report, Snapshot, Tensors
 
 Command = Literal["pause", "resume", "leave", "retune", "rollback"]
+Level = Literal["debug", "info", "warning", "error"]
 AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy"]
 
 
@@ -39,9 +40,10 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class RoundDue:
-    """The kernel lets a round begin. Kernel to policy only."""
+    """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only."""
 
     round: int
+    start: Tensors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class Record:
 
     kind: str
     text: str
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    level: Level = "info"
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from node.core.events import Effect, Event
 from node.core.settings import Barrier, RoundSettings
-from node.core.types import PolicyState, Tensors
+from node.core.types import Message, PolicyState, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Context:
     name: str
     peers: tuple[str, ...]
     mesh: str
+    policy: str
     fingerprint: str
     seed: int
     rounds: RoundSettings
@@ -69,6 +70,10 @@ class Policy(Protocol):
 
     def state(self) -> PolicyState:
         """Return all that must survive a restart."""
+        ...
+
+    def fault(self, message: Message) -> str:
+        """Say why a message does not fit this policy's phases and shapes; "" where it does."""
         ...
 
     @property

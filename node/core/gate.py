@@ -1,0 +1,81 @@
+"""The verdict on a message before any policy sees it. Every refusal is a code and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from node.core.events import AckCode
+from node.core.facts import differences
+from node.core.policy import Context, Policy
+from node.core.types import Message
+
+KERNEL_PHASES = frozenset({"hello", "bye"})
+NORM_RATIO_MAX = 1000.0
+"""A contribution may be this much longer than the node's own prompts, not more."""
+
+Verdict = tuple[AckCode, str, str]
+"""Code, reason for counting, sentence for people."""
+TAKEN: Verdict = ("ok", "", "")
+
+
+class Gate:
+    """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
+
+    def __init__(self, context: Context, facts: Mapping[str, str]) -> None:
+        self._context = context
+        self._facts = facts
+        self._newest: dict[str, int] = {}
+        self._last: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def check(self, message: Message, policy: Policy) -> Verdict:
+        """Return the verdict on a message; nothing is kept of one that is not taken."""
+        verdict = self._identity(message)
+        if verdict is not TAKEN:
+            return verdict
+        if message.phase in KERNEL_PHASES:
+            self._newest[message.sender] = message.round
+            return TAKEN
+        return self._content(message, policy)
+
+    def _identity(self, message: Message) -> Verdict:
+        context, sender = self._context, message.sender
+        if message.mesh != context.mesh:
+            text = f"this is mesh {context.mesh!r}, not {message.mesh!r}"
+            return "refused", "mesh", text
+        if sender not in context.peers:
+            text = f"{sender!r} is not among the peers of {context.name!r}; add it to peers.yaml"
+            return "refused", "sender", text
+        if message.policy != context.policy:
+            text = f"policy.name is {context.policy} here and {message.policy} at {sender!r}"
+            return "refused", "configuration", text
+        if message.fingerprint != context.fingerprint:
+            named = differences(self._facts, message.facts, sender) if message.facts else ""
+            text = named or f"the configuration of {sender!r} differs; its next hello says where"
+            return "refused", "configuration", text
+        return TAKEN
+
+    def _content(self, message: Message, policy: Policy) -> Verdict:
+        fault = policy.fault(message)
+        if fault:
+            return "invalid", "schema", fault
+        if not message.tensors.finite():
+            return "invalid", "not finite", "a number in the prompts is not finite"
+        limit = NORM_RATIO_MAX * max(1.0, policy.state().tensors.norm())
+        norm = message.tensors.norm()
+        if norm > limit:
+            return (
+                "invalid",
+                "norm",
+                f"the prompts' norm is {norm:.3g}; at most {limit:.3g} is taken",
+            )
+        newest = self._newest.get(message.sender, 0)
+        if message.round < newest:
+            text = f"round {message.round} is older than round {newest}, which was heard before"
+            return "stale", "stale", text
+        key = (message.sender, message.phase)
+        value = (message.round, message.tensors.digest)
+        if self._last.get(key) == value and message.phase != "want":
+            return "duplicate", "duplicate", "taken before"
+        self._newest[message.sender] = message.round
+        self._last[key] = value
+        return TAKEN

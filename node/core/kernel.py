@@ -1,0 +1,326 @@
+"""The machine that every host runs: step(now, event) -> effects.
+
+The kernel owns a node's life (when rounds begin, how many there are, pause, resume, leave), who its
+peers are, and what is let in; the policy owns what happens inside a round. Rules of this file: no
+clock, no entropy, no I/O; peers are visited by name; every path ends, whatever arrives.
+
+    waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
+    running <--pause, resume--> paused             any --leave--> leaving
+
+A tuning or a commit that fails is recorded and tried again with growing pauses; the snapshot that
+could not be stored is kept, so that nothing is lost but time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    Command,
+    Commanded,
+    Delivered,
+    Effect,
+    Event,
+    Level,
+    PeerDown,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    Started,
+    Stopping,
+    TimerFired,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.gate import Gate
+from node.core.membership import Membership, PeerView
+from node.core.policy import Context, Policy
+from node.core.settings import GuardSettings, MembershipSettings
+from node.core.types import EMPTY, Message, Snapshot, Tensors
+
+START = "kernel.start"
+ROUND = "kernel.round"
+RETRY = "kernel.retry"
+PROBE = "kernel.probe."
+BACKOFF_MAX_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """The node as status shows it."""
+
+    life: str
+    phase: str
+    round: int
+    rounds_max: int
+    metrics: Mapping[str, float]
+    peers: tuple[PeerView, ...]
+    refused: Mapping[str, int]
+    best_round: int
+    best_validation: float
+    alone: bool
+
+
+class Kernel:
+    """See the file's header."""
+
+    def __init__(
+        self,
+        context: Context,
+        policy: Policy,
+        facts: Mapping[str, str],
+        membership: MembershipSettings | None = None,
+        guard: GuardSettings | None = None,
+        restored: Snapshot | None = None,
+    ) -> None:
+        self.context = context
+        self.policy = policy
+        self._facts = dict(facts)
+        self._settings = membership or MembershipSettings()
+        self._guard = guard or GuardSettings()
+        self._membership = Membership(context.peers, self._settings)
+        self._gate = Gate(context, facts)
+        self._life = "waiting"
+        self._metrics: Mapping[str, float] = restored.metrics if restored else {}
+        self._best = restored or Snapshot(policy.state(), {})
+        self._refused: Counter[str] = Counter()
+        self._refusals: set[tuple[str, str]] = set()
+        self._failures = 0
+        self._unsaved: Snapshot | None = None
+        self._round_began = float("-inf")
+        self._extra = 0  # rounds asked for beyond rounds.max
+        self._rollback: Tensors | None = None
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        """Take one event; return what to do, in order. Never raises for a peer's fault."""
+        match event:
+            case Started():
+                return self._start(now)
+            case Stopping():
+                self._life = "leaving"
+                return []
+            case Commanded(command=command):
+                return self._command(now, command)
+            case Received(message=message, token=token):
+                return self._receive(now, message, token)
+            case Delivered(to=peer) | Undelivered(to=peer) if peer in self._membership:
+                return self._sent(now, event)
+            case TimerFired(name=name) if name.startswith("kernel."):
+                return self._timer(now, name)
+            case Tuned(report=report):
+                self._failures = 0
+                self._metrics = report.metrics
+                self._watch_quality(report.metrics, report.tensors)
+            case TuneFailed(reason=reason):
+                return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
+            case AdoptFailed(snapshot=snapshot, reason=reason):
+                self._unsaved = snapshot
+                return self._again("adopt.failed", reason, RETRY)
+            case Adopted(snapshot=snapshot):
+                return self._adopted(now, event, snapshot)
+            case _:
+                pass
+        return self._tell(now, event)
+
+    def view(self) -> KernelView:
+        """Return the node as status shows it."""
+        peers = self._membership.view()
+        return KernelView(
+            self._life,
+            self.policy.phase,
+            self.policy.state().round,
+            self.context.rounds.max,
+            self._metrics,
+            peers,
+            dict(self._refused),
+            self._best.best_round,
+            self._best.best_validation,
+            bool(peers) and not self._membership.live(),
+        )
+
+    # Life -----------------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> list[Effect]:
+        effects: list[Effect] = [SetTimer(START, self.context.rounds.start.timeout_s)]
+        effects += [self._hello(peer.name) for peer in self._membership.view()]
+        return [*effects, *self._start_if_ready(now)]
+
+    def _start_if_ready(self, now: float, timeout: bool = False) -> list[Effect]:
+        wanted = min(self.context.rounds.start.peers, len(self.context.peers))
+        if self._life != "waiting" or (len(self._membership.live()) < wanted and not timeout):
+            return []
+        self._life = "running"
+        return self._next_round(now)
+
+    def _next_round(self, now: float) -> list[Effect]:
+        rounds, number = self.context.rounds, self.policy.state().round + 1
+        if self._life not in {"running", "finished"} or self.policy.phase != "idle":
+            return []
+        if rounds.max and number > rounds.max and not self._extra:
+            ended = self._life == "running"
+            self._life = "finished"
+            text = f"all {rounds.max} rounds are done; still serving peers and status"
+            return [Record("life.finished", text)] if ended else []
+        wait = self._round_began + rounds.min_interval_s - now
+        if wait > 0:
+            return [SetTimer(ROUND, wait)]
+        self._life, self._round_began = "running", now
+        start, self._rollback = self._rollback, None
+        return self._tell(now, RoundDue(number, start))
+
+    def _command(self, now: float, command: Command) -> list[Effect]:
+        done = Record("command", f"the operator asked to {command}")
+        match command:
+            case "pause" if self._life in {"waiting", "running", "finished"}:
+                self._life = "paused"
+            case "resume" if self._life == "paused":
+                self._life = "running"
+                return [done, *self._next_round(now)]
+            case "leave":
+                self._life = "leaving"
+                return [done, *(Send(p, self._message("bye")) for p in self._membership.live())]
+            case "retune" if self._life in {"running", "finished"}:
+                self._extra += 1
+                return [done, *self._next_round(now)]
+            case "rollback" if self._best.best:
+                self._rollback = self._best.best
+            case _:
+                return [Record("command", f"{command} does nothing now", "warning")]
+        return [done]
+
+    def _adopted(self, now: float, event: Event, snapshot: Snapshot) -> list[Effect]:
+        self._failures, self._unsaved = 0, None
+        number, most = snapshot.policy.round, self.context.rounds.max
+        if most and number > most:
+            self._extra = max(0, self._extra - 1)
+        shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
+        told = self._tell(now, event)
+        return [Record("round.adopted", f"round {number} adopted: {shown}"), *told,
+                *self._next_round(now)]  # fmt: skip
+
+    def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
+        delay = min(BACKOFF_MAX_S, 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        text = f"{reason}; trying again in {delay:g} s"
+        return [Record(kind, text, "error"), SetTimer(timer, delay)]
+
+    def _watch_quality(self, metrics: Mapping[str, float], tuned: Tensors) -> None:
+        accuracy = metrics.get("validation")
+        if accuracy is None:
+            return
+        number = self.policy.state().round + 1
+        if accuracy > self._best.best_validation:
+            self._best = replace(
+                self._best, best=tuned, best_round=number, best_validation=accuracy
+            )
+        elif accuracy < self._best.best_validation - self._guard.rollback_drop:
+            self._rollback = self._best.best
+
+    # Messages -------------------------------------------------------------------------------------
+
+    def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
+        sender = message.sender
+        code, reason, text = self._gate.check(message, self.policy)
+        effects: list[Effect] = [Answer(token, code, text)]
+        if code != "ok":
+            self._refused[reason] += 1
+            if code == "refused" and sender in self._membership:
+                effects += self._changed(now, sender, self._membership.refused(sender, now, text))
+            if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
+                self._refusals.add((sender, reason))
+                effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
+            return effects
+        if message.phase == "bye":
+            return [*effects, *self._changed(now, sender, self._membership.left(sender, now))]
+        change = self._membership.heard(sender, now, message.round)
+        effects += self._changed(now, sender, change)
+        if message.phase != "hello":
+            effects += self._tell(now, Received(message))
+        return effects
+
+    def _sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
+        peer, members = event.to, self._membership
+        if isinstance(event, Delivered):
+            change = members.heard(peer, now)
+        elif event.code == "unreachable":
+            change = members.failed(peer, event.reason)
+        elif event.code == "refused":
+            change = members.refused(peer, now, event.reason)
+        else:
+            change = members.heard(peer, now)
+        effects = self._changed(now, peer, change)
+        if event.message.phase == "hello":
+            effects.append(SetTimer(PROBE + peer, self._settings.probe_interval_s))
+            return effects
+        return [*effects, *self._tell(now, event)]
+
+    def _changed(self, now: float, peer: str, change: tuple[str, str]) -> list[Effect]:
+        before, after = change
+        if before == after:
+            return []
+        was, is_live = before in {"alive", "suspect"}, after in {"alive", "suspect"}
+        reason = next(p.reason for p in self._membership.view() if p.name == peer)
+        level: Level = "warning" if after in {"dead", "refused"} else "info"
+        text = f"{peer} is {after}" + (f": {reason}" if reason else "")
+        effects: list[Effect] = [Record(f"peer.{after}", text, level)]
+        if is_live and not was:
+            effects += self._tell(now, PeerUp(peer))
+            effects += self._start_if_ready(now)
+        elif was and not is_live:
+            effects += self._tell(now, PeerDown(peer))
+        return effects
+
+    def _timer(self, now: float, name: str) -> list[Effect]:
+        if name.startswith(PROBE) and self._life != "leaving":
+            return [self._hello(name.removeprefix(PROBE))]
+        if name == START:
+            return self._start_if_ready(now, timeout=True)
+        if name == ROUND:
+            return self._next_round(now)
+        if name == RETRY and self._unsaved is not None:
+            return [Adopt(self._unsaved)]
+        return []
+
+    def _tell(self, now: float, event: Event) -> list[Effect]:
+        """Pass an event to the policy; what it adopts gets the node's best prompts added."""
+        best = self._best
+        return [
+            Adopt(
+                replace(
+                    effect.snapshot,
+                    best=best.best,
+                    best_round=best.best_round,
+                    best_validation=best.best_validation,
+                )
+            )
+            if isinstance(effect, Adopt)
+            else effect
+            for effect in self.policy.handle(now, event)
+        ]
+
+    def _hello(self, peer: str) -> Send:
+        return Send(peer, self._message("hello", self._facts))
+
+    def _message(self, phase: str, facts: Mapping[str, str] | None = None) -> Message:
+        context = self.context
+        return Message(
+            context.mesh,
+            context.fingerprint,
+            context.policy,
+            context.name,
+            self.policy.state().round,
+            phase,
+            EMPTY,
+            samples=context.samples,
+            facts=facts or {},
+        )

@@ -1,0 +1,85 @@
+"""The control: tune, adopt, exchange nothing. The same data, steps and optimizer as its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from node.core.events import Adopt, Adopted, Effect, Event, RoundDue, Tune, Tuned, TuneFailed
+from node.core.policy import Context
+from node.core.settings import STRICT, Barrier
+from node.core.types import EMPTY, Job, Message, PolicyState, Snapshot, Tensors
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """Nothing to set: what is not exchanged has no exchange to configure."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+
+class Local:
+    """Tune round after round on the node's own images alone."""
+
+    name: ClassVar[str] = "local"
+    config_type: ClassVar[type[LocalConfig]] = LocalConfig
+    default_mode: ClassVar[Barrier] = "async"
+    shared_state: ClassVar[bool] = False
+
+    def __init__(self, context: Context, state: PolicyState) -> None:
+        self._context = context
+        self._state = state
+        self._job: Job | None = None
+        self._adopting = False
+
+    @classmethod
+    def start(cls, config: LocalConfig, context: Context, initial: Tensors) -> Self:
+        """Begin at round 0 with initial tensors."""
+        return cls(context, PolicyState(0, initial, EMPTY))
+
+    @classmethod
+    def restore(cls, config: LocalConfig, context: Context, state: PolicyState) -> Self:
+        """Go on from a stored state."""
+        return cls(context, state)
+
+    def state(self) -> PolicyState:
+        """Return all that must survive a restart."""
+        return self._state
+
+    @property
+    def phase(self) -> str:
+        """Return "idle", "tuning" or "adopting"."""
+        if self._job is not None:
+            return "tuning"
+        return "adopting" if self._adopting else "idle"
+
+    def fault(self, message: Message) -> str:
+        """Refuse everything: this policy has no messages."""
+        return f"policy local exchanges nothing, and got phase {message.phase!r}"
+
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Tune when due, adopt what was tuned."""
+        match event:
+            case RoundDue(round=number, start=start) if self.phase == "idle":
+                self._job = Job(
+                    number,
+                    "prompts",
+                    self._state.tensors if start is None else start,
+                    self._context.draw_seed(number, "prompts"),
+                    self._state.carry,
+                    rounds=self._context.rounds.max,
+                )
+                return [Tune(self._job)]
+            case Tuned(job=job, report=report) if job == self._job:
+                self._job = None
+                self._adopting = True
+                self._state = PolicyState(job.round, report.tensors, report.tensors, report.carry)
+                return [Adopt(Snapshot(self._state, report.metrics))]
+            case TuneFailed(job=job) if job == self._job:
+                self._job = None
+            case Adopted() if self._adopting:
+                self._adopting = False
+            case _:
+                pass
+        return []

@@ -1,0 +1,45 @@
+"""ZeroDFL's settings: the paper's, and the released code's where the two differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from node.core.settings import STRICT
+
+
+@dataclass(frozen=True, slots=True)
+class ZeroDFLConfig:
+    """Settings of the exchange (IJCNN 2025; docs/divergence.md tells what is whose).
+
+    strategy: "push" is the paper's rule (senders draw recipients), "pull" the released code's
+    (receivers draw sources). recipients: S of the paper, peers told in a round; more spreads
+    prompts faster and costs bytes. epsilon: of equation 1; small means a round robin, 1 is mild.
+    rows_shared: s of the m rows that are exchanged, the rest stays private; None for all.
+    pool_age: merges that a received row may wait. positions: "shuffled" as in the paper, or "kept"
+    (row i replaces row i). optimizer: "keep" the momentum when rows are replaced, or "reset" it.
+    last_row: "exclude" reproduces the released code's pull, which never picks the last row.
+    wire_dtype: float16 halves the bytes of float32.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    strategy: Literal["push", "pull"] = "push"
+    recipients: int = 5
+    epsilon: float = 1e-6
+    rows_shared: int | None = None
+    pool_age: int = 1
+    positions: Literal["shuffled", "kept"] = "shuffled"
+    optimizer: Literal["keep", "reset"] = "keep"
+    last_row: Literal["include", "exclude"] = "include"
+    wire_dtype: Literal["float32", "float16"] = "float16"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work, with the value and the limit."""
+        for name, least in (("recipients", 1), ("pool_age", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
+        if self.epsilon <= 0:
+            raise ValueError(f"epsilon must be above 0, not {self.epsilon:g}")
+        if self.rows_shared is not None and self.rows_shared < 0:
+            raise ValueError(f"rows_shared must be at least 0, not {self.rows_shared}")

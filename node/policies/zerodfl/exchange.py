@@ -1,0 +1,354 @@
+"""ZeroDFL (IJCNN 2025): every node tunes, sends its prompts to a few peers, and mixes what it got.
+
+A round is: tune; tell; wait (only in the sync and quorum modes, and for the answers in pull);
+merge; adopt. Push, the paper's rule, draws whom to tell by equations 1 and 2. Pull, the released
+code's rule, draws whom to ask. In its last round a node adopts its tuned prompts unmerged, as the
+published tables test them.
+
+Phases on the wire: "prompts" (rows), "done" (this node is through with its round and did not
+choose you; only in sync and quorum), "want" (send me your rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    CancelTimer,
+    Delivered,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.policy import Context
+from node.core.pool import Entry, Pool, merge
+from node.core.recipients import draw_recipients, draw_sources, with_late_joiners
+from node.core.settings import Barrier
+from node.core.types import (
+    EMPTY,
+    Array,
+    Job,
+    Message,
+    PolicyState,
+    Report,
+    Snapshot,
+    Tensors,
+)
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.state import Memory
+
+ROWS = "context"
+DEADLINE = "policy.deadline"
+
+
+class ZeroDFL:
+    """The policy's state machine; see the file's header."""
+
+    name: ClassVar[str] = "zerodfl"
+    config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
+    default_mode: ClassVar[Barrier] = "async"
+    shared_state: ClassVar[bool] = False
+
+    def __init__(self, config: ZeroDFLConfig, context: Context, memory: Memory) -> None:
+        self._config = config
+        self._context = context
+        self._memory = memory
+        self._mode: Barrier = context.rounds.mode or self.default_mode
+        self._phase = "idle"
+        self._live: set[str] = set()
+        self._job: Job | None = None
+        self._report: Report | None = None
+        self._current = 0  # the round under way
+        self._tried: set[str] = set()  # whom this round's rows went to, or were asked of
+        self._ahead: dict[str, Message] = {}  # rows of the next round, one message a sender
+        self._sources: list[str] = []  # pull: whose row each position waits for
+        self._answers: dict[str, Array] = {}
+        self._asked: dict[str, int] = {}  # pull: peers that wait for our rows, and of which round
+
+    @classmethod
+    def start(cls, config: ZeroDFLConfig, context: Context, initial: Tensors) -> Self:
+        """Begin at round 0 with initial tensors."""
+        return cls(config, context, Memory(initial, Pool(config.pool_age)))
+
+    @classmethod
+    def restore(cls, config: ZeroDFLConfig, context: Context, state: PolicyState) -> Self:
+        """Go on from a stored state."""
+        return cls(config, context, Memory.thaw(state, config.pool_age))
+
+    def state(self) -> PolicyState:
+        """Return all that must survive a restart."""
+        return self._memory.freeze()
+
+    @property
+    def phase(self) -> str:
+        """Return "idle", "tuning", "exchanging" or "adopting"."""
+        return self._phase
+
+    def fault(self, message: Message) -> str:
+        """Check phase and shape: rows [1..m, width] with "prompts", nothing with the others."""
+        if message.phase in {"done", "want"}:
+            return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
+        if message.phase != "prompts":
+            return f"zerodfl has no phase {message.phase!r}"
+        most, width = self._memory.tensors[ROWS].shape
+        shape = message.tensors.shapes.get(ROWS, ())
+        if set(message.tensors) != {ROWS} or len(shape) != 2:
+            return f"prompts carry one array {ROWS!r} [rows, {width}], not {message.tensors!r}"
+        if not 1 <= shape[0] <= most or shape[1] != width:
+            return f"{ROWS!r} is {list(shape)}; at most [{most}, {width}] fits here"
+        return ""
+
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Take one event; return what to do, in order."""
+        match event:
+            case RoundDue(round=number, start=start) if self._phase == "idle":
+                self._memory.tensors = self._memory.tensors if start is None else start
+                return self._begin(number)
+            case Tuned(job=job, report=report) if job == self._job:
+                return self._tell(job, report)
+            case TuneFailed(job=job) if job == self._job:
+                self._job, self._phase = None, "idle"
+            case Adopted() if self._phase == "adopting":
+                self._phase = "idle"
+            case PeerUp(peer=peer):
+                self._live.add(peer)
+            case PeerDown(peer=peer):
+                self._live.discard(peer)
+                self._asked.pop(peer, None)
+                return self._lost(peer)
+            case Received(message=message):
+                return self._hear(message)
+            case Delivered(to=peer, message=message) if message.phase == "prompts":
+                self._count(peer)
+            case Undelivered(to=peer, message=message):
+                return self._failed(peer, message)
+            case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
+                missing = sorted(self._missing())
+                text = f"round {self._current}: the deadline passed without {', '.join(missing)}"
+                return [Record("round.deadline", text, "warning"), *self._finish()]
+            case _:
+                pass
+        return []
+
+    # A round, step by step ------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> list[Effect]:
+        self._current = number
+        self._phase = "tuning"
+        self._tried, self._sources, self._answers = set(), [], {}
+        for sender in sorted(self._ahead):
+            if self._ahead[sender].round <= number:
+                self._keep(self._ahead.pop(sender))
+        memory = self._memory
+        seed = self._context.draw_seed(number, "prompts")
+        rounds = self._context.rounds.max
+        self._job = Job(number, "prompts", memory.tensors, seed, memory.carry, rounds=rounds)
+        return [Tune(self._job)]
+
+    def _tell(self, job: Job, report: Report) -> list[Effect]:
+        self._job, self._report, self._phase = None, report, "exchanging"
+        memory = self._memory
+        memory.tuned, memory.carry = report.tensors, report.carry
+        effects: list[Effect] = list(self._answer_waiting())
+        if self._shared_rows() == 0:
+            return [*effects, *self._finish()]
+        if self._config.strategy == "push":
+            effects += self._push()
+        else:
+            effects += self._pull()
+        if self._complete():
+            return [*effects, *self._finish()]
+        return [*effects, SetTimer(DEADLINE, self._context.rounds.deadline_s)]
+
+    def _push(self) -> list[Effect]:
+        config = self._config
+        generator = self._context.random(self._current, "recipients")
+        chosen = draw_recipients(
+            self._memory.chosen, self._live, config.recipients, config.epsilon, generator
+        )
+        self._tried = set(chosen)
+        effects: list[Effect] = [self._send_rows(peer) for peer in chosen]
+        if self._mode != "async":
+            others = sorted(self._live - self._tried)
+            effects += [Send(peer, self._message("done")) for peer in others]
+        return effects
+
+    def _pull(self) -> list[Effect]:
+        if self._is_last():
+            return []
+        generator = self._context.random(self._current, "sources")
+        config = self._config
+        self._sources = draw_sources(
+            self._memory.received, self._live, self._shared_rows(), config.epsilon, generator
+        )
+        self._tried = set(self._sources)
+        return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
+
+    def _complete(self) -> bool:
+        if self._config.strategy == "pull":
+            return not self._missing()
+        if self._mode == "async" or not self._missing():
+            return True
+        heard = 1 + len(self._context.peers) - len(self._unheard(self._context.peers))
+        return self._mode == "quorum" and heard >= self._context.rounds.quorum
+
+    def _missing(self) -> set[str]:
+        """Return the live peers that this round still waits for."""
+        if self._config.strategy == "pull":
+            return set(self._sources) - set(self._answers)
+        return self._unheard(self._live)
+
+    def _unheard(self, peers: set[str] | tuple[str, ...]) -> set[str]:
+        heard = self._memory.heard
+        return {peer for peer in peers if heard.get(peer, 0) < self._current}
+
+    def _finish(self) -> list[Effect]:
+        memory, report = self._memory, self._report
+        assert report is not None, "a round ends only after its tuning"
+        memory.tensors = memory.tuned
+        if not self._is_last():
+            self._merge()
+        # A node that fell behind goes on where the others are: its count is what peers see.
+        newest = max((memory.heard.get(peer, 0) for peer in sorted(self._live)), default=0)
+        behind = newest - 1 if self._mode != "async" else 0
+        memory.round = max(self._current, behind)
+        self._phase, self._report = "adopting", None
+        return [CancelTimer(DEADLINE), Adopt(Snapshot(memory.freeze(), report.metrics))]
+
+    def _merge(self) -> None:
+        memory, config = self._memory, self._config
+        own = memory.tuned[ROWS]
+        generator = self._context.random(self._current, "merge")
+        chosen: dict[int, Array] = {}
+        if config.strategy == "push":
+            keep = config.positions == "kept"
+            chosen = memory.pool.draw(self._shared_rows(), generator, keep)
+            memory.pool.grow_older()
+        else:
+            for position, source in enumerate(self._sources):
+                rows = self._answers.get(source)
+                indices = 0 if rows is None else len(rows) - (config.last_row == "exclude")
+                if rows is not None and indices > 0:
+                    chosen[position] = rows[generator.randrange(indices)]
+                    memory.received[source] = memory.received.get(source, 0) + 1
+        if chosen:
+            memory.tensors = Tensors({**memory.tuned, ROWS: merge(own, chosen)})
+            if config.optimizer == "reset":
+                memory.carry = EMPTY
+
+    # What others do -------------------------------------------------------------------------------
+
+    def _hear(self, message: Message) -> list[Effect]:
+        if message.phase == "want":
+            return self._wanted(message)
+        memory, sender = self._memory, message.sender
+        memory.heard[sender] = max(memory.heard.get(sender, 0), message.round)
+        if message.phase == "prompts":
+            if self._config.strategy == "pull":
+                if sender in self._sources:
+                    self._answers[sender] = message.tensors[ROWS]
+            elif self._mode != "async" and self._phase != "idle" and message.round > self._current:
+                self._ahead[sender] = message
+            else:
+                self._keep(message)
+        return self._finish() if self._phase == "exchanging" and self._complete() else []
+
+    def _keep(self, message: Message) -> None:
+        self._memory.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
+
+    def _wanted(self, message: Message) -> list[Effect]:
+        self._asked[message.sender] = message.round
+        return self._answer_waiting() if self._phase != "tuning" else []
+
+    def _answer_waiting(self) -> list[Effect]:
+        """Send rows to those who asked: the latest in async, those of their round otherwise."""
+        if not self._memory.tuned:
+            return []
+        tuned = self._current if self._current else self._memory.round
+        ready = [
+            peer
+            for peer in sorted(self._asked)
+            if self._mode == "async" or self._asked[peer] <= tuned
+        ]
+        for peer in ready:
+            del self._asked[peer]
+        return [self._send_rows(peer) for peer in ready]
+
+    def _count(self, peer: str) -> None:
+        """Count an acknowledged send (equation 1's f), a late joiner from the lowest count on."""
+        chosen = self._memory.chosen
+        known = with_late_joiners(chosen, sorted({*self._context.peers, peer}))
+        chosen[peer] = known[peer] + 1
+
+    def _failed(self, peer: str, message: Message) -> list[Effect]:
+        """Draw another peer in place of one that could not be told or asked."""
+        if message.round != self._current:
+            return []
+        if message.phase == "want":
+            return self._lost(peer)
+        if message.phase != "prompts" or self._config.strategy == "pull":
+            return []
+        left = sorted(self._live - self._tried - {peer})
+        generator = self._context.random(self._current, f"redraw {peer}")
+        epsilon = self._config.epsilon
+        again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
+        self._tried |= set(again)
+        return [self._send_rows(other) for other in again]
+
+    def _lost(self, peer: str) -> list[Effect]:
+        """Go on without a peer: ask another in pull, or see whether all others were heard."""
+        if self._phase != "exchanging":
+            return []
+        effects: list[Effect] = []
+        if peer in self._sources and peer not in self._answers:
+            left = sorted(self._live - self._tried - {peer})
+            generator = self._context.random(self._current, f"redraw {peer}")
+            epsilon = self._config.epsilon
+            again = draw_sources(self._memory.received, left, 1, epsilon, generator)
+            other = again[0] if again else ""
+            self._sources = [other if name == peer else name for name in self._sources]
+            self._sources = [name for name in self._sources if name]
+            self._tried |= set(again)
+            effects += [Send(name, self._message("want")) for name in again]
+        return [*effects, *self._finish()] if self._complete() else effects
+
+    # Small things ---------------------------------------------------------------------------------
+
+    def _shared_rows(self) -> int:
+        rows = len(self._memory.tensors[ROWS])
+        limit = self._config.rows_shared
+        return rows if limit is None else min(limit, rows)
+
+    def _is_last(self) -> bool:
+        return self._current == self._context.rounds.max
+
+    def _send_rows(self, peer: str) -> Send:
+        rows = self._memory.tuned[ROWS][: self._shared_rows()]
+        return Send(peer, self._message("prompts", Tensors({ROWS: rows})))
+
+    def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
+        context = self._context
+        return Message(
+            context.mesh,
+            context.fingerprint,
+            self.name,
+            context.name,
+            self._current or self._memory.round,
+            phase,
+            tensors,
+            samples=context.samples,
+        )

@@ -1,0 +1,68 @@
+"""What ZeroDFL remembers across a restart, to and from the general PolicyState."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from node.core.pool import Entry, Pool
+from node.core.types import EMPTY, Json, PolicyState, Tensors
+
+POOL = "pool."
+
+
+@dataclass(slots=True)
+class Memory:
+    """The mutable state of one node.
+
+    chosen: f_ij, how often a peer was chosen and acknowledged. received: g_ij, rows taken from it.
+    heard: newest round for which a peer's "prompts" or "done" arrived.
+    """
+
+    tensors: Tensors
+    pool: Pool
+    round: int = 0
+    tuned: Tensors = EMPTY
+    carry: Tensors = EMPTY
+    chosen: dict[str, int] = field(default_factory=dict)
+    received: dict[str, int] = field(default_factory=dict)
+    heard: dict[str, int] = field(default_factory=dict)
+
+    def freeze(self) -> PolicyState:
+        """Return the storable form."""
+        entries: dict[str, Json] = {entry.sender: [entry.round, entry.age] for entry in self.pool}
+        data: dict[str, Json] = {
+            "chosen": dict(sorted(self.chosen.items())),
+            "received": dict(sorted(self.received.items())),
+            "heard": dict(sorted(self.heard.items())),
+            "pool": entries,
+        }
+        arrays = Tensors({POOL + entry.sender: entry.rows for entry in self.pool})
+        return PolicyState(self.round, self.tensors, self.tuned, self.carry, data, arrays)
+
+    @classmethod
+    def thaw(cls, state: PolicyState, pool_age: int) -> Memory:
+        """Return the working form of a stored state."""
+        pool = Pool(pool_age)
+        for sender, place in sorted(_mapping(state.data.get("pool")).items()):
+            if isinstance(place, list) and POOL + sender in state.arrays:
+                number, age = (int(str(value)) for value in place)
+                pool.add(Entry(sender, number, state.arrays[POOL + sender], age))
+        return cls(
+            state.tensors,
+            pool,
+            state.round,
+            state.tuned,
+            state.carry,
+            _counts(state.data.get("chosen")),
+            _counts(state.data.get("received")),
+            _counts(state.data.get("heard")),
+        )
+
+
+def _mapping(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _counts(value: Json) -> dict[str, int]:
+    return {name: int(str(count)) for name, count in sorted(_mapping(value).items())}
