@@ -1,0 +1,53 @@
+"""`fednode mesh`: the command line of a local mesh."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bootstrap.local import LocalOptions, run
+from bootstrap.observe import RpcObserver
+
+
+@click.command()
+@click.option("--nodes", default=4, show_default=True, help="How many daemons.")
+@click.option("--config", type=Path, help="node.yaml of every node; defaults work without one.")
+@click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="For every node.")
+@click.option("--rounds", type=int, help="Rounds to run; 0 for no end.")
+@click.option("--policy", help="Gossip policy, such as zerodfl or local.")
+@click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
+@click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
+@click.option("--run-dir", type=Path, help="Where state and logs are; kept, and gone on with.")
+def mesh(
+    nodes: int,
+    config: Path | None,
+    flags: tuple[str, ...],
+    rounds: int | None,
+    policy: str | None,
+    keep: bool,
+    stay: bool,
+    run_dir: Path | None,
+) -> int:
+    """Run several nodes on this machine until they are through; Ctrl-C ends all of them.
+
+    Each is a daemon of its own with one CPU thread, a port of 127.0.0.1 and a state directory. A
+    node that dies is shown with its last words, and the others go on.
+    """
+    options = LocalOptions(
+        nodes=nodes,
+        config=config,
+        settings=flags,
+        rounds=rounds,
+        policy=policy,
+        run_dir=run_dir,
+        keep=keep,
+        stay=stay,
+    )
+
+    async def main() -> int:
+        return await run(options, RpcObserver(), Console())
+
+    return asyncio.run(main())
