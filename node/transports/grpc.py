@@ -252,6 +252,10 @@ class _Exchange(exchange_pb2_grpc.ExchangeServicer):
                         )
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
+        if not pieces:
+            # So ends, too, a stream whose first piece gRPC itself found too large. A later one
+            # leaves a frame that is cut short, which its checksum tells.
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
 
     async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
         """Return the node's reply; its bounds hold for the node, too."""
