@@ -105,8 +105,6 @@ class GrpcTransport:
             port = server.add_insecure_port(str(Endpoint(endpoint.numeric, endpoint.port)))
         except RuntimeError as fault:
             raise _in_use(endpoint) from fault
-        if port == 0:
-            raise _in_use(endpoint)
         self._server = server
         await server.start()
         return str(endpoint.at(port))
