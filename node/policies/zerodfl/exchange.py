@@ -53,6 +53,9 @@ from node.policies.zerodfl.state import Memory
 
 ROWS = "context"
 DEADLINE = "policy.deadline"
+RESEND = "policy.resend"
+# Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
+RESEND_S = 0.5
 
 
 class ZeroDFL:
@@ -74,6 +77,7 @@ class ZeroDFL:
         self._report: Report | None = None
         self._current = 0  # the round under way
         self._tried: set[str] = set()  # whom this round's rows went to, or were asked of
+        self._owed: dict[str, Message] = {}  # undelivered, and the peer may be waiting for it
         self._ahead: dict[str, Message] = {}  # rows of the next round, one message a sender
         self._sources: list[str] = []  # pull: whose row each position waits for
         self._answers: dict[str, Array] = {}
@@ -129,6 +133,7 @@ class ZeroDFL:
             case PeerDown(peer=peer):
                 self._live.discard(peer)
                 self._asked.pop(peer, None)
+                self._owed.pop(peer, None)
                 return self._lost(peer)
             case Received(message=message):
                 return self._hear(message)
@@ -140,6 +145,9 @@ class ZeroDFL:
                 missing = sorted(self._missing())
                 text = f"round {self._current}: the deadline passed without {', '.join(missing)}"
                 return [Record("round.deadline", text, "warning"), *self._finish()]
+            case TimerFired(name=name) if name == RESEND:
+                owed, self._owed = self._owed, {}
+                return [Send(peer, owed[peer]) for peer in sorted(owed)]
             case _:
                 pass
         return []
@@ -149,7 +157,7 @@ class ZeroDFL:
     def _begin(self, number: int) -> list[Effect]:
         self._current = number
         self._phase = "tuning"
-        self._tried, self._sources, self._answers = set(), [], {}
+        self._tried, self._sources, self._answers, self._owed = set(), [], {}, {}
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
                 self._keep(self._ahead.pop(sender))
@@ -295,19 +303,28 @@ class ZeroDFL:
         chosen[peer] = known[peer] + 1
 
     def _failed(self, peer: str, message: Message) -> list[Effect]:
-        """Draw another peer in place of one that could not be told or asked."""
+        """Draw another peer in place of one that could not be told or asked.
+
+        Where peers wait for each other, what was not delivered is tried again: the rows, or that
+        this node is through once they went to another peer instead.
+        """
         if message.round != self._current:
             return []
         if message.phase == "want":
             return self._lost(peer)
-        if message.phase != "prompts" or self._config.strategy == "pull":
-            return []
-        left = sorted(self._live - self._tried - {peer})
-        generator = self._context.random(self._current, f"redraw {peer}")
-        epsilon = self._config.epsilon
-        again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
-        self._tried |= set(again)
-        return [self._send_rows(other) for other in again]
+        push, effects = self._config.strategy == "push", list[Effect]()
+        if message.phase == "prompts" and push:
+            left = sorted(self._live - self._tried - {peer})
+            generator = self._context.random(self._current, f"redraw {peer}")
+            epsilon = self._config.epsilon
+            again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
+            self._tried |= set(again)
+            effects += [self._send_rows(other) for other in again]
+            message = self._message("done") if again else message
+        if peer in self._live and not (push and self._mode == "async"):
+            self._owed[peer] = message
+            effects.append(SetTimer(RESEND, RESEND_S))
+        return effects
 
     def _lost(self, peer: str) -> list[Effect]:
         """Go on without a peer: ask another in pull, or see whether all others were heard."""

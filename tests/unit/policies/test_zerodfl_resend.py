@@ -1,0 +1,99 @@
+"""Where nodes wait for each other, a message that got lost does not cost the whole deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from node.core.events import (
+    Effect,
+    PeerDown,
+    PeerUp,
+    RoundDue,
+    Send,
+    SetTimer,
+    TimerFired,
+    Tune,
+    Tuned,
+    Undelivered,
+)
+from node.core.policy import Context
+from node.core.settings import Barrier, RoundSettings
+from node.core.types import Report, Tensors
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import RESEND, RESEND_S, ZeroDFL
+
+PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
+TIMER = SetTimer(RESEND, RESEND_S)
+
+
+def told(mode: Barrier, recipients: int = 5) -> tuple[ZeroDFL, list[Send]]:
+    """Return a node after its first tuning with peers b and c, and what it sent them."""
+    rounds = RoundSettings(mode=mode, max=5)
+    context = Context("a", ("b", "c"), "m", "zerodfl", "f", 1, rounds)
+    policy = ZeroDFL.start(ZeroDFLConfig(recipients=recipients), context, PROMPTS)
+    for peer in ("b", "c"):
+        policy.handle(0.0, PeerUp(peer))
+    (tune,) = policy.handle(0.0, RoundDue(1))
+    assert isinstance(tune, Tune)
+    effects = policy.handle(0.0, Tuned(tune.job, Report(PROMPTS, {}, 1)))
+    return policy, sends(effects)
+
+
+def sends(effects: Sequence[Effect]) -> list[Send]:
+    return [one for one in effects if isinstance(one, Send)]
+
+
+def lost(send: Send) -> Undelivered:
+    return Undelivered(send.to, send.message, "unreachable", "nobody answers")
+
+
+def test_what_was_lost_is_sent_again_until_it_arrives() -> None:
+    policy, sent = told("sync")
+    assert [(one.to, one.message.phase) for one in sent] == [("b", "prompts"), ("c", "prompts")]
+    for _ in range(3):
+        assert policy.handle(0.0, lost(sent[0])) == [TIMER]
+        assert policy.handle(0.0, TimerFired(RESEND)) == [sent[0]]
+    assert policy.handle(0.0, TimerFired(RESEND)) == []
+
+
+def test_a_marker_that_was_lost_is_sent_again() -> None:
+    policy, sent = told("sync", recipients=1)
+    (marker,) = (one for one in sent if one.message.phase == "done")
+    assert policy.handle(0.0, lost(marker)) == [TIMER]
+    assert policy.handle(0.0, TimerFired(RESEND)) == [marker]
+
+
+def test_rows_that_went_to_another_leave_a_marker_to_send() -> None:
+    policy, sent = told("sync", recipients=1)
+    (rows,) = (one for one in sent if one.message.phase == "prompts")
+    redrawn, timer = policy.handle(0.0, lost(rows))
+    assert isinstance(redrawn, Send)
+    assert redrawn.to != rows.to
+    assert timer == TIMER
+    (again,) = sends(policy.handle(0.0, TimerFired(RESEND)))
+    assert (again.to, again.message.phase) == (rows.to, "done")
+
+
+def test_the_dead_are_owed_nothing() -> None:
+    policy, sent = told("sync")
+    policy.handle(0.0, lost(sent[0]))
+    policy.handle(0.0, PeerDown(sent[0].to))
+    assert policy.handle(0.0, TimerFired(RESEND)) == []
+    assert policy.handle(0.0, lost(sent[0])) == []
+
+
+@pytest.mark.parametrize("number", [0, 2])
+def test_a_message_of_another_round_is_left_alone(number: int) -> None:
+    policy, sent = told("sync")
+    message = sent[0].message
+    other = type(message)(
+        message.mesh, message.fingerprint, message.policy, "a", number, "prompts", PROMPTS
+    )
+    assert policy.handle(0.0, Undelivered("b", other, "unreachable", "")) == []
+
+
+def test_async_waits_for_nobody_and_owes_nothing() -> None:
+    policy, sent = told("async")
+    assert not [one for one in policy.handle(0.0, lost(sent[0])) if isinstance(one, SetTimer)]
