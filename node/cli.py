@@ -1,0 +1,88 @@
+"""The command `fednode`: find the subcommand, run it, and turn every fault into one sentence.
+
+Subcommands are imported when they are called, so that `fednode --help` starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Final
+
+import click
+
+from node import __version__
+from node.errors import FednodeError
+
+COMMANDS: Final = {
+    "start": ("node.commands.start", "Run one node of a mesh."),
+    "status": ("node.commands.status", "Show how a node is."),
+    "pause": ("node.commands.control", "Let a node finish its round and begin no other."),
+    "resume": ("node.commands.control", "Let a paused node go on."),
+    "leave": ("node.commands.control", "Let a node say goodbye to its peers."),
+    "retune": ("node.commands.control", "Let a node run one more round."),
+    "rollback": ("node.commands.control", "Start the next round from the best prompts so far."),
+    "mesh": ("bootstrap.mesh_command", "Run several nodes on this machine."),
+}
+FAULT: Final = 2
+INTERRUPTED: Final = 130
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in COMMANDS if _exists(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS or not _exists(cmd_name):
+            return None
+        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        return found if isinstance(found, click.Command) else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+def _exists(name: str) -> bool:
+    module = COMMANDS[name][0]
+    return (Path(__file__).resolve().parent.parent / f"{module.replace('.', '/')}.py").exists()
+
+
+@click.group(cls=_Lazy)
+@click.version_option(__version__, prog_name="fednode")
+def group() -> None:
+    """Tune CLIP prompts with your peers: images stay, prompts travel."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 well, 2 a fault with its sentence, 130 interrupted."""
+    try:
+        code = group.main(arguments, prog_name="fednode", standalone_mode=False)
+    except FednodeError as fault:
+        click.echo(f"fednode: {fault}", err=True)
+        sys.exit(fault.exit_code)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(FAULT)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(INTERRUPTED)
+    except Exception as fault:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="fednode-crash-", suffix=".txt", delete=False
+        ) as report:
+            report.write(traceback.format_exc())
+        click.echo(
+            f"fednode: a defect of fednode itself ({type(fault).__name__}: {fault}); the details "
+            f"are in {report.name}: please report them.",
+            err=True,
+        )
+        sys.exit(FAULT)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

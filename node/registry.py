@@ -1,0 +1,40 @@
+"""Find policies by name: the folders of node/policies, and entry points of third parties."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from importlib import metadata
+from typing import Any
+
+import node.policies
+from node.core.policy import Policy
+from node.errors import ConfigError
+
+GROUP = "fednode.policies"
+
+
+def names() -> list[str]:
+    """Return the names of all policies, sorted."""
+    folders = {found.name for found in pkgutil.iter_modules(node.policies.__path__) if found.ispkg}
+    return sorted(folders | {entry.name for entry in metadata.entry_points(group=GROUP)})
+
+
+def policy(name: str) -> type[Policy]:
+    """Return the class of a policy; raise ConfigError where there is none of that name."""
+    for entry in metadata.entry_points(group=GROUP):
+        if entry.name == name:
+            loaded: type[Policy] = entry.load()
+            return loaded
+    if name not in names():
+        near = difflib.get_close_matches(name, names(), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
+        raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
+    module = importlib.import_module(f"node.policies.{name}.exchange")
+    classes: list[Any] = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and getattr(value, "name", None) == name
+    ]
+    return classes[0]  # type: ignore[no-any-return]

@@ -1,0 +1,133 @@
+"""The calls by which a state directory changes, one method each, and what their faults mean.
+
+The store makes every change through a Disk, so that a test can stop it between any two calls or
+let any one of them fail.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from node.errors import StateError
+
+FOLDER_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_PID_BYTES_MAX: Final = 20
+_FULL: Final = "the disk is full"
+_READ_ONLY: Final = "it is read-only"
+_DENIED: Final = "permission denied"
+_FAILED: Final = "the disk failed to read or write"
+_DAMAGED: Final = "journal.db is damaged"
+_SYSTEM: Final = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EIO: _FAILED,
+}
+_SQLITE: Final = {
+    sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY,
+    sqlite3.SQLITE_IOERR: _FAILED,
+    sqlite3.SQLITE_CANTOPEN: "journal.db cannot be opened",
+    sqlite3.SQLITE_CORRUPT: _DAMAGED,
+    sqlite3.SQLITE_NOTADB: _DAMAGED,
+}
+
+
+class Disk:
+    """The system calls themselves. Everything made is for the owner's eyes only."""
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder where there is none, and those above it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+    def create(self, path: Path) -> int:
+        """Open a file for writing, empty; return its descriptor."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        """Write some of the data; return how many bytes."""
+        return os.write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        """Wait until what was written to a file, or changed in a folder, would survive a crash."""
+        os.fsync(descriptor)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a file another name; replaces the file of that name."""
+        os.rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file."""
+        path.unlink(missing_ok=True)
+
+    def execute(
+        self, journal: sqlite3.Connection, statement: str, values: Sequence[object] = ()
+    ) -> None:
+        """Run one statement that changes the journal."""
+        journal.execute(statement, values)
+
+    # Made of the above ----------------------------------------------------------------------------
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Write a file aside, sync it, rename it and sync the folder: all of it or nothing."""
+        aside = path.with_name(path.name + ".new")
+        descriptor = self.create(aside)
+        try:
+            left = memoryview(data)
+            while left:
+                left = left[self.write(descriptor, left) :]
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        self.rename(aside, path)
+        self.sync_folder(path.parent)
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def because(fault: OSError | sqlite3.Error) -> str:
+    """Return the reason of a fault in words for people."""
+    if isinstance(fault, OSError):
+        return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
+    # An extended code keeps the primary one in its lowest byte.
+    return _SQLITE.get(getattr(fault, "sqlite_errorcode", 0) & 0xFF, str(fault))
+
+
+def lock(folder: Path) -> int:
+    """Take the lock of a folder for this process; return the descriptor that holds it.
+
+    Raise StateError where another process has it. The system lets go of it when a process ends,
+    however that happens.
+    """
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as fault:
+        holder = os.pread(descriptor, _PID_BYTES_MAX, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise StateError(
+            f"The state directory {folder} is in use by process {holder or 'unknown'}: stop that "
+            "process, or give this node another directory."
+        ) from fault
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    return descriptor

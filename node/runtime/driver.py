@@ -1,0 +1,268 @@
+"""The daemon's host: performs the kernel's effects on asyncio, a transport, a store and a learner.
+
+One task takes events from one queue and steps the kernel, so no step ever overlaps another. Effects
+are performed in order; only Adopt is waited for. Tuning runs on one worker thread, commits on
+another, every peer has its own bounded outbox and sender, so that nothing slow holds up anything
+else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    CancelTimer,
+    Delivered,
+    Effect,
+    Event,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Started,
+    Stopping,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.kernel import Kernel
+from node.core.types import Job, Message, Progress, Report, Snapshot
+from node.errors import FednodeError, FrameError, Unreachable
+from node.learn.learner import Cancelled, Learner
+from node.runtime.store import Store
+from node.runtime.telemetry import Telemetry
+from node.transports.base import Address, Transport
+from node.transports.framing import wire_bytes
+from node.wire import codec
+from node.wire.codec import Dtype
+
+OUTBOX_MAX: Final = 32
+EVENTS_MAX: Final = 4096
+SEND_TIMEOUT_S: Final = 5.0
+SECONDS_PER_MIB: Final = 1.0
+
+
+class Driver:
+    """Run one kernel until told to stop."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        transport: Transport,
+        store: Store,
+        learner: Learner,
+        addresses: Mapping[str, Address],
+        dtype: Dtype = "float32",
+        probe_timeout_s: float = 0.5,
+    ) -> None:
+        self.kernel = kernel
+        self.telemetry = Telemetry()
+        self.progress: Progress | None = None
+        self.transport = transport
+        self._store = store
+        self._learner = learner
+        self.addresses = dict(addresses)
+        self._dtype: Dtype = dtype
+        self._probe_timeout_s = probe_timeout_s
+        self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
+        self._outboxes: dict[str, asyncio.Queue[Send]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._worker = ThreadPoolExecutor(1, "tune")
+        self._writer = ThreadPoolExecutor(1, "store")
+        self._cancel = threading.Event()
+        self._stop = asyncio.Event()
+        self._token = 0
+
+    async def run(self, address: Address) -> None:
+        """Listen, step until stop() is called, then drain: one step of tuning, one commit."""
+        await self.transport.listen(address, self._on_frame)
+        for peer in sorted(self.addresses):
+            self._outboxes[peer] = asyncio.Queue(OUTBOX_MAX)
+            self._spawn(self._send_all(peer, self._outboxes[peer]))
+        for warning in self._store.warnings:
+            self.telemetry.record(Record("state.damaged", warning, "warning"))
+        self._post(Started())
+        stepping = asyncio.create_task(self._step_all())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({stepping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stepping.done():
+                stepping.result()  # a defect of ours: let it be seen
+        finally:
+            await self._drain(stepping, stopping)
+
+    def stop(self) -> None:
+        """Ask run() to end; safe to call more than once."""
+        self._cancel.set()
+        self._stop.set()
+
+    def post(self, event: Event) -> None:
+        """Take an operator's command from the status service."""
+        self._post(event)
+
+    # Events ---------------------------------------------------------------------------------------
+
+    async def _step_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            event = await self._events.get()
+            for effect in self.kernel.step(loop.time(), event):
+                await self._perform(effect)
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._enqueue(effect)
+            case Answer(token=token, code=code, detail=detail):
+                waiting = self._answers.pop(token, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(codec.encode_ack(code, detail))
+            case SetTimer(name=name, delay_s=delay):
+                self._cancel_timer(name)
+                loop = asyncio.get_running_loop()
+                self._timers[name] = loop.call_later(delay, self._fire, name)
+            case CancelTimer(name=name):
+                self._cancel_timer(name)
+            case Tune(job=job):
+                self._spawn(self._tune(job))
+            case Adopt(snapshot=snapshot):
+                await self._adopt(snapshot)
+            case Record():
+                self.telemetry.record(effect)
+
+    def _post(self, event: Event) -> None:
+        try:
+            self._events.put_nowait(event)
+        except asyncio.QueueFull:
+            # Only a flood of messages fills it, and those are answered "busy" before they get here.
+            self.telemetry.record(Record("queue.full", f"dropped {type(event).__name__}", "error"))
+
+    def _fire(self, name: str) -> None:
+        self._timers.pop(name, None)
+        self._post(TimerFired(name))
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # Learner and store ----------------------------------------------------------------------------
+
+    async def _tune(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            report: Report = await loop.run_in_executor(
+                self._worker, self._learner.tune, job, self._cancel.is_set, self._note
+            )
+        except Cancelled:
+            event: Event = TuneFailed(job, "the tuning was cancelled")
+        except FednodeError as fault:
+            event = TuneFailed(job, str(fault))
+        except Exception as fault:  # a learner's defect must not end the node
+            event = TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
+        else:
+            event = Tuned(job, report)
+        self.progress = None
+        self._post(event)
+
+    def _note(self, progress: Progress) -> None:
+        self.progress = progress
+
+    async def _adopt(self, snapshot: Snapshot) -> None:
+        loop = asyncio.get_running_loop()
+        meters = {"": self.telemetry.total.as_dict()}
+        try:
+            await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
+        except FednodeError as fault:
+            self._post(AdoptFailed(snapshot, str(fault)))
+        else:
+            self._post(Adopted(snapshot))
+
+    # Messages -------------------------------------------------------------------------------------
+
+    def _enqueue(self, effect: Send) -> None:
+        outbox = self._outboxes.get(effect.to)
+        if outbox is None or outbox.full():
+            reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
+            self._post(Undelivered(effect.to, effect.message, "busy", reason))
+            return
+        outbox.put_nowait(effect)
+
+    async def _send_all(self, peer: str, outbox: asyncio.Queue[Send]) -> None:
+        while True:
+            effect = await outbox.get()
+            self._post(await self._send(peer, effect.message))
+
+    async def _send(self, peer: str, message: Message) -> Event:
+        try:
+            frame = codec.encode(message, self._dtype)
+            payload = codec.payload_bytes(message, self._dtype)
+            limit = SEND_TIMEOUT_S + SECONDS_PER_MIB * len(frame) / 2**20
+            if message.phase == "hello":
+                limit = self._probe_timeout_s
+            reply = await self.transport.send(self.addresses[peer], frame, limit)
+            self.telemetry.count(peer, "out", payload, len(frame), wire_bytes(len(frame)))
+            code, detail = codec.decode_ack(reply)
+        except (Unreachable, FrameError) as fault:
+            return Undelivered(peer, message, "unreachable", str(fault))
+        except FednodeError as fault:
+            return Undelivered(peer, message, "invalid", str(fault))
+        if code in {"ok", "duplicate"}:
+            return Delivered(peer, message)
+        return Undelivered(peer, message, code, detail)
+
+    async def _on_frame(self, frame: bytes) -> bytes:
+        try:
+            message = codec.decode(frame)
+        except FrameError as fault:
+            return codec.encode_ack("invalid", str(fault))
+        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
+            return codec.encode_ack("busy", "this node is stopping or has too much to do")
+        if message.sender in self.addresses:
+            payload = codec.payload_bytes(message, self._dtype)
+            size = len(frame)
+            self.telemetry.count(message.sender, "in", payload, size, wire_bytes(size))
+        self._token += 1
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._answers[self._token] = answer
+        self._post(Received(message, self._token))
+        return await answer
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drain(self, *tasks: asyncio.Task[object]) -> None:
+        self._cancel.set()
+        self._post(Stopping())
+        for name in tuple(self._timers):
+            self._cancel_timer(name)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._worker.shutdown)
+        for task in (*tasks, *self._tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+        # A commit under way ends whole before the store closes.
+        await loop.run_in_executor(None, self._writer.shutdown)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(codec.encode_ack("busy", "this node is stopping"))
+        with contextlib.suppress(FednodeError):
+            await self.transport.close()
+        self._store.close()

@@ -1,0 +1,150 @@
+"""The Node service: what status, history and the operator's commands are answered from."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Final, cast, get_args
+
+import grpc
+
+from node import __version__
+from node.core.events import Command, Commanded
+from node.core.types import Json
+from node.runtime.driver import Driver
+from node.runtime.store import Store
+from node.runtime.telemetry import Traffic
+from node.wire.gen import status_pb2, status_pb2_grpc
+
+HISTORY_MAX: Final = 1000
+EVENTS_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What does not change while the node runs."""
+
+    node_id: str
+    address: str
+    model: str
+    backbone: str
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+class NodeService(status_pb2_grpc.NodeServicer):
+    """Answer from the kernel's view; a call never waits for tuning."""
+
+    def __init__(self, driver: Driver, store: Store, about: About) -> None:
+        self._driver = driver
+        self._store = store
+        self._about = about
+        self._began = time.monotonic()
+
+    def register(self, server: Any) -> None:
+        """Add this service to a grpc.aio server."""
+        status_pb2_grpc.add_NodeServicer_to_server(self, server)
+
+    async def Status(
+        self, request: status_pb2.StatusRequest, context: Any
+    ) -> status_pb2.StatusReply:
+        """Return the node as it is now."""
+        kernel, telemetry, about = self._driver.kernel, self._driver.telemetry, self._about
+        view, state = kernel.view(), kernel.policy.state()
+        progress = self._driver.progress
+        reply = status_pb2.StatusReply(
+            name=kernel.context.name,
+            node_id=about.node_id,
+            mesh=kernel.context.mesh,
+            version=__version__,
+            address=about.address,
+            policy=kernel.context.policy,
+            fingerprint=kernel.context.fingerprint,
+            life=view.life,
+            round=view.round,
+            rounds_max=view.rounds_max,
+            phase=view.phase,
+            step=progress.step if progress else 0,
+            steps=progress.steps if progress else 0,
+            metrics=dict(view.metrics),
+            uptime_s=time.monotonic() - self._began,
+            samples=kernel.context.samples,
+            classes=about.classes,
+            model=about.model,
+            backbone=about.backbone,
+            peers=self._peers(_mapping(state.data.get("chosen"))),
+            traffic=_traffic(telemetry.total),
+            refused=dict(view.refused),
+            alone=view.alone,
+            best_round=view.best_round,
+            best_validation=view.best_validation if view.best_round else 0.0,
+            notes=about.notes,
+            pid=os.getpid(),
+        )
+        for sender, place in _mapping(state.data.get("pool")).items():
+            number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
+            rows = len(state.arrays.get(f"pool.{sender}", ()))
+            reply.pool.add(sender=sender, round=number, rows=rows, age=age)
+        for moment, record in list(telemetry.events)[-EVENTS_SHOWN:]:
+            reply.events.add(time=moment, kind=record.kind, text=record.text, level=record.level)
+        return reply
+
+    async def History(
+        self, request: status_pb2.HistoryRequest, context: Any
+    ) -> status_pb2.HistoryReply:
+        """Return the figures of past rounds, at most 1,000 a call."""
+        limit = min(request.limit or HISTORY_MAX, HISTORY_MAX)
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(None, self._store.history, request.since, limit)
+        return status_pb2.HistoryReply(
+            rounds=[
+                status_pb2.Round(
+                    round=number,
+                    metrics=metrics,
+                    traffic=status_pb2.Traffic(**traffic),
+                    digest=digest,
+                )
+                for number, metrics, traffic, digest in rows
+            ]
+        )
+
+    async def Control(
+        self, request: status_pb2.ControlRequest, context: Any
+    ) -> status_pb2.ControlReply:
+        """Hand a command to the kernel; say what it does."""
+        known = get_args(Command)
+        if request.command not in known:
+            text = f"there is no command {request.command!r}; there are {', '.join(known)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        self._driver.post(Commanded(cast("Command", request.command)))
+        name = self._driver.kernel.context.name
+        return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
+
+    def _peers(self, chosen: dict[str, Json]) -> list[status_pb2.Peer]:
+        now = asyncio.get_running_loop().time()
+        peers = []
+        for peer in self._driver.kernel.view().peers:
+            traffic = self._driver.telemetry.peers.get(peer.name, Traffic())
+            peers.append(
+                status_pb2.Peer(
+                    name=peer.name,
+                    address=self._driver.addresses[peer.name],
+                    state=peer.state,
+                    selected=int(str(chosen.get(peer.name, 0))),
+                    round=peer.round,
+                    heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
+                    reason=peer.reason,
+                    traffic=_traffic(traffic),
+                )
+            )
+        return peers
+
+
+def _traffic(traffic: Traffic) -> status_pb2.Traffic:
+    return status_pb2.Traffic(**traffic.as_dict())
+
+
+def _mapping(value: Json) -> dict[str, Json]:
+    return value if isinstance(value, dict) else {}
