@@ -1,0 +1,84 @@
+"""Three real daemons, one of which is killed in the middle and started again.
+
+The others go on, the killed one resumes at its round with its counts, and the mesh ends well. The
+learner is the closed-form one: nothing here is about images.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bootstrap.mesh import Mesh, MeshSettings
+from bootstrap.observe import NodeStatus, RpcObserver
+
+ROUNDS = 40
+LIMIT_S = 60.0
+VICTIM = "node-2"
+SURVIVORS = ("node-1", "node-3")
+
+
+def now(mesh: Mesh, name: str) -> NodeStatus:
+    """Return what a node said last; a node at round 0 where it said nothing."""
+    return mesh.status()[name] or NodeStatus(name)
+
+
+@pytest.mark.e2e
+async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
+    settings = MeshSettings(
+        run_dir=tmp_path,
+        nodes=3,
+        settings=(
+            "tuning.kind=closed-form",
+            f"rounds.max={ROUNDS}",
+            "rounds.min_interval_s=0.15",
+            "membership.probe_interval_s=0.2",
+        ),
+        poll_s=0.05,
+    )
+    async with Mesh(settings, RpcObserver()) as mesh:
+        await mesh.wait_for(lambda: now(mesh, VICTIM).round >= 5, LIMIT_S)
+        mesh.kill(VICTIM)
+        before = now(mesh, VICTIM)
+        at_death = max(now(mesh, name).round for name in SURVIVORS)
+        await mesh.wait_for(
+            lambda: all(
+                now(mesh, name).round > at_death and now(mesh, name).peers[VICTIM] == "dead"
+                for name in SURVIVORS
+            ),
+            LIMIT_S,
+        )
+        await mesh.restart(VICTIM)
+        await mesh.wait_for(lambda: mesh.members[VICTIM].answers, LIMIT_S)
+        resumed = now(mesh, VICTIM)
+        # What it had adopted is still there; the count of a send is stored with its round.
+        assert resumed.round >= before.round
+        assert sum(resumed.selected.values()) >= before.round
+        assert await mesh.wait_finished(LIMIT_S) == ["node-1", VICTIM, "node-3"]
+        history = await mesh.history(VICTIM)
+        assert [one.round for one in history] == list(range(1, ROUNDS + 1))
+        assert now(mesh, "node-1").peers == {VICTIM: "alive", "node-3": "alive"}
+    assert [one.daemon.exit_code for one in mesh.members.values()] == [0, 0, 0]
+    assert [text.split(";")[0] for text in mesh.events] == [f"{VICTIM} ended with signal SIGKILL"]
+
+
+@pytest.mark.e2e
+async def test_a_node_whose_peers_are_all_dead_goes_on_alone(tmp_path: Path) -> None:
+    settings = MeshSettings(
+        run_dir=tmp_path,
+        nodes=2,
+        settings=(
+            "tuning.kind=closed-form",
+            f"rounds.max={ROUNDS}",
+            "rounds.min_interval_s=0.1",
+            "membership.probe_interval_s=0.2",
+        ),
+        poll_s=0.05,
+    )
+    async with Mesh(settings, RpcObserver()) as mesh:
+        await mesh.wait_for(lambda: now(mesh, "node-1").round >= 2, LIMIT_S)
+        mesh.kill("node-2")
+        await mesh.wait_for(lambda: now(mesh, "node-1").alone, LIMIT_S)
+        assert await mesh.wait_finished(LIMIT_S) == ["node-1"]
+        assert now(mesh, "node-1").round == ROUNDS
