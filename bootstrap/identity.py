@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from node.errors import StateError
+from node.runtime.disk import because
 
 KEY_FILE: Final = "node.key"
 GROUP: Final = 8
@@ -41,7 +42,7 @@ def load_or_create(folder: Path) -> Ed25519PrivateKey:
             text = file.read(_KEY_BYTES_MAX)
     except OSError as fault:
         raise StateError(
-            f"The key {path} cannot be used: {fault.strerror}. Make sure that this user may read "
+            f"The key {path} cannot be used: {because(fault)}. Make sure that this user may read "
             "and write there."
         ) from fault
     try:

@@ -24,6 +24,7 @@ _READ_ONLY: Final = "it is read-only"
 _DENIED: Final = "permission denied"
 _FAILED: Final = "the disk failed to read or write"
 _DAMAGED: Final = "journal.db is damaged"
+_IN_THE_WAY: Final = "a file is where a folder is to be"
 _SYSTEM: Final = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: "the disk quota is used up",
@@ -31,6 +32,8 @@ _SYSTEM: Final = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
     errno.EIO: _FAILED,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTDIR: _IN_THE_WAY,
 }
 _SQLITE: Final = {
     sqlite3.SQLITE_FULL: _FULL,

@@ -1,0 +1,108 @@
+"""A disk that stops at a chosen call, as a killed process, a torn write or a power cut would."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from node.runtime.disk import Disk
+
+Way = Literal["killed", "torn", "power cut", "full"]
+
+
+class Crash(BaseException):
+    """The process would be gone from here on."""
+
+
+class FailingDisk(Disk):
+    """Count changes; let number `fail_at` (from 0) fail in one of these ways.
+
+    killed: nothing happens from that call on. torn: half of a write happens first. power cut: what
+    was not synced is lost, too. full: that one call fails for want of room, later ones work.
+    """
+
+    def __init__(self, fail_at: int = -1, way: Way = "killed") -> None:
+        self.calls: list[str] = []
+        self._fail_at = fail_at
+        self._way = way
+        self._crashed = False
+        self._unsynced: set[Path] = set()
+        self._unnamed: list[tuple[Path, bytes | None]] = []
+
+    @property
+    def failed(self) -> bool:
+        """Tell whether the chosen call was reached."""
+        return 0 <= self._fail_at < len(self.calls)
+
+    def make_folder(self, path: Path) -> None:
+        self._enter("make_folder")
+        super().make_folder(path)
+
+    def create(self, path: Path) -> int:
+        self._enter("create")
+        self._unsynced.add(path)
+        return super().create(path)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        try:
+            self._enter("write")
+        except Crash:
+            if self._way == "torn":
+                super().write(descriptor, data[: len(data) // 2])
+            raise
+        return super().write(descriptor, data)
+
+    def sync(self, descriptor: int) -> None:
+        self._enter("sync")
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        self._unsynced.discard(path)
+        self._unnamed = [one for one in self._unnamed if one[0].parent != path]
+        # The bookkeeping above stands for the sync itself, which would only cost time.
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._enter("rename")
+        self._unnamed.append((new, new.read_bytes() if new.exists() else None))
+        if old in self._unsynced:
+            self._unsynced = {*self._unsynced - {old}, new}
+        super().rename(old, new)
+
+    def remove(self, path: Path) -> None:
+        self._enter("remove")
+        super().remove(path)
+
+    def execute(
+        self, journal: sqlite3.Connection, statement: str, values: Sequence[object] = ()
+    ) -> None:
+        self._enter(statement.split()[0], sqlite=True)
+        super().execute(journal, statement, values)
+
+    def _enter(self, call: str, sqlite: bool = False) -> None:
+        if self._crashed:
+            raise Crash
+        self.calls.append(call)
+        if len(self.calls) - 1 != self._fail_at:
+            return
+        if self._way == "full":
+            if sqlite:
+                fault = sqlite3.OperationalError("database or disk is full")
+                fault.sqlite_errorcode = sqlite3.SQLITE_FULL
+                raise fault
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._crashed = True
+        if self._way == "power cut":
+            self._lose()
+        raise Crash
+
+    def _lose(self) -> None:
+        for path in self._unsynced:
+            if path.exists():
+                os.truncate(path, path.stat().st_size // 2)
+        for path, before in reversed(self._unnamed):
+            if before is None:
+                path.unlink(missing_ok=True)
+            else:
+                path.write_bytes(before)

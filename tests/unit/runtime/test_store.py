@@ -1,0 +1,368 @@
+"""The store: what is adopted comes back whole, or the round before it, or a sentence.
+
+Method: a disk that stops at every single call in turn; files torn, edited and removed by hand.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from node.core.types import PolicyState, Snapshot, Tensors
+from node.errors import StateError
+from node.runtime import journal
+from node.runtime.disk import Disk, because
+from node.runtime.store import TOTAL, Store, read_snapshot
+from tests.unit.runtime.failing import Crash, FailingDisk, Way
+
+FACTS = {"mesh": "m", "policy.name": "zerodfl"}
+
+
+def snapshot(number: int, best: bool = True) -> Snapshot:
+    """Return a snapshot whose every part depends on the round."""
+
+    def tensors(seed: int) -> Tensors:
+        return Tensors({"context": np.full((4, 8), seed, np.float32)})
+
+    policy = PolicyState(
+        number,
+        tensors(number),
+        tensors(number + 100),
+        Tensors({"momentum/context": np.full((4, 8), number + 200, np.float32)}),
+        {"chosen": {"b": number}, "pool": {"c": [number, 0]}},
+        Tensors({"pool.c": np.full((2, 8), number + 300, np.float32)}),
+    )
+    metrics = {"loss": 1.0 / number, "own": 0.5}
+    if not best:
+        return Snapshot(policy, metrics)
+    return Snapshot(policy, metrics, tensors(number + 400), number, 0.75)
+
+
+def meters(number: int) -> dict[str, dict[str, int]]:
+    return {TOTAL: {"messages_out": 2 * number}, "b": {"messages_out": number}}
+
+
+def filled(folder: Path, rounds: int, disk: Disk | None = None) -> Store:
+    """Return an open store with some rounds adopted."""
+    store = Store(folder, disk)
+    store.bind(FACTS)
+    for number in range(1, rounds + 1):
+        store.commit(snapshot(number), meters(number))
+    return store
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "tensors").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+
+
+def file_of(folder: Path, number: int) -> Path:
+    """Return the tensor file of a round."""
+    with sqlite3.connect(folder / "journal.db") as rows:
+        query = "select digest from snapshots where round = ?"
+        (digest,) = rows.execute(query, (number,)).fetchone()
+    rows.close()
+    return folder / "tensors" / f"{digest}.safetensors"
+
+
+def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
+    filled(tmp_path, 5).close()
+    store = Store(tmp_path)
+    store.bind(FACTS)
+    assert store.latest() == snapshot(5)
+    assert store.meters() == meters(5)
+    assert store.warnings == []
+    store.close()
+
+
+def test_a_snapshot_without_a_best_round_comes_back_as_such(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.commit(snapshot(1, best=False))
+    assert store.latest() == snapshot(1, best=False)
+    store.close()
+
+
+def test_a_new_directory_has_no_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path / "deep" / "down")
+    assert store.latest() is None
+    assert store.history(0, 10) == []
+    store.close()
+
+
+def test_history_tells_all_rounds_and_old_files_are_collected(tmp_path: Path) -> None:
+    store = filled(tmp_path, 10)
+    rows = store.history(7, 2)
+    assert [row.round for row in rows] == [7, 8]
+    assert rows[0].metrics == {"loss": 1 / 7, "own": 0.5}
+    assert rows[0].traffic == {"messages_out": 14}
+    assert rows[0].digest == snapshot(7).policy.tensors.digest
+    assert len(store.history(0, 1000)) == 10
+    assert len(files(tmp_path)) == journal.SNAPSHOTS_KEPT
+    store.close()
+
+
+def test_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "ROUNDS_KEPT", 4)
+    store = filled(tmp_path, 10)
+    assert [row.round for row in store.history(0, 1000)] == [7, 8, 9, 10]
+    store.close()
+
+
+@pytest.mark.parametrize("way", ["killed", "torn", "power cut"])
+def test_a_crash_at_any_call_leaves_the_round_before_or_the_new_one(
+    tmp_path: Path, way: Way
+) -> None:
+    filled(tmp_path / "before", 4).close()
+    whole = FailingDisk()
+    trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
+    begun = len(whole.calls)
+    trial.commit(snapshot(5), meters(5))
+    trial.close()
+    calls = whole.calls
+    assert {"write", "sync", "rename", "insert", "commit", "remove"} <= set(calls[begun:])
+
+    for step in range(begun, len(calls)):
+        folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
+        store = Store(folder, FailingDisk(step, way))
+        with pytest.raises(Crash):
+            store.commit(snapshot(5), meters(5))
+        # A copy of the files is what the next process would find.
+        found = Store(shutil.copytree(folder, tmp_path / f"found-{step}"))
+        store.close()
+        durable = step > calls.index("commit")
+        assert found.latest() == snapshot(5 if durable else 4), (step, calls[step])
+        assert found.meters() == meters(5 if durable else 4)
+        assert found.warnings == []
+        assert len(files(found.folder)) <= journal.SNAPSHOTS_KEPT, "leftovers are swept at open"
+        found.commit(snapshot(6), meters(6))
+        assert found.latest() == snapshot(6)
+        found.close()
+
+
+def test_a_crash_while_a_directory_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
+    whole = FailingDisk()
+    filled(tmp_path / "whole", 1, whole).close()
+    for step in range(len(whole.calls)):
+        folder = tmp_path / f"step-{step}"
+        disk = FailingDisk(step, "power cut")
+        with pytest.raises(Crash):
+            filled(folder, 1, disk)
+        (folder / "lock").unlink(missing_ok=True)  # still held in this process
+        store = Store(folder)
+        store.bind(FACTS)
+        durable = step > whole.calls.index("commit", whole.calls.index("rename"))
+        assert store.latest() == (snapshot(1) if durable else None)
+        store.close()
+
+
+def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_path: Path) -> None:
+    whole = FailingDisk()
+    trial = filled(tmp_path / "whole", 4, whole)
+    begun = len(whole.calls)
+    trial.commit(snapshot(5))
+    trial.close()
+    for step in range(begun, len(whole.calls)):
+        store = filled(tmp_path / f"step-{step}", 4, disk := FailingDisk(step, "full"))
+        if whole.calls[step] == "remove":
+            store.commit(snapshot(5))  # only what is no longer needed stays
+        else:
+            with pytest.raises(StateError, match="cannot take round 5: the disk is full"):
+                store.commit(snapshot(5))
+            assert store.latest() == snapshot(4)
+        assert disk.failed
+        store.commit(snapshot(5))
+        assert store.latest() == snapshot(5)
+        assert not list(store.folder.glob("tensors/*.new"))
+        assert len(files(store.folder)) == journal.SNAPSHOTS_KEPT
+        store.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (lambda path: path.write_bytes(path.read_bytes()[:-40]), "is no safetensors file"),
+        (lambda path: path.write_bytes(b""), "is no safetensors file"),
+        (
+            lambda path: path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\1"),
+            "does not match its digest",
+        ),
+        (lambda path: path.unlink(), "is missing"),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_round_before_is_used(
+    tmp_path: Path, harm: object, reason: str
+) -> None:
+    filled(tmp_path, 5).close()
+    path = file_of(tmp_path, 5)
+    assert callable(harm)
+    harm(path)
+    store = Store(tmp_path)
+    assert store.latest() == snapshot(4)
+    assert store.meters() == meters(4)
+    (warning,) = store.warnings
+    assert warning.startswith(f"round 5 is damaged: {path} {reason}")
+    assert warning.endswith("going on from round 4")
+    store.commit(snapshot(5))
+    assert [row.round for row in store.history(0, 10)] == [1, 2, 3, 4, 5]
+    store.close()
+    again = Store(tmp_path)
+    assert again.latest() == snapshot(5)
+    assert again.warnings == [], "the damaged row was replaced"
+    again.close()
+
+
+def test_an_edited_row_is_named_and_the_round_before_is_used(tmp_path: Path) -> None:
+    filled(tmp_path, 5).close()
+    with sqlite3.connect(tmp_path / "journal.db") as rows:
+        rows.execute("update snapshots set body = replace(body, '0.5', '0.9') where round = 5")
+    rows.close()
+    store = Store(tmp_path)
+    assert store.latest() == snapshot(4)
+    assert "round 5 is damaged: its row in" in store.warnings[0]
+    store.close()
+
+
+def test_where_no_round_is_whole_nothing_is_used(tmp_path: Path) -> None:
+    filled(tmp_path, 3).close()
+    for path in files(tmp_path):
+        path.write_bytes(b"not tensors")
+    store = Store(tmp_path)
+    with pytest.raises(StateError, match=r"round 3 is damaged.*round 2.*round 1.*backup"):
+        store.latest()
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"no database at all, but rather long" * 30, b"short"])
+def test_a_journal_that_is_none_is_named(tmp_path: Path, content: bytes) -> None:
+    filled(tmp_path, 1).close()
+    (tmp_path / "journal.db").write_bytes(content)
+    with pytest.raises(StateError, match=r"journal\.db is damaged"):
+        Store(tmp_path)
+
+
+def test_a_journal_with_torn_pages_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, 40).close()
+    path = tmp_path / "journal.db"
+    content = bytearray(path.read_bytes())
+    for start in range(4096, len(content), 4096):
+        content[start : start + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(StateError, match=r"journal\.db is damaged"):
+        Store(tmp_path)
+
+
+def test_a_missing_journal_is_named(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    (tmp_path / "journal.db").unlink()
+    with pytest.raises(StateError, match=r"holds tensors but no journal\.db"):
+        Store(tmp_path)
+
+
+@pytest.mark.parametrize(("found", "age"), [(0, "an older"), (2, "a newer")])
+def test_another_format_is_named(tmp_path: Path, found: int, age: str) -> None:
+    filled(tmp_path, 1).close()
+    with sqlite3.connect(tmp_path / "journal.db") as rows:
+        rows.execute(f"pragma user_version={found}")
+    rows.close()
+    with pytest.raises(StateError, match=rf"{age} fednode \(format {found}; this version reads 1"):
+        Store(tmp_path)
+
+
+def test_another_configuration_is_refused_with_both_values(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    store = Store(tmp_path)
+    with pytest.raises(StateError, match=r"made with policy\.name zerodfl, .* policy\.name local"):
+        store.bind({**FACTS, "policy.name": "local"})
+    with pytest.raises(StateError, match=r"made with mesh m, and this node has mesh not set"):
+        store.bind({"policy.name": "zerodfl"})
+    store.bind(FACTS)
+    store.close()
+
+
+def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from node.runtime.store import Store\n"
+        "store = Store(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(StateError, match=f"in use by process {other.pid}:"):
+            Store(tmp_path)
+        other.kill()
+        other.wait()
+        # The lock ends with its process, however that ended.
+        Store(tmp_path).close()
+
+
+def test_files_are_for_the_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    store = filled(folder, 1)
+    modes = {
+        str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode)
+        for path in (folder, *folder.rglob("*"))
+    }
+    assert modes.pop("state") == modes.pop("state/tensors") == 0o700
+    assert set(modes.values()) == {0o600}
+    assert {"state/lock", "state/journal.db", "state/journal.db-wal"} <= set(modes)
+    store.close()
+
+
+def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("I am a file")
+    with pytest.raises(
+        StateError, match=r"cannot be used: a file is where a folder is to be\. Make"
+    ):
+        Store(tmp_path / "state")
+
+
+def test_close_is_idempotent_and_lets_others_in(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    store.close()
+    store.close()
+    Store(tmp_path).close()
+
+
+def test_a_running_node_can_be_read_by_others(tmp_path: Path) -> None:
+    store = filled(tmp_path, 3)
+    assert read_snapshot(tmp_path) == snapshot(3)
+    store.commit(snapshot(4))
+    assert read_snapshot(tmp_path) == snapshot(4)
+    store.close()
+    assert read_snapshot(tmp_path) == snapshot(4)
+
+
+def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="There is no state directory at"):
+        read_snapshot(tmp_path / "nothing")
+    Store(tmp_path).close()
+    with pytest.raises(StateError, match="has not adopted a round yet"):
+        read_snapshot(tmp_path)
+    store = filled(tmp_path, 1)
+    store.close()
+    files(tmp_path)[0].unlink()
+    with pytest.raises(StateError, match=r"damaged: round 1 is damaged: .* is missing"):
+        read_snapshot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(sqlite3.SQLITE_READONLY, "it is read-only"), (sqlite3.SQLITE_IOERR | 4 << 8, "failed to")],
+)
+def test_faults_of_sqlite_are_put_in_words(code: int, words: str) -> None:
+    fault = sqlite3.OperationalError("whatever")
+    fault.sqlite_errorcode = code
+    assert words in because(fault)
+    assert because(OSError(30, "Read-only file system")) == "it is read-only"
+    assert because(sqlite3.OperationalError("something else")) == "something else"
