@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "retune": ("node.commands.control", "Let a node run one more round."),
     "rollback": ("node.commands.control", "Start the next round from the best prompts so far."),
     "mesh": ("bootstrap.mesh_command", "Run several nodes on this machine."),
+    "demo": ("bootstrap.demo_command", "Show on images whether exchanging prompts helps."),
 }
 FAULT: Final = 2
 INTERRUPTED: Final = 130
