@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
 from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -26,11 +27,11 @@ from bootstrap.report import mean as average
 COLORS: Final = ("#1f6f8b", "#d1495b", "#5b8c5a", "#8a6fad")
 COLUMNS: Final = (
     "method",
-    "base classes, %",
-    "new classes, %",
-    "own classes, %",
+    "base, %",
+    "new, %",
+    "own, %",
     "tensors sent",
-    "sent on the wire",
+    "on the wire",
 )
 NO_MATPLOTLIB: Final = (
     "plot.png was not drawn: matplotlib is not installed (the extra named plot brings it)."
@@ -126,8 +127,14 @@ def _bullets(sentences: Sequence[str]) -> str:
 
 
 def _what_was_run(about: Mapping[str, Any]) -> str:
-    facts = [f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in about.items()]
-    return "## What was run\n\n" + _bullets(facts) if facts else ""
+    """Render facts as a list, and nested settings as they would be written in a file."""
+    left = {name: value for name, value in about.items() if name not in {"title", "settings"}}
+    facts = [f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in left.items()]
+    parts = ["## What was run", _bullets(facts)] if facts else []
+    if about.get("settings"):
+        settings = yaml.safe_dump(about["settings"], sort_keys=False).strip()
+        parts.append(f"The settings of every node:\n\n```yaml\n{settings}\n```")
+    return "\n\n".join(parts)
 
 
 def _plain(value: object) -> str:
@@ -135,7 +142,7 @@ def _plain(value: object) -> str:
         return ", ".join(f"{key} {_plain(one)}" for key, one in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_plain(one) for one in value)
-    return f"`{value}`" if isinstance(value, str) and " -" in value else str(value)
+    return str(value)
 
 
 def _how_to_read(report: Report) -> str:

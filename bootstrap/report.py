@@ -235,7 +235,8 @@ def interval_method(differences: Sequence[Difference]) -> str:
     return (
         f"Paired by (seed, node); 95 % percentile interval of {resamples:,} bootstrap resamples, "
         "seeds drawn with replacement first and nodes within each seed after, because the nodes "
-        f"of one run are not independent; with only {seeds} seeds it is a rough guide."
+        f"of one run are not independent; with only {seeds} seed{'s'[: seeds != 1]} it is a rough "
+        "guide."
     )
 
 
