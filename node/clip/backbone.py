@@ -1,0 +1,189 @@
+"""A frozen open_clip model: both towers, preprocessing, device, precision and fingerprint.
+
+All dimensions are read from the model. The fingerprint covers weights, architecture and
+preprocessing, so that the same model counts as the same whether it came by tag or by file, and on
+whatever device it runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image
+from torch import Tensor, nn
+
+from node.clip import checkpoint, mini
+from node.clip.settings import ModelSettings
+from node.clip.text import TextTower
+from node.errors import ModelError
+
+MINI: Final = "fednode-mini"
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """What is tuned around and never changed.
+
+    label: for people. fingerprint: for peers. seen: token ids that pretraining touched, None
+    where all were. autocast: a context under which matrix products run in bfloat16, or a null one.
+    """
+
+    label: str
+    model: Any
+    text: TextTower
+    preprocess: Callable[[Image.Image], Tensor]
+    tokenizer: Any
+    device: torch.device
+    precision: str
+    fingerprint: str
+    logit_scale: float
+    seen: frozenset[int] | None = None
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """Return the context to run both towers in."""
+        enabled = self.precision == "bfloat16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
+
+    @torch.inference_mode()
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W]."""
+        with self.autocast():
+            features = self.model.encode_image(images.to(self.device))
+        return F.normalize(features.float(), dim=-1)
+
+    def unseen(self, names: Sequence[str]) -> list[str]:
+        """Return the names with words that pretraining never met, in the order given."""
+        if self.seen is None:
+            return []
+        return [name for name in names if not self.seen.issuperset(self.tokenizer.encode(name))]
+
+
+def load(settings: ModelSettings) -> Backbone:
+    """Return the frozen model of the settings; raise ModelError saying what to change."""
+    device = device_of(settings.device)
+    seen = None
+    if settings.name == MINI:
+        if settings.pretrained is not None:
+            raise ModelError(
+                f"model.pretrained is {settings.pretrained!r} with model.name {MINI}, whose "
+                "weights ship with it: remove it, or name the checkpoint's own architecture."
+            )
+        model: Any
+        model, config, seen = mini.expand()
+        preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
+        tokenizer: Any = open_clip.tokenizer.SimpleTokenizer()
+        label = MINI
+    else:
+        model = _open_clip(settings)
+        preprocessing = model.visual.preprocess_cfg
+        tokenizer = _tokenizer(settings.name)
+        label = f"{settings.name} ({_short(settings.pretrained)})"
+    model = model.float().eval().requires_grad_(False)
+    fingerprint = fingerprint_of(model, preprocessing)
+    model = model.to(device)
+    return Backbone(
+        label=label,
+        model=model,
+        text=TextTower(model, tokenizer, label),
+        preprocess=image_transform_v2(PreprocessCfg(**preprocessing), is_train=False),
+        tokenizer=tokenizer,
+        device=device,
+        precision=settings.precision,
+        fingerprint=fingerprint,
+        logit_scale=float(model.logit_scale.detach().exp()),
+        seen=seen,
+    )
+
+
+def check(settings: ModelSettings) -> list[str]:
+    """Return what is wrong with the model settings, as sentences; loads the model to find out."""
+    try:
+        load(settings)
+    except ModelError as fault:
+        return [str(fault)]
+    return []
+
+
+def device_of(name: str) -> torch.device:
+    """Return the device of a setting: "auto" is CUDA where there is one; raise ModelError."""
+    if name == "auto":
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as fault:
+        raise ModelError(f"model.device is {name!r}; it is auto, cpu or cuda:N.") from fault
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ModelError(
+            f"model.device is {name!r}, and {torch.cuda.device_count()} CUDA devices are usable "
+            "here: set it to auto or cpu."
+        )
+    if device.type not in {"cpu", "cuda"}:
+        raise ModelError(f"model.device is {name!r}; it is auto, cpu or cuda:N.")
+    return device
+
+
+def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any]) -> str:
+    """Return SHA-256 over names, shapes and float32 bytes of all weights, and preprocessing."""
+    hasher = hashlib.sha256(json.dumps(preprocessing, sort_keys=True, default=str).encode())
+    for name, value in sorted(model.state_dict().items()):
+        hasher.update(f"{name}\0{tuple(value.shape)}\0".encode())
+        hasher.update(value.detach().cpu().contiguous().float().numpy().tobytes())
+    return hasher.hexdigest()
+
+
+def _open_clip(settings: ModelSettings) -> nn.Module:
+    name, source = settings.name, settings.pretrained
+    if open_clip.get_model_config(name) is None:
+        raise ModelError(
+            f"model.name is {name!r}, which is neither {MINI} nor one of the "
+            f"{len(open_clip.list_models())} architectures of open_clip, such as ViT-B-16."
+        )
+    if source is None:
+        raise ModelError(
+            f"model.pretrained is not set: name the weights of {name} by a tag of open_clip "
+            "(openai, ...) or a checkpoint file."
+        )
+    tags = open_clip.list_pretrained_tags_by_model(name)
+    if source not in tags:
+        if not Path(source).is_file() and not Path(source).suffix:
+            raise ModelError(
+                f"model.pretrained is {source!r}, which is neither a file nor a tag of {name}; its "
+                f"tags are {', '.join(tags) or 'none'}."
+            )
+        state, openai = checkpoint.read(Path(source))
+        model: nn.Module = open_clip.create_model(name, force_quick_gelu=openai)
+        checkpoint.put(model, state, Path(source), name)
+        return model
+    try:
+        model = open_clip.create_model(name, pretrained=source, weights_only=True)
+    except Exception as fault:
+        # The download and its cache fail in many ways, all outside our hands.
+        reason = " ".join(str(fault).split())[:160]
+        raise ModelError(
+            f"the weights {source!r} of {name} cannot be had ({type(fault).__name__}: {reason}): "
+            "check the network, or give a checkpoint file as model.pretrained."
+        ) from fault
+    return model
+
+
+def _tokenizer(name: str) -> Any:
+    try:
+        return open_clip.get_tokenizer(name)
+    except Exception as fault:
+        # Tokenizers of other families are downloaded; without them the tower is unfit anyway.
+        reason = " ".join(str(fault).split())[:160]
+        raise ModelError(f"the tokenizer of {name} cannot be had: {reason}.") from fault
+
+
+def _short(source: str | None) -> str:
+    return Path(source or "").name

@@ -1,0 +1,94 @@
+"""Read a checkpoint file and say in one sentence why it does not fit, before anything is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from open_clip.convert import convert_state_dict
+from open_clip.model import convert_to_custom_text_state_dict
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from node.errors import ModelError
+
+State = dict[str, torch.Tensor]
+OPENAI_EXTRAS: Final = ("input_resolution", "context_length", "vocab_size")
+# Left over from older open_clip and transformers versions; models of today have no such entries.
+IGNORED: Final = ("text.transformer.embeddings.position_ids", "attn_mask")
+
+
+def read(path: Path) -> tuple[State, bool]:
+    """Return a file's tensors by name, and whether they are OpenAI's (which use QuickGELU).
+
+    Reads .safetensors, or what torch.load accepts with weights_only, so that no file can run code.
+    A training checkpoint's "state_dict" and the prefix of data-parallel training are unwrapped.
+    """
+    found = _load(path)
+    if not isinstance(found, Mapping):
+        raise ModelError(f"{path} holds a {type(found).__name__}, not a state dict of tensors.")
+    inside = found.get("state_dict", found)
+    named = dict(inside) if isinstance(inside, Mapping) else {}
+    openai = all(name in named for name in OPENAI_EXTRAS)
+    state = {
+        str(name).removeprefix("module."): value
+        for name, value in named.items()
+        if isinstance(value, torch.Tensor) and name not in OPENAI_EXTRAS
+    }
+    if not state:
+        raise ModelError(f"{path} holds no tensors: it is not a checkpoint of a model.")
+    return state, openai
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except SafetensorError as fault:
+        raise ModelError(f"{path} is no safetensors file, or a damaged one: {fault}.") from fault
+    except Exception as fault:
+        # torch.load raises many types on damaged or refused files; all mean the same to the user.
+        if "TorchScript" in str(fault):
+            raise ModelError(
+                f"{path} is a TorchScript archive, which can hold code: save its state_dict() with "
+                "torch.save or as .safetensors and give that file."
+            ) from fault
+        reason = " ".join(str(fault).split())[:160]
+        raise ModelError(
+            f"{path} cannot be read as a file of weights only ({type(fault).__name__}: {reason})."
+        ) from fault
+
+
+def put(model: torch.nn.Module, state: State, path: Path, name: str) -> None:
+    """Load a state dict into an open_clip model in float32; raise ModelError where it differs."""
+    state = convert_state_dict(model, state)
+    if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
+        state = convert_to_custom_text_state_dict(state)
+    expected = model.state_dict()
+    for scalar in ("logit_scale", "logit_bias"):
+        if scalar in state and scalar in expected:
+            state[scalar] = state[scalar].reshape(expected[scalar].shape)
+    state = {key: value.float() for key, value in state.items() if key not in IGNORED}
+    wrong = _difference(expected, state)
+    if wrong:
+        raise ModelError(
+            f"{path} is a checkpoint of another architecture than {name}: {wrong}; set model.name "
+            "to the architecture that the file was made with."
+        )
+    model.load_state_dict(state)
+
+
+def _difference(expected: Mapping[str, torch.Tensor], state: State) -> str:
+    for key, value in expected.items():
+        if key in state and state[key].shape != value.shape:
+            return f"{key} is {list(state[key].shape)} in the file and {list(value.shape)} in it"
+    missing = [key for key in expected if key not in state]
+    if missing:
+        return f"the file lacks {missing[0]} (and {len(missing) - 1} more of {len(expected)})"
+    unknown = [key for key in state if key not in expected]
+    return f"the file has {unknown[0]}, which it has not" if unknown else ""

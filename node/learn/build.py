@@ -1,0 +1,38 @@
+"""Put a torch learner together from settings: model, data, objective and features."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.data.base import DataSettings
+from node.data.load import load
+from node.learn.features import Features
+from node.learn.objective import Objective
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import TorchLearner
+
+
+def build(
+    model: ModelSettings,
+    data: DataSettings,
+    tuning: TuningSettings,
+    objective: type[Objective],
+    config: Any,
+    folder: Path | None = None,
+) -> TorchLearner:
+    """Return the learner of one node; `folder` keeps its caches between starts.
+
+    Data comes first: its faults are found in less time than a model takes to load.
+    """
+    torch.set_num_threads(tuning.threads or max(1, (os.cpu_count() or 2) - 1))
+    memory = None if folder is None else folder / "images.json"
+    splits = load(data, memory)
+    frozen = backbone.load(model)
+    features = Features(frozen, None if folder is None else folder / "features.safetensors")
+    return TorchLearner(frozen, objective(frozen, tuning, config), splits, tuning, features)

@@ -1,0 +1,61 @@
+"""Optimizer and learning rate of one round, rebuilt from what the previous round carried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from node.core.types import Tensors
+from node.learn.settings import TuningSettings
+
+
+def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> float:
+    """Return the rate of a round: constant, or a cosine that steps once a round.
+
+    The first round has the full rate; the cosine would be 0 one round after the horizon
+    (CosineAnnealingLR with T_max = horizon, METHODS section 1). Later rounds keep the last rate.
+    """
+    horizon = settings.horizon or rounds
+    if settings.schedule == "constant" or not horizon:
+        return settings.lr
+    done = min(round_number - 1, horizon - 1)
+    return 0.5 * settings.lr * (1.0 + math.cos(math.pi * done / horizon))
+
+
+def build(
+    settings: TuningSettings, prompts: Mapping[str, Tensor], rate: float, carry: Tensors
+) -> torch.optim.Optimizer:
+    """Return the optimizer over the prompts with the state that `carry` holds for each."""
+    leaves = list(prompts.values())
+    optimizer: torch.optim.Optimizer
+    if settings.optimizer == "sgd":
+        optimizer = torch.optim.SGD(
+            leaves, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
+        )
+    else:
+        optimizer = torch.optim.AdamW(leaves, lr=rate, weight_decay=settings.weight_decay)
+    for name, leaf in prompts.items():
+        mine = {
+            key.removeprefix(f"{name}/"): torch.from_numpy(np.array(value)).to(leaf.device)
+            for key, value in carry.items()
+            if key.startswith(f"{name}/")
+        }
+        if mine:
+            optimizer.state[leaf] = mine
+    return optimizer
+
+
+def carried(optimizer: torch.optim.Optimizer, prompts: Mapping[str, Tensor]) -> Tensors:
+    """Return the optimizer's state as arrays named "<prompt>/<quantity>"."""
+    return Tensors(
+        {
+            f"{name}/{key}": value.detach().cpu().numpy()
+            for name, leaf in prompts.items()
+            for key, value in optimizer.state[leaf].items()
+            if isinstance(value, Tensor)
+        }
+    )
