@@ -13,6 +13,7 @@ from node.core.policy import Policy
 from node.errors import ConfigError
 
 GROUP = "fednode.policies"
+OBJECTIVES = "fednode.objectives"
 
 
 def names() -> list[str]:
@@ -38,3 +39,15 @@ def policy(name: str) -> type[Policy]:
         if isinstance(value, type) and getattr(value, "name", None) == name
     ]
     return classes[0]  # type: ignore[no-any-return]
+
+
+def objective(name: str) -> Any:
+    """Return the class that tunes a policy's prompts (node.learn.objective.Objective).
+
+    A third party names it in the entry points of OBJECTIVES, under the policy's name; a policy
+    folder holds it in objective.py. Imports torch.
+    """
+    for entry in metadata.entry_points(group=OBJECTIVES):
+        if entry.name == name:
+            return entry.load()
+    return importlib.import_module(f"node.policies.{name}.objective").Objective

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 import uvloop
 
 from bootstrap.identity import load_or_create, node_id
-from node import registry
-from node.config import Peers, Settings, check, load_peers, load_settings, which_am_i
+from node.commands.plan import Plan, learner_of, make, remember
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
-from node.core.policy import Context, Policy
-from node.errors import ConfigError
-from node.learn.closed_form import ClosedFormLearner
+from node.core.policy import Context
 from node.learn.learner import Learner
 from node.runtime.driver import Driver
 from node.runtime.status import About, NodeService
 from node.runtime.store import Store
 from node.transports.grpc import GrpcTransport
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Everything that `start` was asked for, checked."""
-
-    name: str
-    settings: Settings
-    peers: Peers
-    policy: type[Policy]
-    policy_config: Any
-    state: Path
 
 
 @click.command()
@@ -55,40 +38,15 @@ def start(
     state: Path | None,
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
-    plan = _plan(peers_path, config, name, flags, state)
+    plan = make(peers_path, config, name, flags, state)
     logging.basicConfig(
         level=plan.settings.log_level.upper(), format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
     )
-    learner = _learner(plan)
+    # The directory is locked before the seconds that a model takes to load.
+    store = Store(plan.state)
+    learner = learner_of(plan.settings, plan.name, plan.state)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(plan, learner))
-
-
-def _plan(
-    peers_path: Path,
-    config: Path | None,
-    name: str | None,
-    flags: tuple[str, ...],
-    state: Path | None,
-) -> Plan:
-    settings = load_settings(config, os.environ, flags)
-    peers = load_peers(peers_path)
-    own = which_am_i(peers, name or settings.name, os.environ)
-    kind = registry.policy(str(settings.policy["name"]))
-    inside = {key: value for key, value in settings.policy.items() if key != "name"}
-    policy_config = check(kind.config_type, inside, "policy")
-    default = Path.home() / ".local/state/fednode" / peers.mesh / own
-    folder = state or (Path(settings.state_dir) if settings.state_dir else default)
-    return Plan(own, settings, peers, kind, policy_config, folder)
-
-
-def _learner(plan: Plan) -> Learner:
-    if plan.settings.tuning.kind == "closed-form":
-        return ClosedFormLearner(plan.name, rows=plan.settings.tuning.context_length)
-    raise ConfigError(
-        "tuning.kind is 'torch', which this version cannot run yet: set tuning.kind to "
-        "closed-form to try a mesh without images."
-    )
+        runner.run(_run(plan, store, learner))
 
 
 def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
@@ -103,7 +61,7 @@ def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
     }
 
 
-async def _run(plan: Plan, learner: Learner) -> None:
+async def _run(plan: Plan, store: Store, learner: Learner) -> None:
     settings, facts = plan.settings, _facts(plan, learner)
     rounds = settings.rounds
     if rounds.mode is None:
@@ -118,12 +76,19 @@ async def _run(plan: Plan, learner: Learner) -> None:
         rounds,
         learner.samples,
     )
-    store = Store(plan.state)
     store.bind({"name": plan.name, **facts})
+    remember(plan, learner)
     identity = load_or_create(plan.state / "identity")
     driver = _driver(plan, context, facts, store, learner)
     own = settings.listen or plan.peers.entry(plan.name).address
-    about = About(node_id(identity), own, "closed-form", learner.backbone, learner.classes)
+    about = About(
+        node_id(identity),
+        own,
+        settings.model.name,
+        learner.backbone,
+        learner.classes,
+        learner.notes,
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, driver.stop)

@@ -50,6 +50,11 @@ class ClosedFormLearner:
         """Make-believe images."""
         return self._samples
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing can be amiss."""
+        return ()
+
     def initial(self, seed: int) -> Tensors:
         """Return a start drawn from the seed, equal for all nodes of a mesh."""
         return Tensors({"context": 0.02 * _normal(f"initial\0{seed}", self.target.shape)})

@@ -35,6 +35,11 @@ class Learner(Protocol):
         """Training images of this node."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for status: skipped files, fewer shots than asked, unknown words."""
+        ...
+
     def initial(self, seed: int) -> Tensors:
         """Return the tensors that round 1 starts from."""
         ...

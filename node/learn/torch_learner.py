@@ -71,6 +71,25 @@ class TorchLearner:
         """Training images of this node."""
         return len(self.data.train.images)
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say what was done otherwise than asked, what was skipped, and which names are unknown."""
+        data = self.data
+        notes = list(data.notes)
+        if data.skipped:
+            path, why = data.skipped[0]
+            count = len(data.skipped)
+            more = f" and {count - 1} more files" if count > 1 else ""
+            notes.append(f"'{path}'{more} skipped: {why}; `fednode check` lists all.")
+        unseen = self._backbone.unseen(self.classes)
+        if unseen:
+            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+            notes.append(
+                f"{len(unseen)} of {len(self.classes)} class names have words that "
+                f"{self._backbone.label} never met in pretraining: {shown}."
+            )
+        return tuple(notes)
+
     def initial(self, seed: int) -> Tensors:
         """Return the objective's start."""
         return self._objective.initial(seed)

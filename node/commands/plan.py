@@ -1,0 +1,148 @@
+"""What a node was asked to be, checked; and how a state directory tells it to later commands."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from node import registry
+from node.config import Peers, Settings, check, load_peers, load_settings, which_am_i
+from node.core.policy import Policy
+from node.core.types import Tensors
+from node.errors import StateError
+from node.learn.closed_form import ClosedFormLearner
+from node.learn.learner import Learner
+from node.runtime.store import read_snapshot
+
+FILE: Final = "settings.json"
+ROOT: Final = Path(".local/state/fednode")
+"""Where state directories lie below the home folder: <mesh>/<node>."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that `start` was asked for, checked."""
+
+    name: str
+    settings: Settings
+    peers: Peers
+    policy: type[Policy]
+    policy_config: Any
+    state: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a state directory holds for use: prompts, the round they are of, and their settings."""
+
+    folder: Path
+    settings: Settings
+    classes: tuple[str, ...]
+    prompts: Tensors
+    round: int
+
+
+def make(
+    peers_path: Path,
+    config: Path | None,
+    name: str | None,
+    flags: Sequence[str],
+    state: Path | None,
+) -> Plan:
+    """Return the plan of a node; raise ConfigError for whatever is wrong with its files."""
+    settings = load_settings(config, os.environ, flags)
+    peers = load_peers(peers_path)
+    own = which_am_i(peers, name or settings.name, os.environ)
+    settings = placed(settings, peers, own)
+    kind, policy_config = policy_of(settings)
+    default = Path.home() / ROOT / peers.mesh / own
+    folder = state or (Path(settings.state_dir) if settings.state_dir else default)
+    return Plan(own, settings, peers, kind, policy_config, folder)
+
+
+def placed(settings: Settings, peers: Peers, name: str) -> Settings:
+    """Fill in which share of a common data set is the node's: its place in peers.yaml."""
+    share = settings.data.partition
+    if share.how == "none" or (share.index is not None and share.count is not None):
+        return settings
+    order = [peer.name for peer in peers.peers]
+    share = replace(
+        share,
+        index=order.index(name) if share.index is None else share.index,
+        count=len(order) if share.count is None else share.count,
+    )
+    return replace(settings, data=replace(settings.data, partition=share))
+
+
+def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
+    """Return the policy's class and its checked configuration."""
+    kind = registry.policy(str(settings.policy["name"]))
+    inside = {key: value for key, value in settings.policy.items() if key != "name"}
+    return kind, check(kind.config_type, inside, "policy")
+
+
+def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
+    """Return the node's learner; loads images and model, which takes seconds."""
+    if settings.tuning.kind == "closed-form":
+        return ClosedFormLearner(name, rows=settings.tuning.context_length)
+    from node.learn.build import build
+
+    kind, config = policy_of(settings)
+    objective = registry.objective(kind.name)
+    return build(settings.model, settings.data, settings.tuning, objective, config, folder)
+
+
+def remember(plan: Plan, learner: Learner) -> None:
+    """Leave in the state directory what `eval` and `predict` need to know."""
+    content = {
+        "name": plan.name,
+        "mesh": plan.peers.mesh,
+        "classes": list(learner.classes),
+        "settings": asdict(plan.settings),
+    }
+    aside = plan.state / f"{FILE}.{os.getpid()}"
+    try:
+        aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        aside.replace(plan.state / FILE)
+    except OSError as fault:
+        raise StateError(
+            f"{plan.state / FILE} cannot be written: {fault.strerror}; free space there or choose "
+            "another state directory with --state."
+        ) from fault
+
+
+def recall(folder: Path) -> Tuned:
+    """Return what a state directory holds; raise StateError where it holds nothing usable."""
+    snapshot = read_snapshot(folder)
+    try:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        tree, classes = content["settings"], tuple(map(str, content["classes"]))
+    except (OSError, ValueError, KeyError, TypeError) as fault:
+        raise StateError(
+            f"{folder / FILE} is missing or damaged: start the node once more on this directory "
+            "to write it again."
+        ) from fault
+    settings: Settings = check(Settings, tree, str(folder / FILE))
+    best = settings.guard.keep_best and snapshot.best_round > 0
+    prompts = snapshot.best if best else snapshot.policy.tuned
+    number = snapshot.best_round if best else snapshot.policy.round
+    if not prompts:
+        raise StateError(f"{folder} holds no tuned prompts yet: let the node finish a round.")
+    return Tuned(folder, settings, classes, prompts, number)
+
+
+def find(state: Path | None) -> Path:
+    """Return the state directory to use: the one given, or the only one below the home folder."""
+    if state is not None:
+        return state
+    found = sorted(journal.parent for journal in (Path.home() / ROOT).glob("*/*/journal.db"))
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise StateError(f"No node has run here (nothing in {Path.home() / ROOT}): give --state.")
+    shown = ", ".join(map(str, found[:5]))
+    raise StateError(f"{len(found)} nodes have run here: choose one with --state ({shown}).")
