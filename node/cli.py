@@ -20,6 +20,8 @@ from node.errors import FednodeError
 COMMANDS: Final = {
     "start": ("node.commands.start", "Run one node of a mesh."),
     "status": ("node.commands.status", "Show how a node is."),
+    "eval": ("node.commands.eval", "Measure a node's prompts on test images."),
+    "predict": ("node.commands.predict", "Name what images show."),
     "pause": ("node.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("node.commands.control", "Let a paused node go on."),
     "leave": ("node.commands.control", "Let a node say goodbye to its peers."),

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from node import registry
 from node.config import Peers, Settings, check, load_peers, load_settings, which_am_i
 from node.core.policy import Policy
@@ -18,7 +20,8 @@ from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.runtime.store import read_snapshot
 
-FILE: Final = "settings.json"
+SETTINGS: Final = "settings.yaml"
+CLASSES: Final = "classes.txt"
 ROOT: Final = Path(".local/state/fednode")
 """Where state directories lie below the home folder: <mesh>/<node>."""
 
@@ -98,35 +101,38 @@ def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
 
 def remember(plan: Plan, learner: Learner) -> None:
     """Leave in the state directory what `eval` and `predict` need to know."""
-    content = {
-        "name": plan.name,
-        "mesh": plan.peers.mesh,
-        "classes": list(learner.classes),
-        "settings": asdict(plan.settings),
-    }
-    aside = plan.state / f"{FILE}.{os.getpid()}"
+    own = replace(plan.settings, name=plan.name, state_dir=str(plan.state))
+    # JSON's types alone: tuples become lists, as YAML wants them.
+    settings = yaml.safe_dump(json.loads(json.dumps(asdict(own))), sort_keys=False)
+    _write(plan.state / SETTINGS, settings)
+    _write(plan.state / CLASSES, "".join(f"{name}\n" for name in learner.classes))
+
+
+def _write(path: Path, text: str) -> None:
+    aside = path.with_name(f"{path.name}.{os.getpid()}")
     try:
-        aside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-        aside.replace(plan.state / FILE)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(path)
     except OSError as fault:
         raise StateError(
-            f"{plan.state / FILE} cannot be written: {fault.strerror}; free space there or choose "
-            "another state directory with --state."
+            f"{path} cannot be written: {fault.strerror}; free space there or choose another "
+            "state directory with --state."
         ) from fault
 
 
-def recall(folder: Path) -> Tuned:
-    """Return what a state directory holds; raise StateError where it holds nothing usable."""
+def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
+    """Return what a state directory holds, its settings changed by flags.
+
+    Raise StateError where it holds nothing usable.
+    """
     snapshot = read_snapshot(folder)
-    try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        tree, classes = content["settings"], tuple(map(str, content["classes"]))
-    except (OSError, ValueError, KeyError, TypeError) as fault:
-        raise StateError(
-            f"{folder / FILE} is missing or damaged: start the node once more on this directory "
-            "to write it again."
-        ) from fault
-    settings: Settings = check(Settings, tree, str(folder / FILE))
+    for name in (SETTINGS, CLASSES):
+        if not (folder / name).is_file():
+            raise StateError(
+                f"{folder} has no {name}: start the node once more on this directory to write it."
+            )
+    settings = load_settings(folder / SETTINGS, {}, flags)
+    classes = tuple((folder / CLASSES).read_text(encoding="utf-8").splitlines())
     best = settings.guard.keep_best and snapshot.best_round > 0
     prompts = snapshot.best if best else snapshot.policy.tuned
     number = snapshot.best_round if best else snapshot.policy.round

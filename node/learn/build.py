@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import torch
 
 from node.clip import backbone
 from node.clip.settings import ModelSettings
+from node.core.types import Array, Tensors
 from node.data.base import DataSettings
 from node.data.load import load
 from node.learn.features import Features
 from node.learn.objective import Objective
 from node.learn.settings import TuningSettings
-from node.learn.torch_learner import TorchLearner
+from node.learn.torch_learner import TorchLearner, leaves
 
 
 def build(
@@ -36,3 +38,24 @@ def build(
     frozen = backbone.load(model)
     features = Features(frozen, None if folder is None else folder / "features.safetensors")
     return TorchLearner(frozen, objective(frozen, tuning, config), splits, tuning, features)
+
+
+Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]
+"""Probabilities [images, classes] from prompts, image files and class names."""
+
+
+def predictor(
+    model: ModelSettings, tuning: TuningSettings, objective: type[Objective], config: Any
+) -> Predictor:
+    """Load a model and return what names images with given prompts; needs no training images."""
+    frozen = backbone.load(model)
+    features, made = Features(frozen), objective(frozen, tuning, config)
+
+    @torch.no_grad()
+    def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Array:
+        encoded = features.of(images, lambda: False)
+        logits = made.logits(leaves(prompts, frozen.device), {}, encoded, classes)
+        probabilities: Array = logits.softmax(dim=1).cpu().numpy()
+        return probabilities
+
+    return predict

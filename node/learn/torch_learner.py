@@ -7,8 +7,7 @@ as float32 copies. On a CPU equal jobs give equal bits for an equal number of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from node.clip.backbone import Backbone
 from node.core.facts import fingerprint
-from node.core.types import Array, Job, Progress, Report, Tensors
+from node.core.types import Job, Progress, Report, Tensors
 from node.data.base import NodeData, Split
 from node.errors import ModelError
 from node.learn import optimizer
@@ -27,6 +26,11 @@ from node.learn.settings import TuningSettings
 
 ZERO_SHOT = "zero_shot_"
 """Prefix of the hand-written prompt's accuracies among the metrics of an evaluated round."""
+
+
+def leaves(tensors: Tensors, device: torch.device) -> dict[str, Tensor]:
+    """Return copies of arrays as float32 tensors on a device."""
+    return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
 
 
 class TorchLearner:
@@ -166,13 +170,6 @@ class TorchLearner:
             if split is not None and split.images
         }
 
-    def predict(self, tensors: Tensors, images: Sequence[Path], classes: Sequence[str]) -> Array:
-        """Return probabilities [images, classes]; raise DataError for a file that is no image."""
-        features = self._features.of(images, lambda: False)
-        logits = self._logits(tensors, features, tuple(classes))
-        probabilities: Array = logits.softmax(dim=1).cpu().numpy()
-        return probabilities
-
     def _accuracy(
         self, name: str, split: Split, tensors: Tensors, cancelled: Callable[[], bool]
     ) -> float:
@@ -196,5 +193,4 @@ class TorchLearner:
         return self._splits[name]
 
     def _leaves(self, tensors: Tensors) -> dict[str, Tensor]:
-        device = self._backbone.device
-        return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
+        return leaves(tensors, self._backbone.device)

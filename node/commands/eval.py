@@ -1,0 +1,36 @@
+"""`fednode eval`: what the tuned prompts of a state directory are worth on test images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from node.commands.plan import find, learner_of, recall
+from node.core.types import Tensors
+
+
+@click.command()
+@click.option("--state", type=Path, help="State directory [the only one of this machine].")
+@click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def eval(state: Path | None, flags: tuple[str, ...], as_json: bool) -> None:
+    """Measure a node's tuned prompts beside the hand-written one, on test images."""
+    tuned = recall(find(state), flags)
+    learner = learner_of(tuned.settings, tuned.settings.name or "", None if flags else tuned.folder)
+    found = {
+        "zero-shot": learner.evaluate(Tensors(), lambda: False),
+        "tuned": learner.evaluate(tuned.prompts, lambda: False),
+    }
+    for note in learner.notes:
+        click.echo(note, err=True)
+    if as_json:
+        rows = {row: dict(metrics) for row, metrics in found.items()}
+        click.echo(json.dumps({"round": tuned.round, **rows}))
+        return
+    click.echo(f"Prompts of round {tuned.round} in {tuned.folder}; accuracy on test images, %:")
+    sets = list(found["tuned"])
+    click.echo(f"{'':12}" + "".join(f"{name:>8}" for name in sets))
+    for row, metrics in found.items():
+        click.echo(f"{row:12}" + "".join(f"{100 * metrics[name]:8.1f}" for name in sets))

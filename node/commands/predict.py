@@ -1,0 +1,50 @@
+"""`fednode predict IMAGE...`: class names and probabilities from a node's tuned prompts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from node.commands.plan import find, policy_of, recall
+from node.errors import ConfigError, DataError
+
+
+@click.command()
+@click.argument("images", nargs=-1, required=True, type=Path)
+@click.option("--state", type=Path, help="State directory [the only one of this machine].")
+@click.option("--classes", help="Class names to choose among, a,b,c [the node's own].")
+@click.option("--top", default=3, show_default=True, help="Class names to print for an image.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def predict(
+    images: tuple[Path, ...], state: Path | None, classes: str | None, top: int, as_json: bool
+) -> None:
+    """Name what IMAGES show, with the tuned prompts of a state directory."""
+    for image in images:
+        if not image.is_file():
+            raise DataError(f"There is no image file {image}: give the path of an image.")
+    tuned = recall(find(state))
+    names = tuple(name.strip() for name in classes.split(",")) if classes else tuned.classes
+    if not all(names) or top < 1:
+        raise ConfigError("--classes holds an empty name, or --top is below 1.")
+    if tuned.settings.tuning.kind != "torch":
+        raise ConfigError(
+            f"{tuned.folder} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which "
+            "knows no images."
+        )
+    from node import registry
+    from node.learn.build import predictor
+
+    kind, config = policy_of(tuned.settings)
+    settings, objective = tuned.settings, registry.objective(kind.name)
+    predicted = predictor(settings.model, settings.tuning, objective, config)
+    probabilities = predicted(tuned.prompts, images, names)
+    for image, row in zip(images, probabilities, strict=True):
+        order = sorted(range(len(names)), key=lambda at: (-float(row[at]), at))[:top]
+        found = {names[at]: round(float(row[at]), 6) for at in order}
+        if as_json:
+            click.echo(json.dumps({"image": str(image), "classes": found}))
+        else:
+            shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.items())
+            click.echo(f"{image}: {shown}")
