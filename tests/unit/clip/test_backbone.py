@@ -1,0 +1,211 @@
+"""Models by name, by file, and everything that can be wrong with either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.errors import ModelError
+from tests.unit.clip import tiny
+
+
+@pytest.fixture(scope="module")
+def mini() -> backbone.Backbone:
+    return backbone.load(ModelSettings())
+
+
+@pytest.fixture
+def name(tmp_path: Path) -> Iterator[str]:
+    yield tiny.register(tmp_path)
+    open_clip.factory._MODEL_CONFIGS.pop(tiny.NAME, None)
+
+
+def settings(name: str, path: object, **others: Any) -> ModelSettings:
+    return ModelSettings(name=name, pretrained=str(path), **others)
+
+
+def test_the_shipped_model_reads_its_dimensions_from_itself(mini: backbone.Backbone) -> None:
+    assert (mini.label, mini.text.width, mini.text.length_max) == ("fednode-mini", 256, 77)
+    assert mini.logit_scale == pytest.approx(float(mini.model.logit_scale.exp()))
+    assert not any(parameter.requires_grad for parameter in mini.model.parameters())
+    assert not mini.model.training
+
+
+def test_zero_shot_logits_equal_open_clips(mini: backbone.Backbone) -> None:
+    names = ["airplane", "cat", "garden spider"]
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(5, 3, 64, 64, generator=generator)
+    with torch.no_grad():
+        wanted, _ = mini.model.get_logits(
+            images, mini.tokenizer([f"a photo of a {name}." for name in names])
+        )
+        texts = mini.text.encode(mini.text.texts(names, "a photo of a {}."))
+    ours = mini.logit_scale * mini.encode_images(images) @ texts.T
+    assert (ours - wanted).abs().max() < 1e-4
+
+
+def test_preprocessing_is_the_models_own(mini: backbone.Backbone) -> None:
+    grey = Image.new("RGB", (100, 50), (128, 128, 128))
+    pixels = mini.preprocess(grey)
+    assert pixels.shape == (3, 64, 64)
+    mean, deviation = 0.48145466, 0.26862954
+    assert pixels[0].mean().item() == pytest.approx((128 / 255 - mean) / deviation, abs=1e-5)
+
+
+def test_words_that_pretraining_never_met_are_named(mini: backbone.Backbone) -> None:
+    assert mini.unseen(["cat", "gerenuk", "airplane"]) == ["gerenuk"]
+
+
+def test_bfloat16_is_near_float32(mini: backbone.Backbone) -> None:
+    half = backbone.load(ModelSettings(precision="bfloat16"))
+    images = torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    exact, rough = mini.encode_images(images), half.encode_images(images)
+    assert rough.dtype == torch.float32
+    assert 0 < (exact - rough).abs().max() < 0.03
+    assert half.fingerprint == mini.fingerprint
+
+
+def test_every_form_of_a_checkpoint_gives_the_same_model(name: str, tmp_path: Path) -> None:
+    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+    save_file(state, tmp_path / "a.safetensors")
+    torch.save(state, tmp_path / "b.pt")
+    parallel = {f"module.{key}": value for key, value in state.items()}
+    torch.save({"epoch": 3, "state_dict": parallel, "optimizer": {}}, tmp_path / "c.pt")
+    found = [
+        backbone.load(settings(name, tmp_path / file)) for file in ("a.safetensors", "b.pt", "c.pt")
+    ]
+    assert len({one.fingerprint for one in found}) == 1
+    loaded = found[0].model.state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in state.items())
+    assert found[0].label == f"{name} (a.safetensors)"
+    assert found[0].seen is None
+    assert found[0].unseen(["gerenuk"]) == []
+
+
+def test_an_openai_state_dict_is_recognised_and_gets_quick_gelu(name: str, tmp_path: Path) -> None:
+    state = {key: value.half() for key, value in tiny.clip(7).state_dict().items()}
+    extras = {"input_resolution": 32, "context_length": 24, "vocab_size": 49408}
+    openai = {**state, **{key: torch.tensor(value) for key, value in extras.items()}}
+    torch.save(openai, tmp_path / "openai.pt")
+    torch.save(state, tmp_path / "plain.pt")
+    theirs = backbone.load(settings(name, tmp_path / "openai.pt"))
+    plain = backbone.load(settings(name, tmp_path / "plain.pt"))
+    kinds = [type(one.model.transformer.resblocks[0].mlp.gelu).__name__ for one in (theirs, plain)]
+    assert kinds == ["QuickGELU", "GELU"]
+    assert theirs.model.ln_final.weight.dtype == torch.float32
+
+
+def test_the_fingerprint_sees_one_changed_weight(name: str, tmp_path: Path) -> None:
+    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+    save_file(state, tmp_path / "a.safetensors")
+    state["ln_final.bias"][0] += 1e-6
+    save_file(state, tmp_path / "b.safetensors")
+    first, second = (
+        backbone.load(settings(name, tmp_path / file)).fingerprint
+        for file in ("a.safetensors", "b.safetensors")
+    )
+    assert first != second
+
+
+def test_a_checkpoint_of_another_architecture_is_one_sentence(name: str, tmp_path: Path) -> None:
+    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+    state["visual.conv1.weight"] = torch.zeros(32, 3, 8, 8)
+    save_file(state, tmp_path / "patch8.safetensors")
+    with pytest.raises(ModelError) as fault:
+        backbone.load(settings(name, tmp_path / "patch8.safetensors"))
+    text = str(fault.value)
+    assert "another architecture than tiny-test-model" in text
+    assert "visual.conv1.weight is [32, 3, 8, 8] in the file and [32, 3, 16, 16]" in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda state: state.pop("ln_final.bias"), r"lacks ln_final\.bias \(and 0 more of"),
+        (lambda state: state.update(extra=torch.zeros(1)), "has extra, which it has not"),
+    ],
+)
+def test_missing_and_unknown_entries_are_named(
+    name: str, tmp_path: Path, change: Any, reason: str
+) -> None:
+    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+    change(state)
+    save_file(state, tmp_path / "odd.safetensors")
+    with pytest.raises(ModelError, match=reason):
+        backbone.load(settings(name, tmp_path / "odd.safetensors"))
+
+
+class Attack:
+    """Pickles into a call: what weights_only must refuse."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("code ran",))
+
+
+def _files(folder: Path) -> dict[str, str]:
+    """Write files that are no checkpoints; return a piece of the sentence that each one gets."""
+    torch.save({"weights": Attack()}, folder / "code.pt")
+    torch.save([torch.zeros(1)], folder / "list.pt")
+    torch.save({"epoch": 3}, folder / "empty.pt")
+    (folder / "noise.pt").write_bytes(b"not a checkpoint at all")
+    (folder / "noise.safetensors").write_bytes(b"\xff" * 64)
+    return {
+        "code.pt": "cannot be read as a file of weights only",
+        "list.pt": "holds a list, not a state dict",
+        "empty.pt": "holds no tensors",
+        "noise.pt": "cannot be read as a file of weights only",
+        "noise.safetensors": "no safetensors file, or a damaged one",
+        "missing.pt": "There is no checkpoint file",
+    }
+
+
+def test_files_that_are_no_checkpoints(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file, sentence in _files(tmp_path).items():
+        with pytest.raises(ModelError) as fault:
+            backbone.load(settings(name, tmp_path / file))
+        assert sentence in str(fault.value)
+        assert "\n" not in str(fault.value)
+    assert "code ran" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("chosen", "sentence"),
+    [
+        (ModelSettings(name="ViT-B-61"), "model.name is 'ViT-B-61', which is neither fednode-mini"),
+        (ModelSettings(name="ViT-B-16"), r"model\.pretrained is not set"),
+        (ModelSettings(name="ViT-B-16", pretrained="opnai"), "neither a file nor a tag of ViT-B-1"),
+        (ModelSettings(pretrained="x.pt"), "whose weights ship with it"),
+        (ModelSettings(device="gpu"), r"model\.device is 'gpu'; it is auto, cpu or cuda:N"),
+        (ModelSettings(device="cuda:64"), "model.device is 'cuda:64', and"),
+        (ModelSettings(device="meta"), r"model\.device is 'meta'"),
+    ],
+)
+def test_settings_at_fault(chosen: ModelSettings, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        backbone.load(chosen)
+    assert backbone.check(chosen)
+
+
+def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(open_clip, "create_model", refused)
+    with pytest.raises(ModelError, match=r"the weights 'openai' of ViT-B-16 cannot be had .*route"):
+        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+
+
+def test_good_settings_have_no_faults() -> None:
+    assert backbone.check(ModelSettings(device="cpu")) == []

@@ -1,0 +1,160 @@
+"""The prompts' forward pass against open_clip's own text encoder."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from open_clip.tokenizer import SimpleTokenizer
+from torch import Tensor
+
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.clip.text import TextTower
+from node.errors import ModelError
+from tests.unit.clip import tiny
+
+TOKENIZER = SimpleTokenizer(context_length=24)
+NAMES = ("cat", "golden retriever", "Boeing 747-400", "crème brûlée", "o'clock; (a) clock", "x" * 9)
+MODELS = {
+    "plain": lambda: tiny.clip(),
+    "end token by id": lambda: tiny.clip(pool_type="eos", eos_id=TOKENIZER.eot_token_id),
+    "linear projection": lambda: tiny.clip(proj_bias=True),
+    "no projection": lambda: tiny.clip(proj_type="none"),
+    "tower of its own": lambda: tiny.custom(),
+    "fednode-mini": lambda: backbone.load(ModelSettings()).model,
+}
+
+
+@pytest.fixture(params=MODELS)
+def model(request: pytest.FixtureRequest) -> Any:
+    return MODELS[request.param]()
+
+
+def tokenizer_of(model: Any) -> SimpleTokenizer:
+    return SimpleTokenizer(context_length=getattr(model, "text", model).context_length)
+
+
+def theirs(model: Any, texts: list[str]) -> Tensor:
+    with torch.no_grad():
+        features = model.encode_text(tokenizer_of(model)(texts))
+    return torch.nn.functional.normalize(features, dim=-1)
+
+
+def test_plain_text_equals_open_clip(model: Any) -> None:
+    tower = TextTower(model, TOKENIZER, "tiny")
+    ours = tower.encode(tower.texts(NAMES, "a photo of a {}."))
+    wanted = theirs(model, [f"a photo of a {name}." for name in NAMES])
+    assert (ours - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("words", ["X", "X X X X", "a photo of a", "one two three four five six"])
+def test_context_that_spells_words_equals_open_clip(model: Any, words: str) -> None:
+    tower = TextTower(model, TOKENIZER, "tiny")
+    context = tower.embed_words(words)
+    ours = tower.encode(tower.tokens(NAMES, len(context)), context)
+    wanted = theirs(model, [f"{words} {name}." for name in NAMES])
+    assert (ours - wanted).abs().max() < 1e-5
+
+
+def test_gradient_equals_that_of_all_77_tokens_in_float64() -> None:
+    model = tiny.clip()
+    tower = TextTower(model, TOKENIZER, "tiny")
+    generator = torch.Generator().manual_seed(3)
+    context = torch.randn(4, tower.width, generator=generator)
+    weights = torch.randn(len(NAMES), tiny.EMBED, generator=generator)
+
+    ours = context.clone().requires_grad_()
+    torch.autograd.backward((tower.encode(tower.tokens(NAMES, 4), ours) * weights).sum())
+
+    exact = context.double().requires_grad_()
+    torch.autograd.backward((_full_length(copy.deepcopy(model).double(), exact) * weights).sum())
+    assert ours.grad is not None
+    assert exact.grad is not None
+    assert (ours.grad - exact.grad).abs().max() < 1e-5 * exact.grad.abs().max()
+
+
+def _full_length(model: Any, context: Tensor) -> Tensor:
+    """Encode as CoOp's code does: placeholders in the text, their embeddings overwritten."""
+    count = len(context)
+    ids = TOKENIZER([f"{'X ' * count}{name}." for name in NAMES])
+    embedded = model.token_embedding(ids)
+    prompted = torch.cat(
+        [embedded[:, :1], context.expand(len(ids), -1, -1), embedded[:, 1 + count :]], dim=1
+    )
+    x = model.transformer(prompted + model.positional_embedding, attn_mask=model.attn_mask)
+    x = model.ln_final(x)[torch.arange(len(ids)), ids.argmax(dim=-1)] @ model.text_projection
+    return torch.nn.functional.normalize(x, dim=-1)
+
+
+def test_context_gradient_against_finite_differences() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    tokens = tower.tokens(NAMES[:2], 2)
+    generator = torch.Generator().manual_seed(5)
+    context = torch.randn(2, tower.width, generator=generator).requires_grad_()
+    direction = torch.randn(2, tower.width, generator=generator)
+    value = tower.encode(tokens, context)[:, 0].sum()
+    torch.autograd.backward(value)
+    assert context.grad is not None
+    step = 1e-2
+    with torch.no_grad():
+        up, down = (
+            tower.encode(tokens, context + sign * step * direction)[:, 0].sum() for sign in (1, -1)
+        )
+    slope = (up - down) / (2 * step)
+    assert slope == pytest.approx((context.grad * direction).sum().item(), rel=1e-2, abs=1e-4)
+
+
+def test_only_the_context_gets_a_gradient() -> None:
+    model = tiny.clip()
+    tower = TextTower(model, TOKENIZER, "tiny")
+    context = torch.zeros(1, tower.width, requires_grad=True)
+    torch.autograd.backward(tower.encode(tower.tokens(NAMES, 1), context).sum())
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_other_class_names_do_not_change_a_class() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    context = tower.embed_words("a photo of a")
+    alone = tower.encode(tower.tokens(["cat"], 4), context)
+    among = tower.encode(tower.tokens(NAMES, 4), context)
+    assert (alone[0] - among[0]).abs().max() < 1e-6
+
+
+def test_no_context_vector_at_all_is_the_plain_name() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    tokens = tower.tokens(NAMES)
+    assert torch.equal(tower.encode(tokens, torch.zeros(0, tower.width)), tower.encode(tokens))
+
+
+def test_a_name_with_the_end_token_in_it_is_read_to_its_own_end() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    tokens = tower.tokens(["end <end_of_text> marker", "end"])
+    assert tokens.ends.tolist()[0] > tokens.ends.tolist()[1]
+
+
+def test_a_name_too_long_is_named_with_the_limit() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    with pytest.raises(ModelError, match=r"takes 23 tokens, with 2 context vectors 25; tiny reads"):
+        tower.tokens(["cat", "a " * 20], 2)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: tiny.custom(no_causal_mask=True), "not causal"),
+        (lambda: tiny.custom(embed_cls=True), "class token behind the text"),
+        (lambda: tiny.custom(pool_type="last"), "pools by 'last'"),
+        (lambda: torch.nn.Linear(2, 2), "has no token_embedding"),
+    ],
+)
+def test_an_unfit_tower_is_refused_in_one_sentence(model: Any, reason: str) -> None:
+    with pytest.raises(ModelError, match=reason):
+        TextTower(model(), TOKENIZER, "other")
+
+
+def test_another_tokenizer_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"its tokenizer \(object\) is not the CLIP byte pair"):
+        TextTower(tiny.clip(), object(), "other")

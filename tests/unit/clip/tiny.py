@@ -1,0 +1,51 @@
+"""Tiny open_clip models with random weights: every structure, hardly any arithmetic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import open_clip
+import torch
+from open_clip.model import CLIP, CustomTextCLIP
+
+NAME: Final = "tiny-test-model"
+VISION: Final[dict[str, Any]] = {
+    "image_size": 32,
+    "layers": 2,
+    "width": 32,
+    "head_width": 16,
+    "patch_size": 16,
+}
+TEXT: Final[dict[str, Any]] = {
+    "context_length": 24,
+    "vocab_size": 49408,
+    "width": 32,
+    "heads": 2,
+    "layers": 2,
+}
+EMBED: Final = 16
+
+
+def clip(seed: int = 0, **text: Any) -> CLIP:
+    """Return a plain CLIP; text: changes to the text tower's configuration."""
+    torch.manual_seed(seed)
+    model = CLIP(EMBED, dict(VISION), {**TEXT, **text})
+    return model.eval().requires_grad_(False)
+
+
+def custom(seed: int = 0, **text: Any) -> CustomTextCLIP:
+    """Return a CLIP that keeps its text tower in a module of its own."""
+    torch.manual_seed(seed)
+    model = CustomTextCLIP(EMBED, dict(VISION), {**TEXT, **text})
+    return model.eval().requires_grad_(False)
+
+
+def register(folder: Path, **vision: Any) -> str:
+    """Make open_clip know a tiny architecture by name; return the name."""
+    config = {"embed_dim": EMBED, "vision_cfg": {**VISION, **vision}, "text_cfg": TEXT}
+    path = folder / f"{NAME}.json"
+    path.write_text(json.dumps(config))
+    open_clip.add_model_config(path)
+    return NAME
