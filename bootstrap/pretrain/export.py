@@ -1,10 +1,4 @@
-"""Write a checkpoint in the form that ships, and read that form back as an open_clip model.
-
-`model.safetensors` holds open_clip's state dict in float16, except that the token embedding is
-stored as the rows that training touched: `token_embedding.rows` [k, width],
-`token_embedding.index` [k] int32 (their ids, sorted) and `token_embedding.fill` [width], the mean
-of the rows, which stands for every other id.
-"""
+"""Write a checkpoint in the form that ships; node.clip.mini describes it and reads it back."""
 
 from __future__ import annotations
 
@@ -13,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from open_clip.model import CLIP
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from bootstrap.pretrain.model import CONFIG, VOCABULARY, resample
+from bootstrap.pretrain.model import CONFIG, resample
+from node.clip.mini import EMBEDDING
 from node.errors import ConfigError, ModelError
 
-EMBEDDING = "token_embedding.weight"
 POSITION = "visual.positional_embedding"
 LARGEST = 20_000_000  # bytes: what we are willing to put into the package
 
@@ -55,30 +47,3 @@ def config_for(image_size: int) -> dict[str, Any]:
     config["vision_cfg"]["image_size"] = image_size
     config["preprocess_cfg"]["size"] = [image_size, image_size]
     return config
-
-
-def expand(folder: Path) -> CLIP:
-    """Return the exported model as a plain open_clip CLIP in float32, all 49,408 tokens."""
-    try:
-        config = json.loads((folder / "config.json").read_text())
-        tensors = load_file(folder / "model.safetensors")
-    except (OSError, ValueError, SafetensorError) as fault:
-        raise ModelError(f"{folder} holds no exported model ({fault})") from fault
-    missing = [
-        name for name in ("rows", "index", "fill") if f"token_embedding.{name}" not in tensors
-    ]
-    if missing:
-        raise ModelError(f"{folder}/model.safetensors lacks token_embedding.{missing[0]}")
-    rows = tensors.pop("token_embedding.rows").float()
-    index = tensors.pop("token_embedding.index").long()
-    fill = tensors.pop("token_embedding.fill").float()
-    table = fill.repeat(VOCABULARY, 1)
-    table[index] = rows
-    model = CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"])
-    weights = {name: value.float() for name, value in tensors.items()}
-    try:
-        model.load_state_dict({**weights, EMBEDDING: table})
-    except RuntimeError as fault:
-        reason = " ".join(str(fault).split())[:200]
-        raise ModelError(f"{folder}: the weights do not fit config.json ({reason})") from fault
-    return model.eval()

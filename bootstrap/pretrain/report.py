@@ -10,7 +10,7 @@ from open_clip.tokenizer import SimpleTokenizer
 
 from bootstrap.pretrain.batches import HELD_OUT, Corpus
 from bootstrap.pretrain.evaluate import held_out_accuracy, zip_accuracy, zip_classes
-from bootstrap.pretrain.export import EMBEDDING, expand
+from node.clip.mini import EMBEDDING, expand
 
 PACS_DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
 NOT_CALTECH_CLASSES = ("BACKGROUND_Google", "Faces_easy")
@@ -18,7 +18,7 @@ NOT_CALTECH_CLASSES = ("BACKGROUND_Google", "Faces_easy")
 
 def held_out_rows(model: Path, corpus: Corpus) -> list[str]:
     """Return rows for the held-out parts of the pretraining sources, at the model's own size."""
-    clip = expand(model)
+    clip, _, _ = expand(model)
     weights = clip.state_dict()
     weights[EMBEDDING] = weights[EMBEDDING][torch.from_numpy(corpus.index)]
     size = clip.visual.image_size[0]
@@ -35,7 +35,7 @@ def held_out_rows(model: Path, corpus: Corpus) -> list[str]:
 
 def zero_shot_rows(model: Path, pacs: Path | None, caltech: Path | None) -> list[str]:
     """Return rows for PACS (per domain) and Caltech-101 (100 classes, all images)."""
-    clip = expand(model)
+    clip, _, _ = expand(model)
     size = clip.visual.image_size[0]
     tokenizer = SimpleTokenizer()
     rows: list[str] = []

@@ -19,6 +19,7 @@ from bootstrap.pretrain.captions import Captioner
 from bootstrap.pretrain.checkpoint import load_checkpoint, save_checkpoint
 from bootstrap.pretrain.muon import orthogonalize
 from bootstrap.pretrain.train import Settings, Stage, Trainer, parse_stages, run
+from node.clip import mini
 from node.errors import ConfigError, ModelError
 from tests.unit.bootstrap import pretrain_world as world
 
@@ -112,7 +113,8 @@ def test_export_and_expand_give_the_trained_model(corpus: Corpus, tmp_path: Path
     done.train_step()
     checkpoint = {"average": done.average, "index": torch.from_numpy(corpus.index)}
     assert export.export(checkpoint, tmp_path, image_size=48) < export.LARGEST
-    full = export.expand(tmp_path)
+    full, _, seen_tokens = mini.expand(tmp_path)
+    assert seen_tokens == set(corpus.index.tolist())
     assert full.token_embedding.weight.shape == (model.VOCABULARY, 48)
     assert full.visual.image_size == (48, 48)
     small = model.build(model.CONFIG, len(corpus.index)).eval()
@@ -144,7 +146,7 @@ def test_zip_accuracy_counts_classes(corpus: Corpus, tmp_path: Path) -> None:
     classes = evaluate.zip_classes(path, "photo/", ("left_out",))
     assert sorted(classes) == ["car", "dog"]
     share, mean, count = evaluate.zip_accuracy(
-        export.expand(tmp_path), SimpleTokenizer(), path, classes, 16
+        mini.expand(tmp_path)[0], SimpleTokenizer(), path, classes, 16
     )
     assert (share, mean, count) == (0.5, 0.5, 2)  # equal images, so one of the two classes is right
 
@@ -189,7 +191,7 @@ def test_a_checkpoint_of_other_data_or_a_torn_one_is_refused(
 
 def test_a_broken_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no exported model"):
-        export.expand(tmp_path)
+        mini.expand(tmp_path)
 
 
 def test_text_and_image_sizes_do_not_change_the_full_model(corpus: Corpus) -> None:

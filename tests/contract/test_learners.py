@@ -1,0 +1,41 @@
+"""The learner contract, for each learner."""
+
+from __future__ import annotations
+
+import pytest
+
+from node.clip.settings import ModelSettings
+from node.data.base import DataSettings
+from node.learn.build import build
+from node.learn.closed_form import ClosedFormLearner
+from node.learn.context import ContextObjective
+from node.learn.learner import Learner
+from node.learn.settings import TuningSettings
+from tests.contract.learners import LearnerContract
+
+CLASSES = ("accordion", "barrel", "beaver")
+
+
+class TestClosedForm(LearnerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def learner(cls) -> Learner:
+        return ClosedFormLearner("a")
+
+
+class TestTorch(LearnerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def learner(cls) -> Learner:
+        data = DataSettings(classes=CLASSES, shots=4, test=0.2)
+        tuning = TuningSettings(batch_size=5, lr=0.02, threads=1)
+        return build(ModelSettings(device="cpu"), data, tuning, ContextObjective, None)
+
+
+class TestTorchWithAdam(LearnerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def learner(cls) -> Learner:
+        data = DataSettings(classes=CLASSES, shots=4, test=0.2)
+        tuning = TuningSettings(optimizer="adamw", batch_size=50, epochs=2, lr=0.02, threads=1)
+        return build(ModelSettings(device="cpu"), data, tuning, ContextObjective, None)

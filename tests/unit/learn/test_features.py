@@ -1,0 +1,148 @@
+"""Image features are encoded once, and a damaged cache costs nothing but time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from node.clip.backbone import Backbone
+from node.errors import DataError
+from node.learn import features as module
+from node.learn.features import Features
+from node.learn.learner import Cancelled
+
+
+class Counting:
+    """Count the images that a backbone encodes."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.images = 0
+        self._encode = backbone.encode_images
+        self.fingerprint, self.precision = backbone.fingerprint, backbone.precision
+        self.preprocess, self.device = backbone.preprocess, backbone.device
+
+    def encode_images(self, images: torch.Tensor) -> torch.Tensor:
+        self.images += len(images)
+        return self._encode(images)
+
+
+@pytest.fixture
+def counting(mini: Backbone) -> Counting:
+    return Counting(mini)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    found = []
+    for at in range(3):
+        found.append(tmp_path / f"{at}.png")
+        Image.new("RGB", (70, 80), (80 * at, 10, 200)).save(found[-1])
+    return found
+
+
+def of(features: Features, paths: Sequence[Path]) -> torch.Tensor:
+    return features.of(paths, lambda: False)
+
+
+def make(counting: Counting, file: Path | None = None) -> Features:
+    return Features(counting, file)  # type: ignore[arg-type]
+
+
+def test_they_equal_the_models_own_in_the_order_asked(mini: Backbone, paths: list[Path]) -> None:
+    found = of(Features(mini), [paths[2], paths[0]])
+    with torch.inference_mode():
+        pixels = torch.stack([mini.preprocess(Image.open(paths[at])) for at in (2, 0)])
+        wanted = mini.model.encode_image(pixels, normalize=True)
+    assert (found - wanted).abs().max() < 1e-6
+
+
+def test_each_content_is_encoded_once(counting: Counting, paths: list[Path]) -> None:
+    features = make(counting)
+    copy = paths[0].with_name("copy.png")
+    copy.write_bytes(paths[0].read_bytes())
+    found = of(features, [*paths, copy])
+    assert counting.images == 3
+    assert torch.equal(found[0], found[3])
+    of(features, paths)
+    assert counting.images == 3
+
+
+def test_the_file_serves_the_next_start(
+    counting: Counting, paths: list[Path], tmp_path: Path
+) -> None:
+    first = of(make(counting, tmp_path / "cache"), paths)
+    second = of(make(counting, tmp_path / "cache"), paths)
+    assert counting.images == 3
+    assert torch.equal(first, second)
+
+
+def test_changed_content_is_encoded_anew(
+    counting: Counting, paths: list[Path], tmp_path: Path
+) -> None:
+    of(make(counting, tmp_path / "cache"), paths)
+    Image.new("RGB", (20, 20)).save(paths[1])
+    of(make(counting, tmp_path / "cache"), paths)
+    assert counting.images == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00" * 30, b"\xff" * 3000])
+def test_a_damaged_file_is_made_anew(
+    counting: Counting, paths: list[Path], tmp_path: Path, content: bytes
+) -> None:
+    of(make(counting, tmp_path / "cache"), paths)
+    (tmp_path / "cache").write_bytes(content)
+    of(make(counting, tmp_path / "cache"), paths)
+    assert counting.images == 6
+    of(make(counting, tmp_path / "cache"), paths)
+    assert counting.images == 6
+
+
+@pytest.mark.parametrize("change", [{"precision": "bfloat16"}, {"fingerprint": "another"}])
+def test_features_of_another_model_are_not_used(
+    mini: Backbone, counting: Counting, paths: list[Path], tmp_path: Path, change: dict[str, str]
+) -> None:
+    of(Features(replace(mini, **change), tmp_path / "cache"), paths)  # type: ignore[arg-type]
+    of(make(counting, tmp_path / "cache"), paths)
+    assert counting.images == 3
+
+
+def test_a_folder_that_cannot_be_written_costs_only_the_cache(
+    counting: Counting, paths: list[Path], tmp_path: Path
+) -> None:
+    features = make(counting, tmp_path / "nowhere" / "cache")
+    assert of(features, paths).shape == (3, 256)
+    assert list(tmp_path.glob("**/cache*")) == []
+
+
+def test_many_images_go_through_in_batches(
+    counting: Counting, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = of(make(counting), paths)
+    monkeypatch.setattr(module, "BATCH", 2)
+    assert (of(make(counting), paths) - whole).abs().max() < 1e-6
+
+
+def test_cancelling_stops_between_batches(counting: Counting, paths: list[Path]) -> None:
+    with pytest.raises(Cancelled):
+        make(counting).of(paths, lambda: True)
+    assert counting.images == 0
+
+
+def test_a_file_that_is_gone_is_named(counting: Counting, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"gone\.png' cannot be read any more: No such file"):
+        of(make(counting), [tmp_path / "gone.png"])
+
+
+def test_a_file_damaged_since_is_named(counting: Counting, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"bad\.png' cannot be read any more"):
+        of(make(counting), [tmp_path / "bad.png"])
+
+
+def test_no_images_are_no_features(counting: Counting) -> None:
+    assert of(make(counting), []).shape == (0, 0)

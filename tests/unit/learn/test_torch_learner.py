@@ -1,0 +1,174 @@
+"""What a round measures, notes and refuses; the contract suite holds the rest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
+from node.core.types import EMPTY, Job, Progress, Tensors
+from node.data.base import DataSettings, NodeData
+from node.data.load import load
+from node.errors import ModelError
+from node.learn.build import build, predictor
+from node.learn.context import ContextObjective
+from node.learn.features import Features
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import TorchLearner
+
+DATA = DataSettings(
+    classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeData:
+    return load(DATA)
+
+
+@pytest.fixture(scope="module")
+def features(mini: Backbone) -> Features:
+    return Features(mini)
+
+
+def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
+    tuning = TuningSettings(**settings)  # type: ignore[arg-type]
+    return TorchLearner(mini, ContextObjective(mini, tuning), data, tuning, features)
+
+
+def never() -> bool:
+    return False
+
+
+def ignore(_: Progress) -> None:
+    pass
+
+
+def test_a_round_equals_plain_torch(mini: Backbone, data: NodeData, features: Features) -> None:
+    one = learner(mini, data, features, batch_size=3, epochs=2, lr=0.05, schedule="constant")
+    job = Job(1, "prompts", one.initial(1), seed=9)
+    report = one.tune(job, never, ignore)
+    context = torch.tensor(job.tensors["context"], requires_grad=True)
+    descent = torch.optim.SGD([context], lr=0.05, momentum=0.9, weight_decay=1e-5)
+    images = features.of([image.path for image in data.train.images], never)
+    labels = torch.tensor([image.label for image in data.train.images])
+    order = torch.Generator().manual_seed(9)
+    losses = []
+    for _ in range(2):
+        for part in torch.split(torch.randperm(len(labels), generator=order), 3):
+            texts = mini.text.encode(mini.text.tokens(data.train.classes, 4), context)
+            loss = torch.nn.functional.cross_entropy(
+                mini.logit_scale * images[part] @ texts.T, labels[part]
+            )
+            descent.zero_grad()
+            torch.autograd.backward(loss)
+            descent.step()
+            losses.append(loss.item())
+    assert np.array_equal(report.tensors["context"], context.detach().numpy())
+    assert report.metrics["loss"] == pytest.approx(np.mean(losses))
+    assert report.steps == len(losses) == 6
+
+
+def test_batches_come_in_another_order_for_another_seed(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = learner(mini, data, features, batch_size=3, lr=0.05)
+    jobs = [Job(1, "prompts", one.initial(1), seed=seed) for seed in (1, 2)]
+    first, second = (one.tune(job, never, ignore).tensors for job in jobs)
+    assert first != second
+
+
+def test_accuracies_are_those_of_the_arg_max(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = learner(mini, data, features)
+    metrics = one.evaluate(EMPTY, never)
+    assert set(metrics) == {"own", "base", "new"}
+    assert data.new is not None
+    names = [f"a photo of a {name}." for name in data.new.classes]
+    with torch.no_grad():
+        texts = mini.model.encode_text(mini.tokenizer(names), normalize=True)
+    images = features.of([image.path for image in data.new.images], never)
+    right = [
+        int((row @ texts.T).argmax()) == image.label
+        for row, image in zip(images, data.new.images, strict=True)
+    ]
+    assert metrics["new"] == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize(
+    ("number", "rounds", "every", "evaluated"),
+    [(1, 4, 0, False), (4, 4, 0, True), (5, 4, 0, True), (2, 4, 2, True), (3, 4, 2, False),
+     (7, 0, 0, False), (8, 0, 4, True)],
+)  # fmt: skip
+def test_rounds_that_are_evaluated(
+    mini: Backbone,
+    data: NodeData,
+    features: Features,
+    number: int,
+    rounds: int,
+    every: int,
+    evaluated: bool,
+) -> None:
+    one = learner(mini, data, features, evaluate_every=every)
+    job = Job(number, "prompts", one.initial(1), seed=1, rounds=rounds)
+    metrics = one.tune(job, never, ignore).metrics
+    assert 0.0 <= metrics["validation"] <= 1.0
+    assert ("new" in metrics) == ("zero_shot_new" in metrics) == evaluated
+
+
+def test_divergence_is_a_sentence_and_nothing_is_reported(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = learner(mini, data, features, lr=1e38, epochs=3)
+    with pytest.raises(ModelError, match=r"tuning diverged in round 1: .* lower tuning\.lr"):
+        one.tune(Job(1, "prompts", one.initial(1), seed=1), never, ignore)
+
+
+def test_the_schema_is_names_and_shapes(mini: Backbone, data: NodeData, features: Features) -> None:
+    four, again, two = (
+        learner(mini, data, features, context_length=length).schema for length in (4, 4, 2)
+    )
+    assert four == again != two
+
+
+def test_notes_name_skipped_files_and_unknown_words(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    skipped = ((Path("a.jpg"), "the file is empty"), (Path("b.jpg"), "damaged"))
+    names = replace(data.train, classes=("accordion", "gerenuk"))
+    odd = replace(data, skipped=skipped, train=names, notes=("fewer shots",))
+    notes = learner(mini, odd, features).notes
+    assert notes[0] == "fewer shots"
+    assert notes[1].startswith("'a.jpg' and 1 more files skipped: the file is empty")
+    assert notes[2].startswith("1 of 2 class names have words that fednode-mini never met")
+    assert "gerenuk" in notes[2]
+
+
+def test_a_predictor_gives_probabilities_as_the_learner_would(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    tuning = TuningSettings()
+    predict = predictor(ModelSettings(device="cpu"), tuning, ContextObjective, None)
+    prompts = ContextObjective(mini, tuning).initial(4)
+    paths = [image.path for image in data.own.images]
+    found = predict(prompts, paths, data.own.classes)
+    assert found.shape == (len(paths), 2)
+    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-6)
+    labels = np.array([image.label for image in data.own.images])
+    accuracy = learner(mini, data, features).evaluate(prompts, never)["own"]
+    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
+
+
+def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
+    tuning = TuningSettings(threads=1)
+    one = build(ModelSettings(device="cpu"), DATA, tuning, ContextObjective, None, tmp_path)
+    assert one.classes == ("accordion", "barrel")
+    assert one.samples == 8
+    one.evaluate(Tensors(), never)
+    assert [path.name for path in tmp_path.iterdir()] == ["features.safetensors"]
