@@ -36,7 +36,7 @@ from node.core.events import (
 )
 from node.core.policy import Context
 from node.core.pool import Entry, Pool, merge
-from node.core.recipients import draw_recipients, draw_sources, with_late_joiners
+from node.core.recipients import draw_recipients, draw_sources, join
 from node.core.settings import Barrier
 from node.core.types import (
     EMPTY,
@@ -130,6 +130,8 @@ class ZeroDFL:
                 self._phase = "idle"
             case PeerUp(peer=peer):
                 self._live.add(peer)
+                join(self._memory.chosen, peer)
+                join(self._memory.received, peer)
             case PeerDown(peer=peer):
                 self._live.discard(peer)
                 self._asked.pop(peer, None)
@@ -138,7 +140,7 @@ class ZeroDFL:
             case Received(message=message):
                 return self._hear(message)
             case Delivered(to=peer, message=message) if message.phase == "prompts":
-                self._count(peer)
+                self._memory.chosen[peer] = self._memory.chosen.get(peer, 0) + 1
             case Undelivered(to=peer, message=message):
                 return self._failed(peer, message)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
@@ -295,12 +297,6 @@ class ZeroDFL:
         for peer in ready:
             del self._asked[peer]
         return [self._send_rows(peer) for peer in ready]
-
-    def _count(self, peer: str) -> None:
-        """Count an acknowledged send (equation 1's f), a late joiner from the lowest count on."""
-        chosen = self._memory.chosen
-        known = with_late_joiners(chosen, sorted({*self._context.peers, peer}))
-        chosen[peer] = known[peer] + 1
 
     def _failed(self, peer: str, message: Message) -> list[Effect]:
         """Draw another peer in place of one that could not be told or asked.
