@@ -36,8 +36,8 @@ from node.learn.torch_learner import TorchLearner
 NODES: Final = 5
 SEEDS: Final = (1, 2, 3)
 METHODS: Final = ("zerodfl", "local")
-RATES: Final = (0.001, 0.003, 0.01, 0.03, 0.1)
-SCHEDULES: Final = ((20, 1), (50, 1), (20, 5))
+RATES: Final = (0.003, 0.01, 0.03, 0.1, 0.3)
+SCHEDULES: Final = ((50, 1), (150, 1))
 """Rounds, and epochs in each."""
 STARTS: Final = (None, "a photo of a")
 HEADER: Final = "| start | lr | rounds | epochs | zerodfl base | new | H | local base | new | H |"
