@@ -155,7 +155,7 @@ def _how_to_read(report: Report) -> str:
             "`zero-shot` is the untuned model with a hand-written prompt. `local` gets the same "
             "images, steps, optimizer and seeds as the other method and exchanges nothing: what "
             "differs from it is due to the exchange alone.",
-            f"Accuracies are means ± sample standard deviations over nodes and seeds (n up to "
+            f"Accuracies are means ± sample standard deviations over nodes and seeds (n = "
             f"{pairs}), of the prompts as tuned in the last round, in percent; report.json has "
             "them as fractions.",
             "Bytes are what all nodes of one run sent together, mean over the seeds. Hellos and "
@@ -183,7 +183,7 @@ def plot(report: Report, path: Path) -> str | None:
     for panel, metric in zip(panels[:2], ("base", "new"), strict=True):
         for method, color in zip(methods, COLORS, strict=False):
             rounds, means, lows, highs = curve(report.outcomes, method, metric)
-            panel.plot(rounds, means, color=color, label=method)
+            panel.plot(rounds, means, color=color, marker="o", markersize=3, label=method)
             panel.fill_between(rounds, lows, highs, color=color, alpha=0.15, linewidth=0)
         level = getattr(zero, f"{metric}_mean", float("nan"))
         if level == level:
@@ -192,7 +192,8 @@ def plot(report: Report, path: Path) -> str | None:
         panel.legend(frameon=False)
     for method, color in zip(methods, COLORS, strict=False):
         rounds, sent = sent_bytes(report.outcomes, method)
-        panels[2].plot(rounds, [value / 1024 for value in sent], color=color, label=method)
+        kib = [value / 1024 for value in sent]
+        panels[2].plot(rounds, kib, color=color, marker="o", markersize=3, label=method)
     panels[2].set(title="tensors sent, all nodes", xlabel="round", ylabel="KiB")
     panels[2].legend(frameon=False)
     figure.savefig(path, dpi=120)

@@ -124,7 +124,8 @@ def clustered_bootstrap(
 
 def rows(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Row]:
     """Return the zero-shot row, then one row for each method."""
-    zero = [one.zero_shot for one in outcomes]
+    # Every method measures the same untuned model: one measurement for each node and seed counts.
+    zero = list({(one.seed, one.node): one.zero_shot for one in outcomes}.values())
     table = [_row(ZERO_SHOT, zero, [])]
     for method in methods:
         mine = [one for one in outcomes if one.method == method]
