@@ -39,14 +39,23 @@ def start(
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
     plan = make(peers_path, config, name, flags, state)
-    logging.basicConfig(
-        level=plan.settings.log_level.upper(), format="%(asctime)s %(message)s", datefmt="%H:%M:%S"
-    )
+    _log(plan.settings.log_level)
     # The directory is locked before the seconds that a model takes to load.
     store = Store(plan.state)
     learner = learner_of(plan.settings, plan.name, plan.state)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(plan, store, learner))
+
+
+def _log(level: str) -> None:
+    """Show fednode's own lines; libraries log on the root logger, which stays quiet."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
+    ours = logging.getLogger("fednode")
+    ours.setLevel(level.upper())
+    ours.addHandler(handler)
+    ours.propagate = False
+    logging.getLogger().addHandler(logging.NullHandler())
 
 
 def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
