@@ -88,7 +88,9 @@ class DemoOptions:
 
     def overrides(self, method: str, seed: int) -> tuple[str, ...]:
         """Return what one mesh sets on top of the configuration file."""
-        return (f"policy.name={method}", f"seed={seed}", f"data.seed={seed}", *self.common)
+        # The control has none of the method's keys, so it takes the whole section's place.
+        policy = f"policy.name={METHOD}" if method == METHOD else f"policy={{name: {method}}}"
+        return (policy, f"seed={seed}", f"data.seed={seed}", *self.common)
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ async def test_both_methods_differ_in_the_policy_alone(options: Options, tmp_pat
     assert len(said) == 2
     differing = {one for pair in zip(*said, strict=True) if len(set(pair)) > 1 for one in pair}
     of_folder = {one for one in differing if "meshes-" in one}
-    assert differing - of_folder == {"policy.name=local", "policy.name=zerodfl"}
+    assert differing - of_folder == {"policy={name: local}", "policy.name=zerodfl"}
     assert {"seed=1", "data.seed=1", f"rounds.max={demo.QUICK_ROUNDS}"} <= set(said[0])
 
 
