@@ -45,6 +45,7 @@ def train_command(args: argparse.Namespace) -> None:
     import torch
 
     from bootstrap.pretrain.checkpoint import load_checkpoint
+    from bootstrap.pretrain.export import starting_point
     from bootstrap.pretrain.train import Settings, Trainer, parse_stages, run
 
     if args.minutes <= 0 and args.steps <= 0:
@@ -67,7 +68,7 @@ def train_command(args: argparse.Namespace) -> None:
             f"{checkpoint} exists: add --resume to continue it, or give another --out"
         )
     elif args.init:
-        trainer.start_from(load_checkpoint(args.init))
+        trainer.start_from(starting_point(args.init))
     log.info("%d token rows, %d concepts", len(trainer.corpus.index), len(trainer.bank))
     run(trainer, args.out)
 
@@ -139,7 +140,9 @@ def parser() -> argparse.ArgumentParser:
     train.add_argument("--minutes", type=float, default=60.0, help="budget, all sessions together")
     train.add_argument("--steps", type=int, default=0, help="budget in steps, instead of minutes")
     train.add_argument("--resume", action="store_true", help="continue the checkpoint of --out")
-    train.add_argument("--init", type=Path, help="begin a new run from this checkpoint's weights")
+    train.add_argument(
+        "--init", type=Path, help="begin from a checkpoint's or exported folder's weights"
+    )
     train.add_argument("--stages", help="until:size:batch,... (default 0.5:32:512,...)")
     train.add_argument("--muon-rate", type=float, default=0.02)
     train.add_argument("--adam-rate", type=float, default=1e-3)

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from bootstrap.pretrain.checkpoint import load_checkpoint
 from bootstrap.pretrain.model import CONFIG, resample
-from node.clip.mini import EMBEDDING
+from node.clip.mini import EMBEDDING, expand
 from node.errors import ConfigError, ModelError
 
 POSITION = "visual.positional_embedding"
@@ -39,6 +40,20 @@ def export(checkpoint: dict[str, Any], out: Path, image_size: int = 64) -> int:
     part.chmod(0o644)  # safetensors writes files that only their owner can read
     part.replace(out / "model.safetensors")
     return sum((out / name).stat().st_size for name in ("config.json", "model.safetensors"))
+
+
+def starting_point(path: Path) -> dict[str, Any]:
+    """Return the weights and token rows that a new run may begin from, of a checkpoint or export.
+
+    An exported folder holds the weights rounded to float16, and no optimizer state.
+    """
+    if not path.is_dir():
+        return load_checkpoint(path)
+    model, _, seen = expand(path)
+    index = torch.tensor(sorted(seen))
+    weights = dict(model.state_dict())
+    weights[EMBEDDING] = weights[EMBEDDING][index]
+    return {"average": weights, "index": index}
 
 
 def config_for(image_size: int) -> dict[str, Any]:

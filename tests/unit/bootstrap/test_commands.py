@@ -78,7 +78,7 @@ def test_demo_hands_everything_on(given: list[Any]) -> None:
     ]
     assert given[0].seeds_run == (4,)
     assert given[0].overrides("local", 4) == (
-        *("policy.name=local", "seed=4", "data.seed=4", "rounds.max=9", "a.b=1"),
+        *("policy={name: local}", "seed=4", "data.seed=4", "rounds.max=9", "a.b=1"),
     )
 
 

@@ -100,6 +100,17 @@ def test_a_new_run_begins_from_the_weights_of_another_with_other_tokens(corpus: 
     torch.testing.assert_close(new.bank.norm(dim=1), torch.ones(len(new.bank)))
 
 
+def test_a_new_run_begins_from_what_was_exported(corpus: Corpus, tmp_path: Path) -> None:
+    old = trainer(corpus)
+    old.train_step()
+    checkpoint = {"average": old.average, "index": torch.from_numpy(corpus.index)}
+    export.export(checkpoint, tmp_path, image_size=model.CONFIG["vision_cfg"]["image_size"])
+    new = trainer(corpus, seed=2)
+    new.start_from(export.starting_point(tmp_path))
+    for name, value in new.model.state_dict().items():
+        torch.testing.assert_close(value, old.average[name], rtol=1e-3, atol=1e-3)
+
+
 def test_a_run_logs_and_saves_at_its_end(corpus: Corpus, tmp_path: Path) -> None:
     run(trainer(corpus, steps=1), tmp_path)
     assert load_checkpoint(tmp_path / "checkpoint.pt")["step"] == 1
