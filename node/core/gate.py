@@ -74,7 +74,7 @@ class Gate:
             return "stale", "stale", text
         key = (message.sender, message.phase)
         value = (message.round, message.tensors.digest)
-        if self._last.get(key) == value and message.phase != "want":
+        if self._last.get(key) == value and message.phase not in policy.repeatable:
             return "duplicate", "duplicate", "taken before"
         self._newest[message.sender] = message.round
         self._last[key] = value

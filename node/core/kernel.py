@@ -236,6 +236,8 @@ class Kernel:
             self._refused[reason] += 1
             if code == "refused" and sender in self._membership:
                 effects += self._changed(now, sender, self._membership.refused(sender, now, text))
+            if code == "duplicate":  # sent again because our answer got lost: nobody's fault
+                return effects
             if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
                 self._refusals.add((sender, reason))
                 effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))

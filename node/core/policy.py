@@ -53,6 +53,8 @@ class Policy(Protocol):
     config_type: ClassVar[type[Any]]
     default_mode: ClassVar[Barrier]
     shared_state: ClassVar[bool]
+    repeatable: ClassVar[frozenset[str]]
+    """Phases in which the same content may come twice and means something each time."""
 
     @classmethod
     def start(cls, config: Any, context: Context, initial: Tensors) -> Self:

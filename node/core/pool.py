@@ -56,8 +56,9 @@ class Pool:
     def draw(self, rows: int, generator: random.Random, keep_positions: bool) -> dict[int, Array]:
         """Choose a received row for each of `rows` positions, a different sender each while any is.
 
-        keep_positions: position i takes row i of its sender, and stays empty where the sender sent
-        fewer; otherwise any row of the sender may land anywhere. Returns position -> row [width].
+        keep_positions: position i takes row i of its sender; otherwise any row of it may land
+        anywhere. All senders send equally many rows, at least `rows`. Returns position -> row
+        [width], and nothing where the pool is empty.
         """
         chosen: dict[int, Array] = {}
         senders: list[Entry] = []
@@ -65,11 +66,9 @@ class Pool:
             if not senders:
                 senders = list(self)
                 generator.shuffle(senders)
-            fitting = [e for e in senders if not keep_positions or position < len(e.rows)]
-            if not fitting:
-                continue
-            entry = fitting[0]
-            senders.remove(entry)
+            if not senders or (keep_positions and position >= len(senders[0].rows)):
+                break
+            entry = senders.pop(0)
             index = position if keep_positions else generator.randrange(len(entry.rows))
             chosen[position] = entry.rows[index]
         return chosen

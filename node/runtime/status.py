@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
 
@@ -74,7 +75,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             classes=about.classes,
             model=about.model,
             backbone=about.backbone,
-            peers=self._peers(_mapping(state.data.get("chosen"))),
+            peers=self._peers(_counts(state.data)),
             traffic=_traffic(telemetry.total),
             refused=dict(view.refused),
             alone=view.alone,
@@ -122,7 +123,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         name = self._driver.kernel.context.name
         return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
 
-    def _peers(self, chosen: dict[str, Json]) -> list[status_pb2.Peer]:
+    def _peers(self, chosen: dict[str, int]) -> list[status_pb2.Peer]:
         now = asyncio.get_running_loop().time()
         peers = []
         for peer in self._driver.kernel.view().peers:
@@ -132,7 +133,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
                     name=peer.name,
                     address=self._driver.addresses[peer.name],
                     state=peer.state,
-                    selected=int(str(chosen.get(peer.name, 0))),
+                    selected=chosen.get(peer.name, 0),
                     round=peer.round,
                     heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
                     reason=peer.reason,
@@ -144,6 +145,15 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
 def _traffic(traffic: Traffic) -> status_pb2.Traffic:
     return status_pb2.Traffic(**traffic.as_dict())
+
+
+def _counts(data: Mapping[str, Json]) -> dict[str, int]:
+    """Return how often each peer was chosen: told (push) or taken from (pull)."""
+    told, taken = _mapping(data.get("chosen")), _mapping(data.get("received"))
+    return {
+        name: int(str(told.get(name, 0))) + int(str(taken.get(name, 0)))
+        for name in sorted({*told, *taken})
+    }
 
 
 def _mapping(value: Json) -> dict[str, Json]:

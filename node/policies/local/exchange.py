@@ -26,6 +26,7 @@ class Local:
     config_type: ClassVar[type[LocalConfig]] = LocalConfig
     default_mode: ClassVar[Barrier] = "async"
     shared_state: ClassVar[bool] = False
+    repeatable: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, context: Context, state: PolicyState) -> None:
         self._context = context

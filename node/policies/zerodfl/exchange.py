@@ -5,13 +5,15 @@ merge; adopt. Push, the paper's rule, draws whom to tell by equations 1 and 2. P
 code's rule, draws whom to ask. In its last round a node adopts its tuned prompts unmerged, as the
 published tables test them.
 
-Phases on the wire: "prompts" (rows), "done" (this node is through with its round and did not
-choose you; only in sync and quorum), "want" (send me your rows).
+Phases on the wire: "prompts" (rows, pushed), "want" (send me your rows), "answer" (rows, asked
+for), and in sync and quorum "done": in push, this node is through with its round and did not choose
+you; in pull, it has all the rows that it asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar, Self
 
 from node.core.events import (
@@ -65,6 +67,7 @@ class ZeroDFL:
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
     default_mode: ClassVar[Barrier] = "async"
     shared_state: ClassVar[bool] = False
+    repeatable: ClassVar[frozenset[str]] = frozenset({"want", "answer"})
 
     def __init__(self, config: ZeroDFLConfig, context: Context, memory: Memory) -> None:
         self._config = config
@@ -76,6 +79,7 @@ class ZeroDFL:
         self._job: Job | None = None
         self._report: Report | None = None
         self._current = 0  # the round under way
+        self._through = False  # pull: all have been told that this round's answers are here
         self._tried: set[str] = set()  # whom this round's rows went to, or were asked of
         self._owed: dict[str, Message] = {}  # undelivered, and the peer may be waiting for it
         self._ahead: dict[str, Message] = {}  # rows of the next round, one message a sender
@@ -103,18 +107,16 @@ class ZeroDFL:
         return self._phase
 
     def fault(self, message: Message) -> str:
-        """Check phase and shape: rows [1..m, width] with "prompts", nothing with the others."""
+        """Check phase and shape: rows [s, width] with "prompts", nothing with the others."""
         if message.phase in {"done", "want"}:
             return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
-        if message.phase != "prompts":
+        if message.phase not in {"prompts", "answer"}:
             return f"zerodfl has no phase {message.phase!r}"
-        most, width = self._memory.tensors[ROWS].shape
-        shape = message.tensors.shapes.get(ROWS, ())
-        if set(message.tensors) != {ROWS} or len(shape) != 2:
-            return f"prompts carry one array {ROWS!r} [rows, {width}], not {message.tensors!r}"
-        if not 1 <= shape[0] <= most or shape[1] != width:
-            return f"{ROWS!r} is {list(shape)}; at most [{most}, {width}] fits here"
-        return ""
+        wanted = (self._shared_rows(), self._memory.tensors[ROWS].shape[1])
+        if wanted[0] and message.tensors.shapes == {ROWS: wanted}:
+            return ""
+        carried = f"phase {message.phase!r} carries {ROWS}{list(wanted)} here"
+        return f"{carried}, not {message.tensors!r}"
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Take one event; return what to do, in order."""
@@ -132,24 +134,25 @@ class ZeroDFL:
                 self._live.add(peer)
                 join(self._memory.chosen, peer)
                 join(self._memory.received, peer)
+                return [*self._catch_up(peer), *self._answer_waiting()]
             case PeerDown(peer=peer):
                 self._live.discard(peer)
-                self._asked.pop(peer, None)
                 self._owed.pop(peer, None)
                 return self._lost(peer)
             case Received(message=message):
                 return self._hear(message)
             case Delivered(to=peer, message=message) if message.phase == "prompts":
                 self._memory.chosen[peer] = self._memory.chosen.get(peer, 0) + 1
-            case Undelivered(to=peer, message=message):
-                return self._failed(peer, message)
+            case Undelivered(to=peer, message=message, code=code):
+                return self._failed(peer, message, code)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
                 missing = sorted(self._missing())
                 text = f"round {self._current}: the deadline passed without {', '.join(missing)}"
                 return [Record("round.deadline", text, "warning"), *self._finish()]
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
-                return [Send(peer, owed[peer]) for peer in sorted(owed)]
+                again = [Send(peer, owed[peer]) for peer in sorted(owed)]
+                return [*again, *self._answer_waiting()]
             case _:
                 pass
         return []
@@ -159,7 +162,9 @@ class ZeroDFL:
     def _begin(self, number: int) -> list[Effect]:
         self._current = number
         self._phase = "tuning"
-        self._tried, self._sources, self._answers, self._owed = set(), [], {}, {}
+        self._tried, self._sources, self._answers, self._through = set(), [], {}, False
+        if self._config.strategy == "push":  # what this round will say includes it
+            self._owed = {}
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
                 self._keep(self._ahead.pop(sender))
@@ -180,9 +185,8 @@ class ZeroDFL:
             effects += self._push()
         else:
             effects += self._pull()
-        if self._complete():
-            return [*effects, *self._finish()]
-        return [*effects, SetTimer(DEADLINE, self._context.rounds.deadline_s)]
+        effects += [SetTimer(DEADLINE, self._context.rounds.deadline_s)]
+        return [*effects, *self._advance()]
 
     def _push(self) -> list[Effect]:
         config = self._config
@@ -208,19 +212,33 @@ class ZeroDFL:
         self._tried = set(self._sources)
         return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
 
+    def _advance(self) -> list[Effect]:
+        """End the round when nothing is missing; in pull, first say that this node has its rows.
+
+        Until all have said so nobody begins the next round, so everyone asked answers with the rows
+        of the round that it was asked for.
+        """
+        effects: list[Effect] = []
+        waiting = self._config.strategy == "pull" and self._mode != "async"
+        if waiting and not self._through and not self._unanswered():
+            self._through = True
+            effects = [Send(peer, self._message("done")) for peer in sorted(self._live)]
+        return [*effects, *self._finish()] if self._complete() else effects
+
     def _complete(self) -> bool:
-        if self._config.strategy == "pull":
-            return not self._missing()
+        if self._unanswered():
+            return False
         if self._mode == "async" or not self._missing():
             return True
         heard = 1 + len(self._context.peers) - len(self._unheard(self._context.peers))
         return self._mode == "quorum" and heard >= self._context.rounds.quorum
 
     def _missing(self) -> set[str]:
-        """Return the live peers that this round still waits for."""
-        if self._config.strategy == "pull":
-            return set(self._sources) - set(self._answers)
-        return self._unheard(self._live)
+        """Return the peers that this round still waits for."""
+        return self._unanswered() | (set() if self._mode == "async" else self._unheard(self._live))
+
+    def _unanswered(self) -> set[str]:
+        return set(self._sources) - set(self._answers)
 
     def _unheard(self, peers: set[str] | tuple[str, ...]) -> set[str]:
         heard = self._memory.heard
@@ -263,53 +281,64 @@ class ZeroDFL:
     # What others do -------------------------------------------------------------------------------
 
     def _hear(self, message: Message) -> list[Effect]:
+        memory, sender, effects = self._memory, message.sender, list[Effect]()
+        # Who asks or answers in a round is through with the one before, if not yet with this one.
+        through = message.round - (message.phase in {"want", "answer"})
+        memory.heard[sender] = max(memory.heard.get(sender, 0), through)
         if message.phase == "want":
-            return self._wanted(message)
-        memory, sender = self._memory, message.sender
-        memory.heard[sender] = max(memory.heard.get(sender, 0), message.round)
-        if message.phase == "prompts":
-            if self._config.strategy == "pull":
-                if sender in self._sources:
-                    self._answers[sender] = message.tensors[ROWS]
-            elif self._mode != "async" and self._phase != "idle" and message.round > self._current:
+            self._asked[sender] = message.round
+            effects = self._answer_waiting()
+        elif message.phase == "answer":
+            if sender in self._sources:
+                self._answers[sender] = message.tensors[ROWS]
+        elif message.phase == "prompts":
+            if self._mode != "async" and self._phase != "idle" and message.round > self._current:
                 self._ahead[sender] = message
             else:
                 self._keep(message)
-        return self._finish() if self._phase == "exchanging" and self._complete() else []
+        return [*effects, *(self._advance() if self._phase == "exchanging" else [])]
 
     def _keep(self, message: Message) -> None:
         self._memory.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
 
-    def _wanted(self, message: Message) -> list[Effect]:
-        self._asked[message.sender] = message.round
-        return self._answer_waiting() if self._phase != "tuning" else []
+    def _catch_up(self, peer: str) -> list[Effect]:
+        """Tell a peer that is back how far this node is: it may be waiting to hear just that."""
+        through = self._through if self._config.strategy == "pull" else self._phase != "tuning"
+        told = self._current - (not through) if self._current else self._memory.round
+        if self._mode == "async" or not told:
+            return []
+        return [Send(peer, replace(self._message("done"), round=told))]
 
     def _answer_waiting(self) -> list[Effect]:
         """Send rows to those who asked: the latest in async, those of their round otherwise."""
-        if not self._memory.tuned:
+        if not self._memory.tuned or self._phase == "tuning":
             return []
         tuned = self._current if self._current else self._memory.round
         ready = [
             peer
-            for peer in sorted(self._asked)
+            for peer in sorted(self._live & set(self._asked))
             if self._mode == "async" or self._asked[peer] <= tuned
         ]
         for peer in ready:
             del self._asked[peer]
-        return [self._send_rows(peer) for peer in ready]
+        return [self._send_rows(peer, "answer") for peer in ready]
 
-    def _failed(self, peer: str, message: Message) -> list[Effect]:
+    def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
         """Draw another peer in place of one that could not be told or asked.
 
         Where peers wait for each other, what was not delivered is tried again: the rows, or that
         this node is through once they went to another peer instead.
         """
-        if message.round != self._current:
-            return []
+        effects = list[Effect]()
+        if message.phase == "answer":
+            # Whoever asked still waits, in whatever round this node is by now.
+            self._asked.setdefault(peer, 0)
+            return [SetTimer(RESEND, RESEND_S)] if peer in self._live else []
         if message.phase == "want":
-            return self._lost(peer)
-        push, effects = self._config.strategy == "push", list[Effect]()
-        if message.phase == "prompts" and push:
+            return self._lost(peer) if message.round == self._current else []
+        if message.round != self._current and self._config.strategy == "push":
+            return []
+        if message.phase == "prompts":
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
             epsilon = self._config.epsilon
@@ -317,7 +346,7 @@ class ZeroDFL:
             self._tried |= set(again)
             effects += [self._send_rows(other) for other in again]
             message = self._message("done") if again else message
-        if peer in self._live and not (push and self._mode == "async"):
+        if peer in self._live and self._mode != "async" and code in {"unreachable", "busy"}:
             self._owed[peer] = message
             effects.append(SetTimer(RESEND, RESEND_S))
         return effects
@@ -337,7 +366,7 @@ class ZeroDFL:
             self._sources = [name for name in self._sources if name]
             self._tried |= set(again)
             effects += [Send(name, self._message("want")) for name in again]
-        return [*effects, *self._finish()] if self._complete() else effects
+        return [*effects, *self._advance()]
 
     # Small things ---------------------------------------------------------------------------------
 
@@ -349,9 +378,9 @@ class ZeroDFL:
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
 
-    def _send_rows(self, peer: str) -> Send:
+    def _send_rows(self, peer: str, phase: str = "prompts") -> Send:
         rows = self._memory.tuned[ROWS][: self._shared_rows()]
-        return Send(peer, self._message("prompts", Tensors({ROWS: rows})))
+        return Send(peer, self._message(phase, Tensors({ROWS: rows})))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         context = self._context

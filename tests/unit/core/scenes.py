@@ -1,0 +1,56 @@
+"""A node of three, with the control or ZeroDFL, for the tests of gate and kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from node.core.events import Effect, Record
+from node.core.facts import fingerprint
+from node.core.policy import Context, Policy
+from node.core.settings import RoundSettings
+from node.core.types import EMPTY, Message, Tensors
+from node.policies.local.exchange import Local, LocalConfig
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+
+FACTS = {"policy.name": "zerodfl", "tuning.context_length": "2"}
+PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
+Kind = TypeVar("Kind")
+
+
+def context(policy: str = "zerodfl", **rounds: Any) -> Context:
+    """Return the frame of node "a" with peers "b" and "c"."""
+    settings = RoundSettings(**{"mode": "async", "max": 5, **rounds})
+    return Context("a", ("b", "c"), "mesh", policy, fingerprint(FACTS), 1, settings, 8)
+
+
+def zerodfl(**rounds: Any) -> ZeroDFL:
+    return ZeroDFL.start(ZeroDFLConfig(), context(**rounds), PROMPTS)
+
+
+def local(**rounds: Any) -> Policy:
+    return Local.start(LocalConfig(), context("local", **rounds), PROMPTS)
+
+
+def message(phase: str = "prompts", sender: str = "b", **changed: Any) -> Message:
+    """Return a message that node "a" takes, but for what is changed."""
+    tensors = PROMPTS if phase in {"prompts", "answer"} else EMPTY
+    given: dict[str, Any] = {
+        "mesh": "mesh",
+        "fingerprint": fingerprint(FACTS),
+        "policy": "zerodfl",
+        "sender": sender,
+        "round": 1,
+        "phase": phase,
+        "tensors": tensors,
+    }
+    return Message(**{**given, **changed})
+
+
+def only(effects: Sequence[Effect], kind: type[Kind]) -> list[Kind]:
+    return [one for one in effects if isinstance(one, kind)]
+
+
+def recorded(effects: Sequence[Effect]) -> list[str]:
+    return [one.kind for one in only(effects, Record)]

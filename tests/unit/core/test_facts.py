@@ -1,0 +1,32 @@
+"""What peers must agree on, and the sentence that names where they do not."""
+
+from __future__ import annotations
+
+from node.core.facts import contributors, differences, fingerprint
+from node.core.types import Tensors
+
+
+def test_fingerprint_knows_every_key_and_value_and_no_order() -> None:
+    facts = {"a": "1", "b": "2"}
+    assert fingerprint(facts) == fingerprint({"b": "2", "a": "1"})
+    others = [{"a": "1"}, {"a": "1", "b": "3"}, {"a": "1", "c": "2"}, {"a": "1\0b", "": "2"}]
+    assert len({fingerprint(facts), *map(fingerprint, others)}) == 5
+
+
+def test_differences_name_key_and_both_values() -> None:
+    text = differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}, "bob")
+    assert text == "b is 2 here and 3 at 'bob'; c is not set here and 4 at 'bob'"
+    assert differences({"a": "1"}, {"a": "1"}, "bob") == ""
+
+
+def test_many_differences_are_cut_short() -> None:
+    ours = {f"key{number}": "x" for number in range(9)}
+    text = differences(ours, {}, "bob")
+    assert text.count("; ") == 4
+    assert text.endswith("; and 5 more")
+
+
+def test_contributors_depend_on_who_and_what_but_not_on_order() -> None:
+    one, two = Tensors({"a": [1.0]}), Tensors({"a": [2.0]})
+    assert contributors({"x": one, "y": two}) == contributors({"y": two, "x": one})
+    assert contributors({"x": one, "y": two}) != contributors({"x": two, "y": one})

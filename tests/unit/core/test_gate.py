@@ -1,0 +1,91 @@
+"""What is let in: every refusal has a code, a reason to count and a sentence; nothing is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from node.core.gate import NORM_RATIO_MAX, TAKEN, Gate
+from node.core.types import Tensors
+from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
+
+
+@pytest.fixture
+def gate() -> Gate:
+    return Gate(context(), FACTS)
+
+
+def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:
+    assert gate.check(message(), zerodfl()) == TAKEN
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "reason", "text"),
+    [
+        ({"mesh": "other"}, "refused", "mesh", "mesh 'mesh', not 'other'"),
+        ({"sender": "zoe"}, "refused", "sender", "'zoe' is not among the peers of 'a'"),
+        ({"policy": "local"}, "refused", "configuration", "policy.name is zerodfl here and local"),
+        ({"fingerprint": "0"}, "refused", "configuration", "the configuration of 'b' differs"),
+        ({"phase": "gradient"}, "invalid", "schema", "no phase 'gradient'"),
+        ({"tensors": Tensors()}, "invalid", "schema", "carries context[2, 2]"),
+        ({"tensors": Tensors({"context": [[1.0, 2.0]]})}, "invalid", "schema", "context[1, 2]"),
+        ({"tensors": Tensors({"weights": np.ones((2, 2))})}, "invalid", "schema", "weights"),
+        ({"phase": "done", "tensors": PROMPTS}, "invalid", "schema", "'done' carries no tensors"),
+        (
+            {"tensors": Tensors({"context": [[1.0, 2.0], [3.0, float("nan")]]})},
+            "invalid",
+            "not finite",
+            "",
+        ),
+        ({"tensors": Tensors({"context": np.full((2, 2), 1e30)})}, "invalid", "norm", "norm is"),
+    ],
+)
+def test_what_is_wrong_is_refused_and_named(
+    gate: Gate, changed: dict[str, Any], code: str, reason: str, text: str
+) -> None:
+    verdict = gate.check(message(**changed), zerodfl())
+    assert verdict[:2] == (code, reason)
+    assert text in verdict[2]
+    # A refused message leaves no trace: the honest one of the same round is taken.
+    assert gate.check(message(), zerodfl()) == TAKEN
+
+
+def test_a_hello_with_other_facts_is_told_where_they_differ(gate: Gate) -> None:
+    facts = {**FACTS, "tuning.context_length": "8"}
+    verdict = gate.check(message("hello", fingerprint="0", facts=facts), zerodfl())
+    assert verdict[:2] == ("refused", "configuration")
+    assert verdict[2] == "tuning.context_length is 2 here and 8 at 'b'"
+
+
+def test_the_norm_may_be_a_thousand_times_our_own_and_no_more(gate: Gate) -> None:
+    length = NORM_RATIO_MAX * PROMPTS.norm()
+    rows = np.zeros((2, 2))
+    rows[0, 0] = length * 0.999
+    assert gate.check(message(tensors=Tensors({"context": rows})), zerodfl()) == TAKEN
+    rows[0, 0] = length * 1.001
+    assert gate.check(message(tensors=Tensors({"context": rows})), zerodfl())[1] == "norm"
+
+
+def test_repeated_and_outdated_messages_are_named_as_such(gate: Gate) -> None:
+    policy = zerodfl()
+    assert gate.check(message(round=3), policy) == TAKEN
+    assert gate.check(message(round=3), policy)[:2] == ("duplicate", "duplicate")
+    assert gate.check(message(round=2), policy)[:2] == ("stale", "stale")
+    assert gate.check(message(round=4), policy) == TAKEN
+    # Another sender has a count of its own.
+    assert gate.check(message(sender="c", round=1), policy) == TAKEN
+
+
+@pytest.mark.parametrize("phase", ["want", "answer"])
+def test_questions_and_answers_may_be_repeated(gate: Gate, phase: str) -> None:
+    for _ in range(3):
+        assert gate.check(message(phase), zerodfl()) == TAKEN
+
+
+def test_a_peer_that_begins_anew_is_heard_again(gate: Gate) -> None:
+    policy = zerodfl()
+    assert gate.check(message(round=9), policy) == TAKEN
+    assert gate.check(message("hello", round=0), policy) == TAKEN
+    assert gate.check(message(round=1), policy) == TAKEN

@@ -1,0 +1,376 @@
+"""A node's life: when rounds begin and end, what an operator may ask, what failures do to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    Command,
+    Commanded,
+    Delivered,
+    Effect,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    Started,
+    Stopping,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.kernel import BACKOFF_MAX_S, PROBE, RETRY, ROUND, START, Kernel
+from node.core.policy import Policy
+from node.core.settings import GuardSettings, MembershipSettings, StartSettings
+from node.core.types import Report, Tensors
+from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
+
+ALONE = StartSettings(peers=0)
+
+
+def make(policy: Policy | None = None, guard: GuardSettings | None = None, **rounds: Any) -> Kernel:
+    policy = policy or local(**rounds)
+    frame = context(policy.name, **rounds)
+    return Kernel(frame, policy, FACTS, MembershipSettings(), guard)
+
+
+def hello(sender: str = "b", number: int = 0, **changed: Any) -> Received:
+    return Received(message("hello", sender, round=number, **changed), 7)
+
+
+def tuned(effects: list[Effect], value: float = 1.0, **metrics: float) -> Tuned:
+    """Return the good end of the Tune among the effects."""
+    (tune,) = only(effects, Tune)
+    prompts = Tensors({"context": [[value, 2.0], [3.0, 4.0]]})
+    return Tuned(tune.job, Report(prompts, {"loss": 0.5, **metrics}, 8))
+
+
+def begin(kernel: Kernel) -> list[Effect]:
+    """Start with nobody to wait for; return the effects of round one."""
+    return kernel.step(0.0, Started())
+
+
+def round_of(kernel: Kernel, effects: list[Effect], now: float, **metrics: float) -> list[Effect]:
+    """Carry a round through; return what begins the next."""
+    (adopt,) = only(kernel.step(now, tuned(effects, now, **metrics)), Adopt)
+    return kernel.step(now, Adopted(adopt.snapshot))
+
+
+# Start --------------------------------------------------------------------------------------------
+
+
+def test_started_greets_every_peer_with_the_facts_and_sets_the_latest_time() -> None:
+    effects = make().step(0.0, Started())
+    assert only(effects, SetTimer) == [SetTimer(START, 30.0)]
+    sends = only(effects, Send)
+    assert [(one.to, one.message.phase) for one in sends] == [("b", "hello"), ("c", "hello")]
+    assert all(dict(one.message.facts) == FACTS for one in sends)
+    assert not only(effects, Tune)
+
+
+def test_round_one_begins_with_the_peers_asked_for_and_not_before() -> None:
+    kernel = make(start=StartSettings(peers=2))
+    kernel.step(0.0, Started())
+    assert not only(kernel.step(0.1, hello("b", policy="local")), Tune)
+    (tune,) = only(kernel.step(0.2, hello("c", policy="local")), Tune)
+    assert tune.job.round == 1
+    assert kernel.view().life == "running"
+
+
+def test_an_answered_hello_counts_as_a_peer() -> None:
+    kernel = make()
+    kernel.step(0.0, Started())
+    effects = kernel.step(0.1, Delivered("b", message("hello", "a")))
+    assert only(effects, Tune)
+    assert SetTimer(PROBE + "b", 1.0) in effects
+
+
+def test_round_one_begins_alone_when_the_time_is_up() -> None:
+    kernel = make()
+    kernel.step(0.0, Started())
+    assert only(kernel.step(30.0, TimerFired(START)), Tune)
+    assert kernel.view().alone
+
+
+def test_the_start_timer_begins_nothing_twice() -> None:
+    kernel = make(start=ALONE)
+    begin(kernel)
+    assert kernel.step(30.0, TimerFired(START)) == []
+
+
+# Rounds -------------------------------------------------------------------------------------------
+
+
+def test_rounds_follow_each_other_to_the_last_and_then_the_node_serves_on() -> None:
+    kernel = make(start=ALONE, max=3)
+    effects = begin(kernel)
+    for number in (1, 2, 3):
+        assert only(effects, Tune)[0].job.round == number
+        effects = round_of(kernel, effects, float(number))
+    assert not only(effects, Tune)
+    assert recorded(effects) == ["round.adopted", "life.finished"]
+    view = kernel.view()
+    assert (view.life, view.round, view.metrics) == ("finished", 3, {"loss": 0.5})
+    assert only(kernel.step(9.0, hello("b", policy="local")), Answer) == [Answer(7, "ok")]
+
+
+def test_max_0_has_no_end() -> None:
+    kernel = make(start=ALONE, max=0)
+    effects = begin(kernel)
+    for number in range(1, 20):
+        effects = round_of(kernel, effects, float(number))
+        assert only(effects, Tune)[0].job.round == number + 1
+
+
+def test_the_least_interval_is_from_start_to_start() -> None:
+    kernel = make(start=ALONE, min_interval_s=10.0)
+    effects = round_of(kernel, begin(kernel), 4.0)
+    assert only(effects, SetTimer) == [SetTimer(ROUND, 6.0)]
+    assert not only(effects, Tune)
+    assert only(kernel.step(10.0, TimerFired(ROUND)), Tune)
+
+
+def test_what_was_best_is_stored_with_every_round() -> None:
+    kernel = make(start=ALONE)
+    effects = begin(kernel)
+    for number, accuracy in enumerate((0.5, 0.8, 0.6), 1):
+        (adopt,) = only(kernel.step(0.0, tuned(effects, number, validation=accuracy)), Adopt)
+        effects = kernel.step(0.0, Adopted(adopt.snapshot))
+    assert (adopt.snapshot.best_round, adopt.snapshot.best_validation) == (2, 0.8)
+    assert adopt.snapshot.best["context"][0, 0] == 2.0
+
+
+def test_a_fall_below_the_guard_starts_the_next_round_from_the_best() -> None:
+    kernel = make(start=ALONE, guard=GuardSettings(rollback_drop=0.1))
+    effects = round_of(kernel, begin(kernel), 1.0, validation=0.8)
+    effects = round_of(kernel, effects, 2.0, validation=0.75)
+    assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 2.0
+    effects = round_of(kernel, effects, 3.0, validation=0.5)
+    assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 1.0
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+def test_a_tuning_that_fails_is_tried_again_with_growing_pauses_up_to_a_limit() -> None:
+    kernel = make(start=ALONE)
+    effects, pauses = begin(kernel), []
+    for _ in range(9):
+        (tune,) = only(effects, Tune)
+        failed = kernel.step(0.0, TuneFailed(tune.job, "no memory"))
+        (record,) = only(failed, Record)
+        assert record.level == "error"
+        assert record.text.startswith("no memory; trying again in")
+        (timer,) = only(failed, SetTimer)
+        pauses.append(timer.delay_s)
+        effects = kernel.step(0.0, TimerFired(timer.name))
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert BACKOFF_MAX_S == 60
+    effects = round_of(kernel, effects, 1.0)
+    assert only(effects, Tune)[0].job.round == 2
+
+
+def test_a_commit_that_fails_is_tried_again_with_the_same_snapshot() -> None:
+    kernel = make(start=ALONE)
+    (adopt,) = only(kernel.step(0.0, tuned(begin(kernel))), Adopt)
+    failed = kernel.step(0.0, AdoptFailed(adopt.snapshot, "the disk is full"))
+    assert only(failed, SetTimer) == [SetTimer(RETRY, 1.0)]
+    assert kernel.step(1.0, TimerFired(RETRY)) == [adopt]
+    assert only(kernel.step(1.0, Adopted(adopt.snapshot)), Tune)
+    assert kernel.step(2.0, TimerFired(RETRY)) == []
+
+
+# Operators ----------------------------------------------------------------------------------------
+
+
+def command(kernel: Kernel, name: Command) -> list[Effect]:
+    return kernel.step(1.0, Commanded(name))
+
+
+def test_pause_ends_the_round_under_way_and_begins_no_other_until_resume() -> None:
+    kernel = make(start=ALONE)
+    effects = begin(kernel)
+    assert recorded(command(kernel, "pause")) == ["command"]
+    effects = round_of(kernel, effects, 2.0)
+    assert not only(effects, Tune)
+    assert (kernel.view().life, kernel.view().round) == ("paused", 1)
+    assert only(command(kernel, "resume"), Tune)[0].job.round == 2
+
+
+def test_resume_in_the_middle_of_a_round_lets_it_end_first() -> None:
+    kernel = make(start=ALONE)
+    effects = begin(kernel)
+    command(kernel, "pause")
+    assert not only(command(kernel, "resume"), Tune)
+    assert only(round_of(kernel, effects, 2.0), Tune)
+
+
+def test_pause_holds_before_round_one_too() -> None:
+    kernel = make()
+    kernel.step(0.0, Started())
+    command(kernel, "pause")
+    assert not only(kernel.step(30.0, TimerFired(START)), Tune)
+    assert only(command(kernel, "resume"), Tune)
+
+
+def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
+    kernel = make(start=StartSettings(peers=1))
+    kernel.step(0.0, Started())
+    effects = kernel.step(0.0, hello("b", policy="local"))
+    told = command(kernel, "leave")
+    assert [(one.to, one.message.phase) for one in only(told, Send)] == [("b", "bye")]
+    assert not only(round_of(kernel, effects, 2.0), Tune)
+    assert kernel.step(3.0, TimerFired(PROBE + "b")) == []
+    assert kernel.view().life == "leaving"
+
+
+def test_retune_adds_one_round_after_the_last_each_time() -> None:
+    kernel = make(start=ALONE, max=1)
+    round_of(kernel, begin(kernel), 1.0)
+    for number in (2, 3):
+        effects = command(kernel, "retune")
+        assert only(effects, Tune)[0].job.round == number
+        assert not only(round_of(kernel, effects, 2.0), Tune)
+    assert kernel.view().life == "finished"
+
+
+def test_rollback_starts_the_next_round_from_the_best() -> None:
+    kernel = make(start=ALONE)
+    effects = round_of(kernel, begin(kernel), 1.0, validation=0.9)
+    command(kernel, "rollback")
+    effects = round_of(kernel, effects, 2.0, validation=0.8)
+    assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 1.0
+
+
+@pytest.mark.parametrize("name", ["resume", "rollback", "retune"])
+def test_what_cannot_be_done_now_says_so(name: Command) -> None:
+    kernel = make()
+    kernel.step(0.0, Started())
+    (record,) = only(command(kernel, name), Record)
+    assert (record.level, record.text) == ("warning", f"{name} does nothing now")
+
+
+def test_stopping_begins_nothing_more() -> None:
+    kernel = make(start=ALONE)
+    effects = begin(kernel)
+    assert kernel.step(1.0, Stopping()) == []
+    assert not only(round_of(kernel, effects, 2.0), Tune)
+
+
+# Messages -----------------------------------------------------------------------------------------
+
+
+def test_every_message_is_answered_once_with_its_own_token() -> None:
+    kernel = make(zerodfl())
+    for changed in ({}, {"mesh": "x"}, {"sender": "zoe"}, {"phase": "none"}, {"round": 1}):
+        effects = kernel.step(0.0, Received(message(**changed), 42))
+        (answer,) = only(effects, Answer)
+        assert answer.token == 42
+        assert bool(answer.detail) == (answer.code != "ok")
+
+
+def test_refusals_are_counted_always_and_logged_once_for_each_sender_and_reason() -> None:
+    kernel = make(zerodfl())
+    logged = []
+    for _ in range(5):
+        logged += recorded(kernel.step(0.0, Received(message(sender="zoe"), 1)))
+        logged += recorded(kernel.step(0.0, Received(message(mesh="x"), 1)))
+    assert logged.count("message.refused") == 2
+    assert kernel.view().refused == {"sender": 5, "mesh": 5}
+
+
+def test_a_repeated_message_is_nobodys_fault() -> None:
+    kernel = make(zerodfl())
+    kernel.step(0.0, Received(message(), 1))
+    effects = kernel.step(0.0, Received(message(), 2))
+    assert [one.code for one in only(effects, Answer)] == ["duplicate"]
+    assert recorded(effects) == []
+
+
+def test_a_peer_of_another_configuration_is_shown_as_refused_at_both_ends() -> None:
+    kernel = make(zerodfl())
+    facts = {**FACTS, "tuning.context_length": "8"}
+    effects = kernel.step(0.0, hello("b", fingerprint="0", facts=facts))
+    text = "tuning.context_length is 2 here and 8 at 'b'"
+    assert only(effects, Answer) == [Answer(7, "refused", text)]
+    (peer, _) = kernel.view().peers
+    assert (peer.state, peer.reason) == ("refused", text)
+    kernel.step(1.0, hello("c"))
+    kernel.step(1.0, Undelivered("c", message("hello", "a"), "refused", "they differ"))
+    assert kernel.view().peers[1].state == "refused"
+
+
+def test_goodbye_makes_a_peer_dead_at_once() -> None:
+    kernel = make(zerodfl())
+    kernel.step(0.0, hello("b"))
+    kernel.step(1.0, Received(message("bye"), 1))
+    assert kernel.view().peers[0].state == "dead"
+    assert kernel.view().alone
+
+
+def test_probes_go_on_whatever_comes_back() -> None:
+    kernel = make()
+    sent = message("hello", "a")
+    for event in (
+        Delivered("b", sent),
+        Undelivered("b", sent, "unreachable", "nobody"),
+        Undelivered("b", sent, "refused", "no"),
+        Undelivered("b", sent, "busy", "later"),
+    ):
+        assert SetTimer(PROBE + "b", 1.0) in kernel.step(0.0, event)
+    (probe,) = only(kernel.step(1.0, TimerFired(PROBE + "b")), Send)
+    assert (probe.to, probe.message.phase) == ("b", "hello")
+
+
+def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
+    heard: list[object] = []
+
+    class Listening:
+        """The control, with an ear."""
+
+        def __init__(self, inner: Policy) -> None:
+            self._inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._inner, name)
+
+        def handle(self, now: float, event: Any) -> Any:
+            heard.append(event)
+            return self._inner.handle(now, event)
+
+    kernel = make(Listening(local()))  # type: ignore[arg-type]
+    sent = message("hello", "a", policy="local")
+    for _ in range(3):
+        kernel.step(0.0, hello("b", policy="local"))
+    for _ in range(5):
+        kernel.step(1.0, Undelivered("b", sent, "unreachable", "nobody"))
+    kernel.step(2.0, Delivered("b", sent))
+    kinds = [type(one).__name__ for one in heard if not isinstance(one, RoundDue)]
+    assert kinds == ["PeerUp", "PeerDown", "PeerUp"]
+    assert heard[0] == PeerUp("b")
+
+
+def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:
+    kernel = make(start=ALONE)
+    effects = begin(kernel)
+    (adopt,) = only(kernel.step(0.0, tuned(effects, validation=0.7)), Adopt)
+    kernel.step(0.0, Adopted(adopt.snapshot))
+    policy = type(local()).restore(None, context("local"), adopt.snapshot.policy)
+    again = Kernel(
+        context("local", start=ALONE), policy, FACTS, None, None, restored=adopt.snapshot
+    )
+    view = again.view()
+    assert (view.round, view.best_round, view.best_validation) == (1, 1, 0.7)
+    assert view.metrics == {"loss": 0.5, "validation": 0.7}
+    assert only(again.step(0.0, Started()), Tune)[0].job.round == 2
+    assert PROMPTS.norm() > 0

@@ -1,0 +1,63 @@
+"""Tensors are values: nobody can change them, and equality is by content."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from node.core.types import EMPTY, Tensors
+
+
+def test_arrays_are_copied_in_as_float32_and_cannot_be_written() -> None:
+    given = np.arange(6, dtype=np.float64).reshape(2, 3)
+    tensors = Tensors({"a": given})
+    given[0, 0] = 99.0
+    assert tensors["a"].dtype == np.float32
+    assert tensors["a"][0, 0] == 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        tensors["a"][0, 0] = 1.0
+
+
+def test_order_and_memory_layout_do_not_matter_but_names_shapes_and_numbers_do() -> None:
+    one = np.arange(6, dtype=np.float32).reshape(2, 3)
+    same = Tensors({"b": [1.0], "a": np.asfortranarray(one)})
+    assert same == Tensors({"a": one, "b": [1.0]})
+    assert hash(same) == hash(Tensors({"a": one, "b": [1.0]}))
+    assert list(same) == ["a", "b"]
+    others: list[dict[str, Any]] = [
+        {"a": one.reshape(3, 2), "b": [1.0]},
+        {"a": one, "c": [1.0]},
+        {"a": one},
+    ]
+    for other in others:
+        assert same != Tensors(other)
+    assert Tensors({"a": [0.0]}) != Tensors({"a": [np.nextafter(np.float32(0), np.float32(1))]})
+
+
+def test_digest_is_sha256_of_names_shapes_and_little_endian_bytes() -> None:
+    array = np.array([[1.5, -2.0]], dtype="<f4")
+    expected = hashlib.sha256(b"a\0(1, 2)\0" + array.tobytes()).hexdigest()
+    assert Tensors({"a": array}).digest == expected
+
+
+def test_norm_is_of_everything_together_and_does_not_overflow() -> None:
+    assert Tensors({"a": [3.0], "b": [[4.0]]}).norm() == pytest.approx(5.0)
+    assert Tensors({"a": [3e38, 3e38]}).norm() == pytest.approx(3e38 * 2**0.5, rel=1e-6)
+    assert EMPTY.norm() == 0.0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_one_number_that_is_not_finite_shows(bad: float) -> None:
+    assert Tensors({"a": [1.0, 2.0]}).finite()
+    assert not Tensors({"a": [1.0], "b": [[0.0, bad]]}).finite()
+
+
+def test_size_and_shapes() -> None:
+    tensors = Tensors({"a": np.zeros((2, 3)), "b": np.zeros(5)})
+    assert tensors.nbytes == 4 * 11
+    assert tensors.shapes == {"a": (2, 3), "b": (5,)}
+    assert repr(tensors) == "Tensors(a[2, 3], b[5])"
+    assert repr(EMPTY) == "Tensors(empty)"

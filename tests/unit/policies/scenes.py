@@ -1,0 +1,82 @@
+"""Node "a" among peers with ZeroDFL: start it, tune it, hear others, look at what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    Effect,
+    PeerUp,
+    Received,
+    RoundDue,
+    Send,
+    Tune,
+    Tuned,
+)
+from node.core.policy import Context
+from node.core.settings import Barrier, RoundSettings
+from node.core.types import Message, Report, Snapshot, Tensors
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+
+OWN = Tensors({"context": np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])})
+CARRY = Tensors({"momentum": [1.0]})
+PEERS = ("b", "c", "d", "e")
+
+
+def node(
+    peers: Sequence[str] = PEERS,
+    mode: Barrier = "async",
+    most: int = 9,
+    quorum: int = 2,
+    **set_: Any,
+) -> ZeroDFL:
+    """Return node "a" at round 0; all its peers answer."""
+    rounds = RoundSettings(mode=mode, max=most, quorum=quorum)
+    context = Context("a", tuple(peers), "m", "zerodfl", "f", 1, rounds)
+    policy = ZeroDFL.start(ZeroDFLConfig(**set_), context, OWN)
+    for peer in peers:
+        policy.handle(0.0, PeerUp(peer))
+    return policy
+
+
+def tuned(policy: ZeroDFL, number: int = 1) -> list[Effect]:
+    """Let a round begin and its tuning end; return what follows. What was tuned is OWN."""
+    (tune,) = policy.handle(0.0, RoundDue(number))
+    assert isinstance(tune, Tune)
+    return list(policy.handle(0.0, Tuned(tune.job, Report(OWN, {"loss": 1.0}, 8, CARRY))))
+
+
+def rows(peer: str) -> Tensors:
+    """Return rows that tell whose they are and which: 100 * place in the alphabet + row."""
+    base = 100.0 * (ord(peer) - ord("a"))
+    return Tensors({"context": [[base + row, base + row] for row in range(4)]})
+
+
+def said(peer: str, phase: str = "prompts", number: int = 1, **changed: Any) -> Received:
+    tensors = rows(peer) if phase in {"prompts", "answer"} else Tensors()
+    made = Message("m", "f", "zerodfl", peer, number, phase, tensors)
+    return Received(replace(made, **changed))
+
+
+def sends(effects: Sequence[Effect]) -> list[tuple[str, str]]:
+    return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+
+
+def adopted(policy: ZeroDFL, effects: Sequence[Effect]) -> Snapshot:
+    """Return what a round adopts, and tell the policy that it is durable."""
+    (adopt,) = (one for one in effects if isinstance(one, Adopt))
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    return adopt.snapshot
+
+
+def origin(snapshot: Snapshot) -> list[str]:
+    """Return for each row of the next start whose it was, and which: "a1", "c3"."""
+    first = snapshot.policy.tensors["context"][:, 0]
+    return [f"{chr(ord('a') + int(x // 100))}{int(x % 100)}" for x in first]

@@ -1,0 +1,37 @@
+"""The control exchanges nothing, and otherwise does what its rivals do."""
+
+from __future__ import annotations
+
+from node.core.events import PeerUp, Received, RoundDue, Tune
+from node.core.policy import Context
+from node.core.settings import RoundSettings
+from node.core.types import Message
+from node.policies.local.exchange import Local, LocalConfig
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+from tests.unit.policies.scenes import OWN
+
+CONTEXT = Context("a", ("b",), "m", "local", "f", 1, RoundSettings(mode="async", max=3), 8)
+
+
+def test_its_first_job_is_zerodfl_s_to_the_letter() -> None:
+    """The same start, seed and schedule: only the exchange can make a difference."""
+    jobs = []
+    for policy in (
+        Local.start(LocalConfig(), CONTEXT, OWN),
+        ZeroDFL.start(ZeroDFLConfig(), CONTEXT, OWN),
+    ):
+        (tune,) = policy.handle(0.0, RoundDue(1))
+        assert isinstance(tune, Tune)
+        jobs.append(tune.job)
+    assert jobs[0] == jobs[1]
+
+
+def test_it_takes_no_notice_of_peers_and_refuses_their_messages() -> None:
+    policy = Local.start(LocalConfig(), CONTEXT, OWN)
+    message = Message("m", "f", "local", "b", 1, "prompts", OWN)
+    assert "exchanges nothing" in policy.fault(message)
+    before = policy.state()
+    assert policy.handle(0.0, PeerUp("b")) == []
+    assert policy.handle(0.0, Received(message)) == []
+    assert policy.state() == before

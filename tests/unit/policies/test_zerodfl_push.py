@@ -1,0 +1,218 @@
+"""ZeroDFL as the paper has it: whom a node tells, what it counts, what it merges."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from node.core.events import Delivered, PeerDown, PeerUp, RoundDue, Send, Tune, Undelivered
+from node.core.types import EMPTY
+from tests.unit.policies.scenes import (
+    CARRY,
+    OWN,
+    PEERS,
+    adopted,
+    node,
+    origin,
+    said,
+    sends,
+    tuned,
+)
+
+
+def test_a_round_tells_s_distinct_peers_and_adopts() -> None:
+    policy = node(recipients=3)
+    effects = tuned(policy)
+    told = [peer for peer, phase in sends(effects) if phase == "prompts"]
+    assert len(told) == len(set(told)) == 3
+    assert origin(adopted(policy, effects)) == ["a0", "a1", "a2", "a3"]
+
+
+def test_fewer_peers_than_s_are_all_told() -> None:
+    assert len(sends(tuned(node(peers=("b", "c"), recipients=5)))) == 2
+
+
+def test_only_live_peers_are_told() -> None:
+    policy = node(recipients=4)
+    policy.handle(0.0, PeerDown("c"))
+    assert sorted(peer for peer, _ in sends(tuned(policy))) == ["b", "d", "e"]
+
+
+def test_counts_rise_with_acknowledgements_and_steer_the_next_draw() -> None:
+    policy = node(recipients=1, most=100)
+    counts: Counter[str] = Counter()
+    for number in range(1, 5):
+        effects = tuned(policy, number)
+        (send,) = (one for one in effects if isinstance(one, Send))
+        adopted(policy, effects)
+        policy.handle(0.0, Delivered(send.to, send.message))
+        counts[send.to] += 1
+    assert counts == Counter(PEERS)  # epsilon is tiny: all once before any twice
+    assert policy.state().data["chosen"] == dict.fromkeys(PEERS, 1)
+
+
+def test_a_message_that_failed_is_not_counted_and_another_peer_is_told() -> None:
+    policy = node(recipients=1)
+    (send,) = (one for one in tuned(policy) if isinstance(one, Send))
+    lost = Undelivered(send.to, send.message, "unreachable", "nobody")
+    again = policy.handle(0.0, lost)
+    ((other, phase),) = sends(again)
+    assert phase == "prompts"
+    assert other != send.to
+    assert policy.state().data["chosen"] == dict.fromkeys(PEERS, 0)
+
+
+def test_when_all_were_tried_a_failed_message_is_let_go() -> None:
+    policy = node(recipients=4)
+    for send in [one for one in tuned(policy) if isinstance(one, Send)]:
+        assert policy.handle(0.0, Undelivered(send.to, send.message, "unreachable", "")) == []
+
+
+def test_received_rows_replace_own_rows_one_from_each_sender() -> None:
+    policy = node()
+    for peer in PEERS:
+        policy.handle(0.0, said(peer))
+    found = origin(adopted(policy, tuned(policy)))
+    assert sorted(one[0] for one in found) == list(PEERS)
+
+
+def test_positions_kept_means_row_i_replaces_row_i() -> None:
+    policy = node(positions="kept")
+    for peer in PEERS:
+        policy.handle(0.0, said(peer))
+    found = origin(adopted(policy, tuned(policy)))
+    assert [one[1] for one in found] == ["0", "1", "2", "3"]
+
+
+def test_one_sender_fills_all_rows_when_nobody_else_wrote() -> None:
+    policy = node()
+    policy.handle(0.0, said("c"))
+    assert {one[0] for one in origin(adopted(policy, tuned(policy)))} == {"c"}
+
+
+@pytest.mark.parametrize("shared", [1, 2, 3])
+def test_partial_sharing_sends_and_replaces_the_first_rows_only(shared: int) -> None:
+    policy = node(rows_shared=shared)
+    received = said("b").message.tensors["context"][:shared]
+    policy.handle(0.0, said("b", tensors=type(OWN)({"context": received})))
+    effects = tuned(policy)
+    for send in (one for one in effects if isinstance(one, Send)):
+        assert send.message.tensors["context"].tolist() == OWN["context"][:shared].tolist()
+    found = origin(adopted(policy, effects))
+    assert [one[0] for one in found] == ["b"] * shared + ["a"] * (4 - shared)
+    assert found[shared:] == [f"a{row}" for row in range(shared, 4)]
+
+
+def test_sharing_no_row_is_training_alone() -> None:
+    policy = node(rows_shared=0)
+    effects = tuned(policy)
+    assert sends(effects) == []
+    assert origin(adopted(policy, effects)) == ["a0", "a1", "a2", "a3"]
+
+
+def test_with_an_empty_pool_a_node_keeps_its_own() -> None:
+    policy = node(peers=())
+    assert adopted(policy, tuned(policy)).policy.tensors == OWN
+
+
+def test_the_pool_is_used_up_by_a_merge() -> None:
+    policy = node()
+    policy.handle(0.0, said("b"))
+    adopted(policy, tuned(policy, 1))
+    assert origin(adopted(policy, tuned(policy, 2))) == ["a0", "a1", "a2", "a3"]
+
+
+def test_a_pool_of_age_two_serves_twice() -> None:
+    policy = node(pool_age=2)
+    policy.handle(0.0, said("b"))
+    for number, sender in ((1, "b"), (2, "b"), (3, "a")):
+        found = origin(adopted(policy, tuned(policy, number)))
+        assert {one[0] for one in found} == {sender}
+
+
+@pytest.mark.parametrize(("optimizer", "carry"), [("keep", CARRY), ("reset", EMPTY)])
+def test_momentum_after_a_merge_is_kept_or_reset(optimizer: str, carry: object) -> None:
+    policy = node(optimizer=optimizer)
+    policy.handle(0.0, said("b"))
+    assert adopted(policy, tuned(policy)).policy.carry == carry
+
+
+def test_without_a_merge_momentum_is_never_reset() -> None:
+    policy = node(optimizer="reset")
+    assert adopted(policy, tuned(policy)).policy.carry == CARRY
+
+
+def test_the_last_round_adopts_what_was_tuned_unmerged() -> None:
+    policy = node(most=1)
+    policy.handle(0.0, said("b"))
+    snapshot = adopted(policy, tuned(policy))
+    assert snapshot.policy.tensors == snapshot.policy.tuned == OWN
+
+
+def test_a_peer_that_comes_late_starts_at_the_lowest_count() -> None:
+    policy = node(peers=("b", "c"), recipients=2, most=100)
+    for number in (1, 2, 3):
+        effects = tuned(policy, number)
+        adopted(policy, effects)
+        for send in (one for one in effects if isinstance(one, Send)):
+            policy.handle(0.0, Delivered(send.to, send.message))
+    policy.handle(0.0, PeerUp("z"))
+    assert policy.state().data["chosen"] == {"b": 3, "c": 3, "z": 3}
+
+
+# Barriers -----------------------------------------------------------------------------------------
+
+
+def test_sync_waits_for_every_live_peer_and_says_done_to_those_not_chosen() -> None:
+    policy = node(mode="sync", recipients=1)
+    effects = tuned(policy)
+    assert Counter(phase for _, phase in sends(effects)) == {"prompts": 1, "done": 3}
+    for peer in ("b", "c", "d"):
+        assert policy.handle(0.0, said(peer, "done")) == []
+    adopted(policy, policy.handle(0.0, said("e")))
+    assert policy.phase == "idle"
+
+
+def test_sync_goes_on_when_the_last_missing_peer_dies() -> None:
+    policy = node(peers=("b", "c"), mode="sync")
+    tuned(policy)
+    policy.handle(0.0, said("b"))
+    adopted(policy, policy.handle(0.0, PeerDown("c")))
+
+
+def test_quorum_waits_for_as_many_as_it_says_own_included() -> None:
+    policy = node(mode="quorum", quorum=3)
+    tuned(policy)
+    assert policy.handle(0.0, said("b", "done")) == []
+    adopted(policy, policy.handle(0.0, said("c")))
+
+
+def test_rows_of_the_next_round_are_kept_for_it() -> None:
+    policy = node(peers=("b",), mode="sync")
+    (tune,) = policy.handle(0.0, RoundDue(1))
+    assert isinstance(tune, Tune)
+    policy.handle(0.0, said("b", number=1))
+    policy.handle(0.0, said("b", number=2, tensors=said("c").message.tensors))
+    from node.core.events import Tuned
+    from node.core.types import Report
+
+    effects = policy.handle(0.0, Tuned(tune.job, Report(OWN, {}, 8)))
+    assert {one[0] for one in origin(adopted(policy, effects))} == {"b"}
+    assert {one[0] for one in origin(adopted(policy, tuned(policy, 2)))} == {"c"}
+
+
+def test_a_node_that_fell_behind_goes_on_where_the_others_are() -> None:
+    policy = node(peers=("b",), mode="sync", most=20)
+    tuned(policy)
+    snapshot = adopted(policy, policy.handle(0.0, said("b", "done", number=7)))
+    assert snapshot.policy.round == 6
+
+
+def test_a_peer_that_is_back_is_told_how_far_we_are() -> None:
+    policy = node(peers=("b",), mode="sync")
+    tuned(policy)
+    policy.handle(0.0, PeerDown("b"))
+    (send,) = policy.handle(0.0, PeerUp("b"))
+    assert isinstance(send, Send)
+    assert (send.to, send.message.phase, send.message.round) == ("b", "done", 1)

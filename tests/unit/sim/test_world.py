@@ -1,0 +1,158 @@
+"""The simulator: a mesh in virtual time that repeats itself, and lives through what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from node.core.settings import Barrier, MembershipSettings, RoundSettings, StartSettings
+from node.learn.closed_form import ClosedFormLearner
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+from node.sim.world import Plan, World
+
+NAMES = tuple("abcde")
+LIMIT_S = 3600.0
+
+
+def world(
+    seed: int = 1,
+    mode: Barrier = "async",
+    most: int = 20,
+    loss: float = 0.0,
+    names: Sequence[str] = NAMES,
+    **config: object,
+) -> World:
+    made = World(seed, loss=loss)
+    rounds = RoundSettings(mode=mode, max=most, start=StartSettings(peers=len(names) - 1))
+    plan = Plan(ZeroDFL, ZeroDFLConfig(**config), rounds, 1, MembershipSettings())  # type: ignore[arg-type]
+    made.populate(plan, {name: ClosedFormLearner(name) for name in names})
+    return made
+
+
+def digests(made: World) -> dict[str, str]:
+    return {name: made.kernel(name).policy.state().tensors.digest for name in made.hosts}
+
+
+def texts(made: World, kind: str) -> list[str]:
+    return [one.text for host in made.hosts.values() for one in host.records if one.kind == kind]
+
+
+@pytest.mark.parametrize("mode", ["async", "quorum", "sync"])
+@pytest.mark.parametrize("strategy", ["push", "pull"])
+def test_a_run_ends_and_repeats_itself(mode: Barrier, strategy: str) -> None:
+    ends = []
+    for _ in range(2):
+        made = world(mode=mode, strategy=strategy, recipients=2)
+        assert made.run(made.finished, LIMIT_S)
+        ends.append((made.now, len(made.messages), digests(made)))
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("strategy", ["push", "pull"])
+def test_sync_does_not_hang_on_delays(strategy: str) -> None:
+    """Where all wait for all, the seed of the network decides nothing."""
+    ends = []
+    for seed in (1, 2, 3):
+        made = world(seed, "sync", strategy=strategy, recipients=2)
+        assert made.run(made.finished, LIMIT_S)
+        ends.append(digests(made))
+    assert ends[0] == ends[1] == ends[2]
+
+
+@pytest.mark.parametrize("mode", ["async", "quorum", "sync"])
+@pytest.mark.parametrize("strategy", ["push", "pull"])
+@pytest.mark.parametrize("seed", range(8))
+def test_lost_messages_never_cost_a_deadline(mode: Barrier, strategy: str, seed: int) -> None:
+    made = world(seed, mode, loss=0.1, strategy=strategy, recipients=2)
+    assert made.run(made.finished, LIMIT_S)
+    assert texts(made, "round.deadline") == []
+    assert {host.durable.policy.round for host in made.hosts.values() if host.durable} == {20}
+
+
+def test_prompts_spread_where_they_are_exchanged() -> None:
+    """After a merge every node starts from rows of others: its loss is above that of one alone."""
+    apart, together = (world(rows_shared=shared, most=5) for shared in (0, None))
+    for made in (apart, together):
+        assert made.run(made.finished, LIMIT_S)
+    for name in NAMES:
+        losses = [one.kernel(name).view().metrics["loss"] for one in (apart, together)]
+        assert losses[0] < losses[1]
+
+
+def test_a_crash_loses_the_round_in_flight_and_nothing_else() -> None:
+    made = world(most=30, recipients=2)
+    made.run(lambda: made.kernel("c").view().round >= 10, LIMIT_S)
+    before = made.hosts["c"].durable
+    assert before is not None
+    made.crash("c")
+    made.run(lambda: made.kernel("a").view().round >= 20, LIMIT_S)
+    assert any(peer.state == "dead" for peer in made.kernel("a").view().peers)
+    made.start("c")
+    assert made.kernel("c").policy.state() == before.policy
+    assert made.run(made.finished, LIMIT_S)
+    rounds = [one.policy.round for one in made.hosts["c"].history]
+    assert rounds == list(range(1, 31))
+
+
+def test_a_node_cut_off_from_all_goes_on_alone_and_is_taken_back() -> None:
+    made = world(most=0)
+    made.run(lambda: made.kernel("a").view().round >= 3, LIMIT_S)
+    for name in NAMES[1:]:
+        made.cut("a", name)
+    assert made.run(lambda: made.kernel("a").view().alone, LIMIT_S)
+    alone = made.kernel("a").view().round
+    assert made.run(lambda: made.kernel("a").view().round > alone + 5, LIMIT_S)
+    for name in NAMES[1:]:
+        made.mend("a", name)
+    assert made.run(lambda: not made.kernel("a").view().alone, LIMIT_S)
+    states = {peer.state for peer in made.kernel("b").view().peers}
+    assert made.run(lambda: states == {"alive"} or True, LIMIT_S)
+
+
+def test_sync_goes_on_without_the_dead_and_takes_the_returned_along() -> None:
+    made = world(mode="sync", most=40, recipients=2)
+    made.run(lambda: made.kernel("e").view().round >= 5, LIMIT_S)
+    made.crash("e")
+    assert made.run(lambda: made.kernel("a").view().round >= 15, LIMIT_S)
+    made.start("e")
+    assert made.run(made.finished, LIMIT_S)
+    assert texts(made, "round.deadline") == []
+    rounds = [one.policy.round for one in made.hosts["e"].history]
+    assert rounds[-1] == 40
+    assert len(rounds) < 40  # it went on where the others were
+
+
+def test_a_full_disk_holds_the_round_up_and_loses_nothing() -> None:
+    made = world(most=10)
+    made.run(lambda: made.kernel("b").view().round >= 3, LIMIT_S)
+    made.hosts["b"].full = True
+    stored = len(made.hosts["b"].history)
+    made.run(lambda: False, 20.0)
+    assert len(made.hosts["b"].history) == stored
+    assert any("no space left; trying again" in text for text in texts(made, "adopt.failed"))
+    made.hosts["b"].full = False
+    assert made.run(made.finished, LIMIT_S)
+    assert [one.policy.round for one in made.hosts["b"].history] == list(range(1, 11))
+
+
+def test_operators_pause_and_resume() -> None:
+    made = world(most=10)
+    made.run(lambda: made.kernel("a").view().round >= 2, LIMIT_S)
+    made.command("a", "pause")
+    made.run(lambda: False, 10.0)
+    held = made.kernel("a").view()
+    assert held.life == "paused"
+    assert held.round < 10
+    made.command("a", "resume")
+    assert made.run(made.finished, LIMIT_S)
+
+
+def test_time_that_runs_out_is_told() -> None:
+    made = world(most=0)
+    assert not made.run(lambda: False, 5.0)
+    assert made.now == 5.0
+    made.crash("a")
+    with pytest.raises(RuntimeError, match="a is off"):
+        made.kernel("a")
