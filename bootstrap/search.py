@@ -26,7 +26,7 @@ from bootstrap.builtin_images import EXCLUDED, IMAGES_PER_CLASS, encode
 from node import registry
 from node.clip import backbone
 from node.clip.settings import ModelSettings
-from node.config import check
+from node.config import Settings, policy_config
 from node.core.policy import Policy
 from node.core.settings import RoundSettings, StartSettings
 from node.data.base import DataSettings, NodeData, PartitionSettings
@@ -42,8 +42,7 @@ METHODS: Final = ("zerodfl", "local")
 RATES: Final = (0.003, 0.01, 0.03, 0.1)
 SCHEDULES: Final = ((50, 1), (150, 1))
 """Rounds, and epochs in each."""
-POLICY: Final = {"recipients": 2}
-"""Of ZeroDFL: with the default of 5 there would be nobody to choose among in a mesh of five."""
+POLICY: Final[Mapping[str, Mapping[str, object]]] = {"zerodfl": {}, "local": {}}
 LIMIT_S: Final = 3600.0
 """Virtual seconds, far more than any run here takes."""
 STARTS: Final = (None, "a photo of a")
@@ -75,7 +74,7 @@ class Nodes:
     def run(self, method: str, trial: Trial) -> dict[str, float]:
         """Return mean accuracies over nodes and seeds, "zero_shot_" ones included."""
         kind: type[Policy] = registry.policy(method)
-        config = check(kind.config_type, POLICY if method == METHODS[0] else {}, "search")
+        config = policy_config(Settings(policy={"name": method, **POLICY[method]}))
         tuning = trial.tuning()
         found: list[Mapping[str, float]] = []
         for seed, splits in self.data.items():

@@ -1,7 +1,8 @@
 """Read settings: defaults, then YAML, then FEDNODE_SECTION__KEY, then flags; strictly.
 
 pydantic checks the settings dataclasses that live beside the code they set. Every fault is one
-sentence with the place, the value and what is allowed; an unknown key names the nearest valid one.
+sentence with the file and line, the value and what is allowed; an unknown key names the nearest
+valid one. All faults of a file come together.
 """
 
 from __future__ import annotations
@@ -12,21 +13,24 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_type_hints
+from typing import Any, ClassVar, Final, Literal, get_args, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from node import registry
 from node.clip.settings import ModelSettings
 from node.core.settings import STRICT, GuardSettings, MembershipSettings, RoundSettings
 from node.data.base import DataSettings
-from node.errors import ConfigError
+from node.errors import AddressError, ConfigError
 from node.learn.settings import TuningSettings
 from node.transports.address import parse
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
 ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
+POLICY: Final = "zerodfl"
 Tree = dict[str, Any]
 
 
@@ -44,7 +48,7 @@ class Settings:
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
-    policy: dict[str, Any] = field(default_factory=lambda: {"name": "zerodfl"})
+    policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
     tuning: TuningSettings = field(default_factory=TuningSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
@@ -84,46 +88,110 @@ class Peers:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Settings as they were written: a tree, where it is from, and the lines of its keys."""
+
+    where: str
+    tree: Tree
+    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+
+    def at(self, place: Sequence[str]) -> str:
+        """Return where a key stands: the file, and its line where that is known."""
+        for end in range(len(place), 0, -1):
+            if tuple(place[:end]) in self.lines:
+                return f"{self.where}, line {self.lines[tuple(place[:end])]}"
+        return self.where
+
+
 def load_settings(
     path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
     """Return the settings of a node; raise ConfigError with every fault in one text."""
-    tree: Tree = {} if path is None else read_yaml(path)
+    source = Source("settings", {}) if path is None else read_yaml(path)
+    lines = dict(source.lines)
     for key in sorted(environment):
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
             place = key.removeprefix(ENVIRONMENT).lower().split("__")
-            _put(tree, place, yaml.safe_load(environment[key]), key)
+            _put(source.tree, place, _value(environment[key], key), key)
+            lines.pop(tuple(place), None)
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
-            raise ConfigError(f"--set {flag!r} has no '=': write section.key=value.")
-        _put(tree, name.split("."), yaml.safe_load(value), f"--set {flag}")
-    where = str(path) if path else "settings"
-    settings: Settings = check(Settings, tree, where)
-    if "name" not in settings.policy:
-        raise ConfigError(f"{where}: policy has no name; write policy: {{name: zerodfl}}.")
-    return settings
+            raise ConfigError(f"--set {flag} has no '=': write section.key=value.")
+        _put(source.tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
+        lines.pop(tuple(name.split(".")), None)
+    policy = source.tree.get("policy")
+    if isinstance(policy, dict):
+        source.tree["policy"] = {"name": POLICY, **policy}
+    source = Source(source.where, source.tree, lines)
+    settings, faults = _check(Settings, source.tree, source)
+    if settings is not None:
+        policy_config(settings, source)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    checked: Settings = settings
+    return checked
+
+
+def policy_config(settings: Settings, source: Source | None = None) -> Any:
+    """Return the policy's own settings; raise ConfigError with every fault in one text."""
+    kind = registry.policy(str(settings.policy["name"]))
+    inside = {key: value for key, value in settings.policy.items() if key != "name"}
+    config, faults = _check(kind.config_type, inside, source or Source("settings", {}), ("policy",))
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return config
 
 
 def load_peers(path: Path) -> Peers:
-    """Return peers.yaml; raise ConfigError for duplicate names, bad addresses and the like."""
-    peers: Peers = check(Peers, read_yaml(path), str(path))
+    """Return peers.yaml; raise ConfigError with every fault (names, addresses) in one text."""
+    source = read_yaml(path)
+    peers, faults = _check(Peers, source.tree, source)
+    if peers is None:
+        raise ConfigError("\n".join(faults))
+    checked: Peers = peers
+    if not NAME.fullmatch(checked.mesh):
+        faults.append(f"{source.at(['mesh'])}: mesh is {checked.mesh!r}; {NAME_RULE}")
+    if not checked.peers:
+        faults.append(f"{source.at(['peers'])}: peers is empty; list at least this node.")
     seen: dict[str, str] = {}
-    for peer in peers.peers:
+    for number, peer in enumerate(checked.peers):
+        where = source.at(["peers", str(number)])
         if not NAME.fullmatch(peer.name):
-            raise ConfigError(
-                f"{path}: the name {peer.name!r} is not allowed; use small letters, digits and "
-                "hyphens, at most 63."
-            )
-        parse(peer.address)
+            faults.append(f"{where}: the name {peer.name!r} is not allowed; {NAME_RULE}")
+        faults += address_faults(where, peer.name, peer.address)
         for what in (peer.name, peer.address):
             if what in seen:
-                raise ConfigError(
-                    f"{path}: {what!r} is given to both {seen[what]!r} and {peer.name!r}; names "
+                faults.append(
+                    f"{where}: {what!r} is given to both {seen[what]!r} and {peer.name!r}; names "
                     "and addresses must differ."
                 )
             seen[what] = peer.name
-    return peers
+    if not checked.insecure:
+        faults.append(
+            f"{path}: peers cannot prove who they are in this version, which has no TLS; say that "
+            "you know with `insecure: true`, on loopback only."
+        )
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return checked
+
+
+def address_faults(where: str, name: str, address: str) -> list[str]:
+    """Return what is wrong with an address: not host:port, or not on loopback."""
+    try:
+        endpoint = parse(address)
+    except AddressError as fault:
+        return [f"{where}: {fault}."]
+    if not endpoint.loopback:
+        return [
+            f"{where}: the address {address} of {name!r} leaves this machine, and this version "
+            "speaks plain text; use 127.0.0.1, [::1] or localhost."
+        ]
+    if endpoint.port == 0:
+        return [f"{where}: the address {address} of {name!r} has port 0; give one from 1 to 65535."]
+    return []
 
 
 def which_am_i(peers: Peers, name: str | None, environment: Mapping[str, str]) -> str:
@@ -132,17 +200,7 @@ def which_am_i(peers: Peers, name: str | None, environment: Mapping[str, str]) -
     return peers.entry(chosen).name
 
 
-def check(kind: Any, tree: Any, where: str) -> Any:
-    """Return a settings dataclass made from a tree; raise ConfigError naming every fault."""
-    try:
-        return TypeAdapter(kind).validate_python(tree)
-    except ValidationError as fault:
-        raise ConfigError(
-            "\n".join(_sentence(kind, one, where) for one in fault.errors())
-        ) from None
-
-
-def read_yaml(path: Path) -> Tree:
+def read_yaml(path: Path) -> Source:
     """Return a YAML file's mapping; raise ConfigError for a missing, broken or repeated key."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -150,57 +208,93 @@ def read_yaml(path: Path) -> Tree:
         raise ConfigError(f"There is no file {path}; `fednode init` writes one.") from None
     except (OSError, UnicodeDecodeError) as fault:
         raise ConfigError(f"{path} cannot be read: {fault}.") from None
+    lines: dict[tuple[str, ...], int] = {}
     try:
-        _refuse_repeated(yaml.compose(text, yaml.SafeLoader), path)
+        _survey(yaml.compose(text, yaml.SafeLoader), path, (), lines)
         tree = yaml.safe_load(text)
     except yaml.YAMLError as fault:
         shown = " ".join(str(fault).split())
         raise ConfigError(f"{path} is not valid YAML: {shown}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} holds no settings: it must be a mapping of keys to values.")
-    return tree
+    return Source(str(path), tree, lines)
 
 
-def _refuse_repeated(found: yaml.Node | None, path: Path) -> None:
+def _survey(
+    found: yaml.Node | None,
+    path: Path,
+    place: tuple[str, ...],
+    lines: dict[tuple[str, ...], int],
+) -> None:
+    """Note the line of every key; refuse one that is given twice."""
     if isinstance(found, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in found.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise ConfigError(f"{path}, line {line}: the key {key.value!r} is given twice.")
-            seen.add(key.value)
-            _refuse_repeated(value, path)
+            line, name = key.start_mark.line + 1, str(key.value)
+            if name in seen:
+                raise ConfigError(f"{path}, line {line}: the key {name!r} is given twice.")
+            seen.add(name)
+            lines[(*place, name)] = line
+            _survey(value, path, (*place, name), lines)
     elif isinstance(found, yaml.SequenceNode):
-        for value in found.value:
-            _refuse_repeated(value, path)
+        for number, value in enumerate(found.value):
+            lines[(*place, str(number))] = value.start_mark.line + 1
+            _survey(value, path, (*place, str(number)), lines)
+
+
+def _value(text: str, source: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as fault:
+        shown = " ".join(str(fault).split())
+        raise ConfigError(f"{source}: {text!r} is not valid YAML: {shown}.") from None
 
 
 def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
     for part in place[:-1]:
-        inner = tree.setdefault(part, {})
+        inner = tree.get(part)
+        if inner is None:
+            inner = tree[part] = {}
         if not isinstance(inner, dict):
             raise ConfigError(f"{source}: {part!r} is not a section.")
         tree = inner
     tree[place[-1]] = value
 
 
-def _sentence(kind: Any, fault: Any, where: str) -> str:
-    place = [str(part) for part in fault["loc"]]
-    key = ".".join(place)
+def _check(
+    kind: Any, tree: Any, source: Source, inside: tuple[str, ...] = ()
+) -> tuple[Any, list[str]]:
+    """Return a settings dataclass made from a tree, or None, and what is wrong with it."""
+    try:
+        return TypeAdapter(kind).validate_python(tree), []
+    except ValidationError as fault:
+        return None, [_sentence(kind, one, source, inside) for one in fault.errors()]
+
+
+def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) -> str:
+    own = [str(part) for part in fault["loc"]]
+    place = [*inside, *own]
+    where, key = source.at(place), ".".join(place)
     if fault["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        near = difflib.get_close_matches(place[-1], _keys(kind, place[:-1]), 1)
+        near = difflib.get_close_matches(place[-1], _keys(kind, own[:-1]), 1)
         hint = f"did you mean {near[0]!r}?" if near else "remove it."
         return f"{where}: unknown key {key!r}; {hint}"
     if fault["type"] in {"missing", "missing_argument"}:
         return f"{where}: {key!r} is missing."
-    message = fault["msg"].removeprefix("Value error, ")
+    message = fault["msg"].removeprefix("Value error, ").removesuffix(".")
+    if fault["type"] == "value_error":  # a settings class names its key itself
+        return f"{where}: {message}."
+    if fault["type"].startswith("dataclass"):
+        return f"{where}: {key or 'the file'} is {fault.get('input')!r}; it must be a section."
     shown = message[0].lower() + message[1:]
-    return f"{where}: {key or 'settings'} is {fault.get('input')!r}; {shown}."
+    return f"{where}: {key} is {fault.get('input')!r}; {shown}."
 
 
 def _keys(kind: Any, place: Sequence[str]) -> list[str]:
     """Return the valid keys at a place, for the nearest match."""
     for part in place:
-        hints = get_type_hints(kind) if is_dataclass(kind) else {}
-        kind = hints.get(part, PeerEntry if part == "peers" or part.isdigit() else None)
+        if part.isdigit():
+            kind = next((one for one in get_args(kind) if is_dataclass(one)), None)
+        else:
+            kind = (get_type_hints(kind) if is_dataclass(kind) else {}).get(part)
     return [one.name for one in fields(kind)] if is_dataclass(kind) else []

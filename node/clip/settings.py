@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -25,3 +26,7 @@ class ModelSettings:
     pretrained: str | None = None
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise ValueError(f"model.device is {self.device!r}; it must be auto, cpu or cuda:N.")

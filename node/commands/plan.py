@@ -12,10 +12,18 @@ from typing import Any, Final
 import yaml
 
 from node import registry
-from node.config import Peers, Settings, check, load_peers, load_settings, which_am_i
+from node.config import (
+    Peers,
+    Settings,
+    address_faults,
+    load_peers,
+    load_settings,
+    policy_config,
+    which_am_i,
+)
 from node.core.policy import Policy
 from node.core.types import Tensors
-from node.errors import StateError
+from node.errors import ConfigError, StateError
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.runtime.store import read_snapshot
@@ -61,10 +69,25 @@ def make(
     peers = load_peers(peers_path)
     own = which_am_i(peers, name or settings.name, os.environ)
     settings = placed(settings, peers, own)
-    kind, policy_config = policy_of(settings)
+    faults = disagreements(settings, peers, own)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    kind, chosen = policy_of(settings)
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
-    return Plan(own, settings, peers, kind, policy_config, folder)
+    return Plan(own, settings, peers, kind, chosen, folder)
+
+
+def disagreements(settings: Settings, peers: Peers, name: str) -> list[str]:
+    """Return where the settings of a node do not fit the mesh that it is to be in."""
+    faults: list[str] = []
+    count, rounds = len(peers.peers), settings.rounds
+    if rounds.mode == "quorum" and rounds.quorum > count:
+        faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
+    for key in ("listen", "advertise"):
+        address = getattr(settings, key)
+        faults += address_faults(key, name, address) if address else []
+    return faults
 
 
 def placed(settings: Settings, peers: Peers, name: str) -> Settings:
@@ -83,9 +106,7 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
     """Return the policy's class and its checked configuration."""
-    kind = registry.policy(str(settings.policy["name"]))
-    inside = {key: value for key, value in settings.policy.items() if key != "name"}
-    return kind, check(kind.config_type, inside, "policy")
+    return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
 def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:

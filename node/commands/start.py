@@ -66,6 +66,7 @@ def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
         "policy.name": plan.policy.name,
         "backbone": learner.backbone,
         "schema": learner.schema,
+        "rounds.mode": plan.settings.rounds.mode or plan.policy.default_mode,
         "tuning.context_length": str(plan.settings.tuning.context_length),
     }
 

@@ -5,11 +5,28 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 Barrier = Literal["async", "quorum", "sync"]
 STRICT = {"extra": "forbid"}
+LONGEST_S = 1e7
+"""Of any time in settings, some four months: a longer one is a slip of the pen."""
+
+
+def bounded(key: str, value: float, least: float, most: float = math.inf) -> None:
+    """Raise ValueError, with the value and the limits, unless least <= value <= most."""
+    if not (math.isfinite(value) and least <= value <= most):
+        limits = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+        raise ValueError(f"{key} is {value:g}; it must be {limits}.")
+
+
+def positive(key: str, value: float, most: float = math.inf) -> None:
+    """Raise ValueError, with the value and the limits, unless 0 < value <= most."""
+    if not (math.isfinite(value) and 0 < value <= most):
+        limits = "above 0" if most == math.inf else f"above 0 and at most {most:g}"
+        raise ValueError(f"{key} is {value:g}; it must be {limits}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +37,10 @@ class StartSettings:
 
     peers: int = 1
     timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        bounded("rounds.start.peers", self.peers, 0)
+        bounded("rounds.start.timeout_s", self.timeout_s, 0, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,12 @@ class RoundSettings:
     min_interval_s: float = 0.0
     start: StartSettings = field(default_factory=StartSettings)
 
+    def __post_init__(self) -> None:
+        bounded("rounds.max", self.max, 0)
+        bounded("rounds.quorum", self.quorum, 1)
+        positive("rounds.deadline_s", self.deadline_s, LONGEST_S)
+        bounded("rounds.min_interval_s", self.min_interval_s, 0, LONGEST_S)
+
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
@@ -57,6 +84,9 @@ class GuardSettings:
 
     keep_best: bool = False
     rollback_drop: float = 1.0
+
+    def __post_init__(self) -> None:
+        bounded("guard.rollback_drop", self.rollback_drop, 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +104,8 @@ class MembershipSettings:
     probe_interval_s: float = 1.0
     probe_timeout_s: float = 0.5
     suspicion_probes: int = 3
+
+    def __post_init__(self) -> None:
+        positive("membership.probe_interval_s", self.probe_interval_s, LONGEST_S)
+        positive("membership.probe_timeout_s", self.probe_timeout_s, LONGEST_S)
+        bounded("membership.suspicion_probes", self.suspicion_probes, 1)

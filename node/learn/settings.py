@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from node.core.settings import STRICT
+from node.core.settings import STRICT, bounded, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +41,18 @@ class TuningSettings:
     template: str = "a photo of a {}."
     evaluate_every: int = 0
     threads: int = 0
+
+    def __post_init__(self) -> None:
+        for key in ("context_length", "epochs", "batch_size"):
+            bounded(f"tuning.{key}", getattr(self, key), 1)
+        for key in ("init_std", "weight_decay", "horizon", "knowledge_weight", "evaluate_every"):
+            bounded(f"tuning.{key}", getattr(self, key), 0)
+        positive("tuning.lr", self.lr)
+        bounded("tuning.momentum", self.momentum, 0, 0.9999)
+        bounded("tuning.threads", self.threads, 0, 1024)
+        if self.template.count("{}") != 1:
+            raise ValueError(
+                f"tuning.template is {self.template!r}; it must have one {{}}, for the class name."
+            )
+        if self.init_words is not None and not self.init_words.strip():
+            raise ValueError("tuning.init_words is empty; give words, or null for a normal start.")

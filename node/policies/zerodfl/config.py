@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from node.core.settings import STRICT
+from node.core.settings import STRICT, bounded, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,8 @@ class ZeroDFLConfig:
     wire_dtype: Literal["float32", "float16"] = "float16"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work, with the value and the limit."""
-        for name, least in (("recipients", 1), ("pool_age", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
-        if self.epsilon <= 0:
-            raise ValueError(f"epsilon must be above 0, not {self.epsilon:g}")
-        if self.rows_shared is not None and self.rows_shared < 0:
-            raise ValueError(f"rows_shared must be at least 0, not {self.rows_shared}")
+        bounded("policy.recipients", self.recipients, 1)
+        bounded("policy.pool_age", self.pool_age, 1)
+        positive("policy.epsilon", self.epsilon)
+        if self.rows_shared is not None:
+            bounded("policy.rows_shared", self.rows_shared, 0)

@@ -1,0 +1,220 @@
+"""Settings: what wins over what, and one clear sentence for everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.config import load_peers, load_settings, policy_config, which_am_i
+from node.errors import ConfigError
+from node.policies.zerodfl.config import ZeroDFLConfig
+
+PEERS = """\
+mesh: clinic
+insecure: true
+peers:
+  - {name: a, address: "127.0.0.1:7101"}
+  - {name: b, address: "127.0.0.1:7102"}
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def fault(tmp_path: Path, text: str, *flags: str) -> str:
+    """Return what is said of a node.yaml, without the folder it is in."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(tmp_path, text), {}, flags)
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def peers_fault(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_peers(write(tmp_path, text, "peers.yaml"))
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+# What wins ----------------------------------------------------------------------------------------
+
+
+def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
+    path = write(tmp_path, "rounds: {max: 1, deadline_s: 1.0, quorum: 3}\nseed: 2")
+    environment = {"FEDNODE_ROUNDS__MAX": "5", "FEDNODE_ROUNDS__QUORUM": "4", "FEDNODE_NAME": "x"}
+    settings = load_settings(path, environment, ["rounds.quorum=6", "tuning.init_words=null"])
+    assert (settings.rounds.deadline_s, settings.rounds.max, settings.rounds.quorum) == (1.0, 5, 6)
+    assert settings.seed == 2
+    assert settings.tuning.lr == 0.003
+
+
+def test_without_a_file_there_are_defaults() -> None:
+    settings = load_settings(None, {})
+    assert settings.policy == {"name": "zerodfl"}
+    assert policy_config(settings) == ZeroDFLConfig()
+
+
+def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, "policy: {recipients: 3}"), {})
+    assert settings.policy == {"name": "zerodfl", "recipients": 3}
+    settings = load_settings(None, {}, ["policy.epsilon=0.5"])
+    assert policy_config(settings) == ZeroDFLConfig(epsilon=0.5)
+
+
+def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, "seed: 1\nrounds:\n"), {}, ["rounds.max=3"])
+    assert settings.rounds.max == 3
+
+
+# What is wrong ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sed: 1", "node.yaml, line 1: unknown key 'sed'; did you mean 'seed'?"),
+        (
+            "seed: 1\nrounds:\n  mx: 3",
+            "node.yaml, line 3: unknown key 'rounds.mx'; did you mean 'max'?",
+        ),
+        (
+            "rounds:\n  start: {peer: 1}",
+            "node.yaml, line 2: unknown key 'rounds.start.peer'; did you mean 'peers'?",
+        ),
+        ("xyzzy: 1", "node.yaml, line 1: unknown key 'xyzzy'; remove it."),
+        (
+            "policy:\n  recipient: 3",
+            "node.yaml, line 2: unknown key 'policy.recipient'; did you mean 'recipients'?",
+        ),
+        (
+            "policy:\n  name: zerodlf",
+            "policy.name is 'zerodlf', which is no policy: did you mean 'zerodfl'?",
+        ),
+        (
+            "\nseed: many",
+            "node.yaml, line 2: seed is 'many'; input should be a valid integer, unable to parse "
+            "string as an integer.",
+        ),
+        ("rounds: 3", "node.yaml, line 1: rounds is 3; it must be a section."),
+        (
+            "rounds:\n  mode: fast",
+            "node.yaml, line 2: rounds.mode is 'fast'; "
+            "input should be 'async', 'quorum' or 'sync'.",
+        ),
+        ("seed: 1\nseed: 2", "node.yaml, line 2: the key 'seed' is given twice."),
+        ("- a", "node.yaml holds no settings: it must be a mapping of keys to values."),
+        ("", "node.yaml holds no settings: it must be a mapping of keys to values."),
+    ],
+)
+def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    assert fault(tmp_path, text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("rounds.max", -1, "at least 0"),
+        ("rounds.quorum", 0, "at least 1"),
+        ("rounds.deadline_s", 0, "above 0 and at most 1e+07"),
+        ("rounds.deadline_s", ".inf", "above 0 and at most 1e+07"),
+        ("rounds.min_interval_s", ".nan", "from 0 to 1e+07"),
+        ("rounds.start.peers", -2, "at least 0"),
+        ("rounds.start.timeout_s", -1, "from 0 to 1e+07"),
+        ("guard.rollback_drop", 1.5, "from 0 to 1"),
+        ("membership.probe_interval_s", 0, "above 0"),
+        ("membership.suspicion_probes", 0, "at least 1"),
+        ("tuning.context_length", 0, "at least 1"),
+        ("tuning.lr", 0, "above 0"),
+        ("tuning.momentum", 1, "from 0 to 0.9999"),
+        ("tuning.epochs", 0, "at least 1"),
+        ("tuning.template", "a photo", "have one {}"),
+        ("tuning.init_words", "' '", "give words"),
+        ("model.device", "gpu", "be auto, cpu or cuda:N"),
+        ("data.shots", -1, "be 0 (all images) or more"),
+        ("data.test", 1, "from 0 to below 1"),
+        ("policy.recipients", 0, "at least 1"),
+        ("policy.epsilon", 0, "above 0"),
+        ("policy.rows_shared", -1, "at least 0"),
+    ],
+)
+def test_a_value_out_of_range_comes_with_the_range(
+    tmp_path: Path, key: str, value: object, limit: str
+) -> None:
+    said = fault(tmp_path, "seed: 1", f"{key}={value}")
+    assert said.startswith(f"node.yaml: {key} is ")
+    assert limit in said
+    assert said.count("\n") == 0
+
+
+def test_all_faults_come_together(tmp_path: Path) -> None:
+    said = fault(tmp_path, "sed: 1\nrounds: {mx: 2}\nlog_level: loud")
+    assert len(said.splitlines()) == 3
+
+
+def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"There is no file .*nowhere.yaml; `fednode init`"):
+        load_settings(tmp_path / "nowhere.yaml", {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path, {})
+    assert "is not valid YAML" in fault(tmp_path, "a: [1")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path / "b.yaml", {})
+
+
+@pytest.mark.parametrize("flag", ["rounds.max", "seed.x=1", "seed=[1"])
+def test_flags_and_variables_are_checked_too(tmp_path: Path, flag: str) -> None:
+    assert flag in fault(tmp_path, "seed: 1", flag)
+    with pytest.raises(ConfigError, match="unknown key 'roundz'"):
+        load_settings(None, {"FEDNODE_ROUNDZ__MAX": "1"})
+
+
+# Peers --------------------------------------------------------------------------------------------
+
+
+def test_peers_are_read_in_order(tmp_path: Path) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    assert peers.mesh == "clinic"
+    assert [peer.name for peer in peers.peers] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("name: b", "name: a"), "line 5: 'a' is given to both 'a' and 'a'"),
+        (("7102", "7101"), "line 5: '127.0.0.1:7101' is given to both 'a' and 'b'"),
+        (("name: b", "name: B!"), "line 5: the name 'B!' is not allowed; use small letters"),
+        (("127.0.0.1:7102", "10.0.0.7:7102"), "line 5: the address 10.0.0.7:7102 of 'b' leaves"),
+        (("127.0.0.1:7102", "example.org:1"), "line 5: the address example.org:1 of 'b' leaves"),
+        (("127.0.0.1:7102", "127.0.0.1"), "line 5: the address '127.0.0.1' has no port"),
+        (("127.0.0.1:7102", "127.0.0.1:0"), "line 5: the address 127.0.0.1:0 of 'b' has port 0"),
+        (("clinic", "My Clinic"), "line 1: mesh is 'My Clinic'; use small letters"),
+        (("insecure: true", "insecure: false"), "which has no TLS"),
+        (("insecure: true\n", ""), "which has no TLS"),
+        (("mesh: clinic\n", ""), "'mesh' is missing"),
+        (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'peers.1.adress'; did you mean"),
+    ],
+)
+def test_what_is_wrong_with_peers_is_named(
+    tmp_path: Path, change: tuple[str, str], sentence: str
+) -> None:
+    assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
+
+
+def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
+    text = "mesh: m\ninsecure: true\npeers: []\n"
+    assert peers_fault(tmp_path, text) == (
+        "peers.yaml, line 3: peers is empty; list at least this node."
+    )
+
+
+def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    monkeypatch.setattr("socket.gethostname", lambda: "b")
+    assert which_am_i(peers, "a", {"FEDNODE_NAME": "b"}) == "a"
+    assert which_am_i(peers, None, {"FEDNODE_NAME": "a"}) == "a"
+    assert which_am_i(peers, None, {}) == "b"
+    with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
+        which_am_i(peers, "z", {})

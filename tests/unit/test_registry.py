@@ -1,0 +1,71 @@
+"""Policies are found by name: the folders of node/policies, and what others install."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from node import registry
+from node.errors import ConfigError
+from node.policies.local.exchange import Local
+from node.policies.zerodfl.exchange import ZeroDFL
+
+
+class Elsewhere:
+    """A third party's policy, as far as the registry cares."""
+
+    name = "elsewhere"
+
+
+class Entry:
+    """An entry point of an installed distribution."""
+
+    def __init__(self, name: str, value: Any) -> None:
+        self.name, self._value = name, value
+
+    def load(self) -> Any:
+        return self._value
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        registry.GROUP: [Entry("elsewhere", Elsewhere)],
+        registry.OBJECTIVES: [Entry("elsewhere", int)],
+    }
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points[group])
+
+
+def test_folders_are_policies() -> None:
+    assert {"local", "zerodfl"} <= set(registry.names())
+    assert registry.policy("zerodfl") is ZeroDFL
+    assert registry.policy("local") is Local
+
+
+def test_every_policy_says_its_own_name_and_has_an_objective() -> None:
+    for name in registry.names():
+        assert registry.policy(name).name == name
+        assert registry.objective(name)
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_policy_is_found_beside_them() -> None:
+    assert "elsewhere" in registry.names()
+    found: Any = registry.policy("elsewhere")
+    assert found is Elsewhere
+    assert registry.objective("elsewhere") is int
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("zerodlf", "did you mean 'zerodfl'"),
+        ("x", "there are local, zerodfl"),
+        ("..os", "no policy"),
+    ],
+)
+def test_what_is_no_policy_is_refused(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        registry.policy(name)
