@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Mapping
+import threading
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 import uvloop
@@ -17,10 +18,12 @@ from node.commands.plan import Plan, learner_of, make, remember
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
 from node.core.policy import Context
+from node.core.settings import Barrier
 from node.learn.learner import Learner
-from node.runtime.driver import Driver
+from node.runtime.driver import Door, Driver
 from node.runtime.status import About, NodeService
 from node.runtime.store import Store
+from node.transports.base import Transport
 from node.transports.grpc import GrpcTransport
 
 
@@ -42,9 +45,8 @@ def start(
     _log(plan.settings.log_level)
     # The directory is locked before the seconds that a model takes to load.
     store = Store(plan.state)
-    learner = learner_of(plan.settings, plan.name, plan.state)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(plan, store, learner))
+        runner.run(_run(plan, store))
 
 
 def _log(level: str) -> None:
@@ -66,16 +68,97 @@ def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
         "policy.name": plan.policy.name,
         "backbone": learner.backbone,
         "schema": learner.schema,
-        "rounds.mode": plan.settings.rounds.mode or plan.policy.default_mode,
+        "rounds.mode": _mode(plan),
         "tuning.context_length": str(plan.settings.tuning.context_length),
     }
 
 
-async def _run(plan: Plan, store: Store, learner: Learner) -> None:
+async def _run(plan: Plan, store: Store) -> None:
+    """Listen, load, run; a signal ends any of these."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    transport, door = GrpcTransport(), Door()
+    own = plan.settings.listen or plan.peers.entry(plan.name).address
+    service = NodeService(store, _about(plan, own))
+    transport.add_service(service.register)
+    try:
+        await transport.listen(own, door.on_frame)
+        log = logging.getLogger("fednode")
+        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, own)
+        learner = await _unless(stop, _loaded(plan))
+        if learner is None:
+            return
+        driver = _driver(plan, transport, store, learner)
+        service.attach(driver, learner)
+        door.open(driver.on_frame)
+        stopping = asyncio.create_task(_pass_on(stop, driver))
+        await driver.run()
+        stopping.cancel()
+    finally:
+        await transport.close()
+        store.close()
+
+
+async def _pass_on(stop: asyncio.Event, driver: Driver) -> None:
+    await stop.wait()
+    driver.stop()
+
+
+def _about(plan: Plan, own: str) -> About:
+    identity = load_or_create(plan.state / "identity")
+    return About(
+        plan.name,
+        plan.peers.mesh,
+        plan.policy.name,
+        node_id(identity),
+        own,
+        plan.settings.model.name,
+    )
+
+
+def _loaded(plan: Plan) -> asyncio.Future[Learner]:
+    """Load images and model on a thread that nobody waits for when the node is to stop."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[Learner] = loop.create_future()
+
+    def load() -> None:
+        try:
+            learner = learner_of(plan.settings, plan.name, plan.state)
+        except BaseException as fault:
+            loop.call_soon_threadsafe(_settle, done, None, fault)
+        else:
+            loop.call_soon_threadsafe(_settle, done, learner, None)
+
+    threading.Thread(target=load, name="load", daemon=True).start()
+    return done
+
+
+def _settle(
+    done: asyncio.Future[Learner], learner: Learner | None, fault: BaseException | None
+) -> None:
+    if done.done():  # the node was stopped meanwhile
+        return
+    if learner is not None:
+        done.set_result(learner)
+    elif fault is not None:
+        done.set_exception(fault)
+
+
+async def _unless(stop: asyncio.Event, work: asyncio.Future[Learner]) -> Learner | None:
+    """Return the work's result, or None where the stop came first."""
+    stopping = asyncio.ensure_future(stop.wait())
+    both: set[asyncio.Future[Any]] = {work, stopping}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if work.done():
+        return work.result()
+    work.cancel()
+    return None
+
+
+def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) -> Driver:
     settings, facts = plan.settings, _facts(plan, learner)
-    rounds = settings.rounds
-    if rounds.mode is None:
-        rounds = replace(rounds, mode=plan.policy.default_mode)
     context = Context(
         plan.name,
         tuple(sorted(peer.name for peer in plan.peers.peers if peer.name != plan.name)),
@@ -83,38 +166,12 @@ async def _run(plan: Plan, store: Store, learner: Learner) -> None:
         plan.policy.name,
         fingerprint(facts),
         settings.seed,
-        rounds,
+        replace(settings.rounds, mode=_mode(plan)),
         learner.samples,
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)
-    identity = load_or_create(plan.state / "identity")
-    driver = _driver(plan, context, facts, store, learner)
-    own = settings.listen or plan.peers.entry(plan.name).address
-    about = About(
-        node_id(identity),
-        own,
-        settings.model.name,
-        learner.backbone,
-        learner.classes,
-        learner.notes,
-    )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, driver.stop)
-    transport = driver.transport
-    assert isinstance(transport, GrpcTransport)
-    transport.add_service(NodeService(driver, store, about).register)
-    logging.getLogger("fednode").info(
-        "%s listens on %s; look at it with: fednode status %s", plan.name, own, own
-    )
-    await driver.run(own)
-
-
-def _driver(
-    plan: Plan, context: Context, facts: Mapping[str, str], store: Store, learner: Learner
-) -> Driver:
-    settings, restored = plan.settings, store.latest()
+    restored = store.latest()
     if restored is None:
         initial = learner.initial(settings.seed)
         policy = plan.policy.start(plan.policy_config, context, initial)
@@ -124,10 +181,14 @@ def _driver(
     addresses = {p.name: p.address for p in plan.peers.peers if p.name != plan.name}
     return Driver(
         kernel,
-        GrpcTransport(),
+        transport,
         store,
         learner,
         addresses,
         getattr(plan.policy_config, "wire_dtype", "float32"),
         settings.membership.probe_timeout_s,
     )
+
+
+def _mode(plan: Plan) -> Barrier:
+    return plan.settings.rounds.mode or plan.policy.default_mode

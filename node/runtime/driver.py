@@ -21,6 +21,7 @@ from node.core.events import (
     AdoptFailed,
     Answer,
     CancelTimer,
+    Commanded,
     Delivered,
     Effect,
     Event,
@@ -42,7 +43,7 @@ from node.errors import FednodeError, FrameError, Unreachable
 from node.learn.learner import Cancelled, Learner
 from node.runtime.store import Store
 from node.runtime.telemetry import Telemetry
-from node.transports.base import Address, Transport
+from node.transports.base import Address, OnFrame, Transport
 from node.transports.framing import wire_bytes
 from node.wire import codec
 from node.wire.codec import Dtype
@@ -51,6 +52,23 @@ OUTBOX_MAX: Final = 32
 EVENTS_MAX: Final = 4096
 SEND_TIMEOUT_S: Final = 5.0
 SECONDS_PER_MIB: Final = 1.0
+
+
+class Door:
+    """Where frames arrive: closed while a node loads, so that it answers from its first moment."""
+
+    def __init__(self) -> None:
+        self._inside: OnFrame | None = None
+
+    def open(self, on_frame: OnFrame) -> None:
+        """Let frames in from now on."""
+        self._inside = on_frame
+
+    async def on_frame(self, frame: bytes) -> bytes:
+        """Hand a frame on, or say that it is too early."""
+        if self._inside is None:
+            return codec.encode_ack("busy", "this node is loading its model and images")
+        return await self._inside(frame)
 
 
 class Driver:
@@ -67,7 +85,7 @@ class Driver:
         probe_timeout_s: float = 0.5,
     ) -> None:
         self.kernel = kernel
-        self.telemetry = Telemetry()
+        self.telemetry = Telemetry.restored(store.meters())
         self.progress: Progress | None = None
         self.transport = transport
         self._store = store
@@ -86,9 +104,11 @@ class Driver:
         self._stop = asyncio.Event()
         self._token = 0
 
-    async def run(self, address: Address) -> None:
-        """Listen, step until stop() is called, then drain: one step of tuning, one commit."""
-        await self.transport.listen(address, self._on_frame)
+    async def run(self) -> None:
+        """Step until stop() is called, then drain: one step of tuning, one commit.
+
+        The caller has the transport listen, with on_frame or with a Door that leads there.
+        """
         for peer in sorted(self.addresses):
             self._outboxes[peer] = asyncio.Queue(OUTBOX_MAX)
             self._spawn(self._send_all(peer, self._outboxes[peer]))
@@ -121,6 +141,8 @@ class Driver:
             event = await self._events.get()
             for effect in self.kernel.step(loop.time(), event):
                 await self._perform(effect)
+            if event == Commanded("leave"):
+                self._spawn(self._leave())
 
     async def _perform(self, effect: Effect) -> None:
         match effect:
@@ -183,7 +205,7 @@ class Driver:
 
     async def _adopt(self, snapshot: Snapshot) -> None:
         loop = asyncio.get_running_loop()
-        meters = {"": self.telemetry.total.as_dict()}
+        meters = self.telemetry.meters()
         try:
             await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
         except FednodeError as fault:
@@ -205,6 +227,7 @@ class Driver:
         while True:
             effect = await outbox.get()
             self._post(await self._send(peer, effect.message))
+            outbox.task_done()
 
     async def _send(self, peer: str, message: Message) -> Event:
         try:
@@ -224,7 +247,8 @@ class Driver:
             return Delivered(peer, message)
         return Undelivered(peer, message, code, detail)
 
-    async def _on_frame(self, frame: bytes) -> bytes:
+    async def on_frame(self, frame: bytes) -> bytes:
+        """Take a peer's message; return the acknowledgement once the kernel has decided."""
         try:
             message = codec.decode(frame)
         except FrameError as fault:
@@ -242,6 +266,13 @@ class Driver:
         return await answer
 
     # Ending ---------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        """Stop once the goodbyes are out, or after the time that sending one may take."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await asyncio.gather(*(outbox.join() for outbox in self._outboxes.values()))
+        self.stop()
 
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]

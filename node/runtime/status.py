@@ -14,6 +14,7 @@ import grpc
 from node import __version__
 from node.core.events import Command, Commanded
 from node.core.types import Json
+from node.learn.learner import Learner
 from node.runtime.driver import Driver
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
@@ -25,24 +26,29 @@ EVENTS_SHOWN: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What does not change while the node runs."""
+    """What is known of a node before its model is loaded."""
 
+    name: str
+    mesh: str
+    policy: str
     node_id: str
     address: str
     model: str
-    backbone: str
-    classes: tuple[str, ...]
-    notes: tuple[str, ...] = ()
 
 
 class NodeService(status_pb2_grpc.NodeServicer):
     """Answer from the kernel's view; a call never waits for tuning."""
 
-    def __init__(self, driver: Driver, store: Store, about: About) -> None:
-        self._driver = driver
+    def __init__(self, store: Store, about: About) -> None:
         self._store = store
         self._about = about
         self._began = time.monotonic()
+        self._driver: Driver | None = None
+        self._learner: Learner | None = None
+
+    def attach(self, driver: Driver, learner: Learner) -> None:
+        """Answer from a driver from now on; until then the node is loading."""
+        self._driver, self._learner = driver, learner
 
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
@@ -52,16 +58,28 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
         """Return the node as it is now."""
-        kernel, telemetry, about = self._driver.kernel, self._driver.telemetry, self._about
-        view, state = kernel.view(), kernel.policy.state()
-        progress = self._driver.progress
+        about = self._about
         reply = status_pb2.StatusReply(
-            name=kernel.context.name,
+            name=about.name,
             node_id=about.node_id,
-            mesh=kernel.context.mesh,
+            mesh=about.mesh,
             version=__version__,
             address=about.address,
-            policy=kernel.context.policy,
+            policy=about.policy,
+            life="loading",
+            phase="idle",
+            uptime_s=time.monotonic() - self._began,
+            model=about.model,
+            pid=os.getpid(),
+        )
+        if self._driver is not None and self._learner is not None:
+            reply.MergeFrom(self._running(self._driver, self._learner))
+        return reply
+
+    def _running(self, driver: Driver, learner: Learner) -> status_pb2.StatusReply:
+        kernel, telemetry, progress = driver.kernel, driver.telemetry, driver.progress
+        view, state = kernel.view(), kernel.policy.state()
+        reply = status_pb2.StatusReply(
             fingerprint=kernel.context.fingerprint,
             life=view.life,
             round=view.round,
@@ -70,19 +88,16 @@ class NodeService(status_pb2_grpc.NodeServicer):
             step=progress.step if progress else 0,
             steps=progress.steps if progress else 0,
             metrics=dict(view.metrics),
-            uptime_s=time.monotonic() - self._began,
             samples=kernel.context.samples,
-            classes=about.classes,
-            model=about.model,
-            backbone=about.backbone,
-            peers=self._peers(_counts(state.data)),
+            classes=learner.classes,
+            backbone=learner.backbone,
+            peers=_peers(driver, _counts(state.data)),
             traffic=_traffic(telemetry.total),
             refused=dict(view.refused),
             alone=view.alone,
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
-            notes=about.notes,
-            pid=os.getpid(),
+            notes=learner.notes,
         )
         for sender, place in _mapping(state.data.get("pool")).items():
             number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
@@ -119,28 +134,33 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if request.command not in known:
             text = f"there is no command {request.command!r}; there are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        name = self._about.name
+        if self._driver is None:
+            text = f"{name} is still loading its model and images; ask again in a moment"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
+            raise AssertionError("abort raises")
         self._driver.post(Commanded(cast("Command", request.command)))
-        name = self._driver.kernel.context.name
         return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
 
-    def _peers(self, chosen: dict[str, int]) -> list[status_pb2.Peer]:
-        now = asyncio.get_running_loop().time()
-        peers = []
-        for peer in self._driver.kernel.view().peers:
-            traffic = self._driver.telemetry.peers.get(peer.name, Traffic())
-            peers.append(
-                status_pb2.Peer(
-                    name=peer.name,
-                    address=self._driver.addresses[peer.name],
-                    state=peer.state,
-                    selected=chosen.get(peer.name, 0),
-                    round=peer.round,
-                    heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
-                    reason=peer.reason,
-                    traffic=_traffic(traffic),
-                )
+
+def _peers(driver: Driver, chosen: dict[str, int]) -> list[status_pb2.Peer]:
+    now = asyncio.get_running_loop().time()
+    peers = []
+    for peer in driver.kernel.view().peers:
+        traffic = driver.telemetry.peers.get(peer.name, Traffic())
+        peers.append(
+            status_pb2.Peer(
+                name=peer.name,
+                address=driver.addresses[peer.name],
+                state=peer.state,
+                selected=chosen.get(peer.name, 0),
+                round=peer.round,
+                heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
+                reason=peer.reason,
+                traffic=_traffic(traffic),
             )
-        return peers
+        )
+    return peers
 
 
 def _traffic(traffic: Traffic) -> status_pb2.Traffic:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Self
 
 from node.core.events import Record
 
@@ -49,6 +51,21 @@ class Telemetry:
     total: Traffic = field(default_factory=Traffic)
     peers: dict[str, Traffic] = field(default_factory=dict)
     events: deque[tuple[float, Record]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+
+    @classmethod
+    def restored(cls, meters: Mapping[str, Mapping[str, int]]) -> Self:
+        """Go on counting from what the store kept; "" stands for all peers together."""
+        known = {one.name for one in fields(Traffic)}
+        counted = {
+            peer: Traffic(**{key: value for key, value in held.items() if key in known})
+            for peer, held in meters.items()
+        }
+        return cls(counted.pop("", Traffic()), counted)
+
+    def meters(self) -> dict[str, dict[str, int]]:
+        """Return all counters, to be stored with a round."""
+        each = {peer: traffic.as_dict() for peer, traffic in sorted(self.peers.items())}
+        return {"": self.total.as_dict(), **each}
 
     def record(self, record: Record) -> None:
         """Log a record; keep warnings and errors for status."""
