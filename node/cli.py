@@ -18,6 +18,8 @@ from node import __version__
 from node.errors import FednodeError
 
 COMMANDS: Final = {
+    "init": ("node.commands.init", "Write settings to start from."),
+    "check": ("node.commands.check", "List what is wrong before a start."),
     "start": ("node.commands.start", "Run one node of a mesh."),
     "status": ("node.commands.status", "Show how a node is."),
     "eval": ("node.commands.eval", "Measure a node's prompts on test images."),

@@ -90,17 +90,17 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Settings as they were written: a tree, where it is from, and the lines of its keys."""
+    """Settings as they were written: a tree, where it is from, and where each key of it is from."""
 
     where: str
     tree: Tree
-    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     def at(self, place: Sequence[str]) -> str:
-        """Return where a key stands: the file, and its line where that is known."""
+        """Return where a key stands: a line of a file, a flag, a variable."""
         for end in range(len(place), 0, -1):
-            if tuple(place[:end]) in self.lines:
-                return f"{self.where}, line {self.lines[tuple(place[:end])]}"
+            if tuple(place[:end]) in self.places:
+                return self.places[tuple(place[:end])]
         return self.where
 
 
@@ -109,22 +109,22 @@ def load_settings(
 ) -> Settings:
     """Return the settings of a node; raise ConfigError with every fault in one text."""
     source = Source("settings", {}) if path is None else read_yaml(path)
-    lines = dict(source.lines)
+    places = dict(source.places)
     for key in sorted(environment):
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
             place = key.removeprefix(ENVIRONMENT).lower().split("__")
             _put(source.tree, place, _value(environment[key], key), key)
-            lines.pop(tuple(place), None)
+            places[tuple(place)] = key
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
             raise ConfigError(f"--set {flag} has no '=': write section.key=value.")
         _put(source.tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
-        lines.pop(tuple(name.split(".")), None)
+        places[tuple(name.split("."))] = f"--set {flag}"
     policy = source.tree.get("policy")
     if isinstance(policy, dict):
         source.tree["policy"] = {"name": POLICY, **policy}
-    source = Source(source.where, source.tree, lines)
+    source = Source(source.where, source.tree, places)
     settings, faults = _check(Settings, source.tree, source)
     if settings is not None:
         policy_config(settings, source)
@@ -208,38 +208,38 @@ def read_yaml(path: Path) -> Source:
         raise ConfigError(f"There is no file {path}; `fednode init` writes one.") from None
     except (OSError, UnicodeDecodeError) as fault:
         raise ConfigError(f"{path} cannot be read: {fault}.") from None
-    lines: dict[tuple[str, ...], int] = {}
+    places: dict[tuple[str, ...], str] = {}
     try:
-        _survey(yaml.compose(text, yaml.SafeLoader), path, (), lines)
+        _survey(yaml.compose(text, yaml.SafeLoader), path, (), places)
         tree = yaml.safe_load(text)
     except yaml.YAMLError as fault:
         shown = " ".join(str(fault).split())
         raise ConfigError(f"{path} is not valid YAML: {shown}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} holds no settings: it must be a mapping of keys to values.")
-    return Source(str(path), tree, lines)
+    return Source(str(path), tree, places)
 
 
 def _survey(
     found: yaml.Node | None,
     path: Path,
     place: tuple[str, ...],
-    lines: dict[tuple[str, ...], int],
+    places: dict[tuple[str, ...], str],
 ) -> None:
     """Note the line of every key; refuse one that is given twice."""
     if isinstance(found, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in found.value:
-            line, name = key.start_mark.line + 1, str(key.value)
+            where, name = f"{path}, line {key.start_mark.line + 1}", str(key.value)
             if name in seen:
-                raise ConfigError(f"{path}, line {line}: the key {name!r} is given twice.")
+                raise ConfigError(f"{where}: the key {name!r} is given twice.")
             seen.add(name)
-            lines[(*place, name)] = line
-            _survey(value, path, (*place, name), lines)
+            places[(*place, name)] = where
+            _survey(value, path, (*place, name), places)
     elif isinstance(found, yaml.SequenceNode):
         for number, value in enumerate(found.value):
-            lines[(*place, str(number))] = value.start_mark.line + 1
-            _survey(value, path, (*place, str(number)), lines)
+            places[(*place, str(number))] = f"{path}, line {value.start_mark.line + 1}"
+            _survey(value, path, (*place, str(number)), places)
 
 
 def _value(text: str, source: str) -> Any:

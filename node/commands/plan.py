@@ -13,6 +13,7 @@ import yaml
 
 from node import registry
 from node.config import (
+    PeerEntry,
     Peers,
     Settings,
     address_faults,
@@ -22,6 +23,7 @@ from node.config import (
     which_am_i,
 )
 from node.core.policy import Policy
+from node.core.settings import Barrier
 from node.core.types import Tensors
 from node.errors import ConfigError, StateError
 from node.learn.closed_form import ClosedFormLearner
@@ -44,6 +46,19 @@ class Plan:
     policy: type[Policy]
     policy_config: Any
     state: Path
+
+    @classmethod
+    def alone(cls, settings: Settings) -> Plan:
+        """Return the plan of a node without a mesh, for looking at its data and model."""
+        name = settings.name or "node"
+        peers = Peers("none", (PeerEntry(name, ""),))
+        kind, chosen = policy_of(settings)
+        return cls(name, placed(settings, peers, name), peers, kind, chosen, Path())
+
+    @property
+    def mode(self) -> Barrier:
+        """The barrier of the rounds: what was set, else the policy's own."""
+        return self.settings.rounds.mode or self.policy.default_mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +122,20 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
     """Return the policy's class and its checked configuration."""
     return registry.policy(str(settings.policy["name"])), policy_config(settings)
+
+
+def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
+    """Return the settings that all nodes of a mesh must agree on."""
+    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
+    return {
+        **facts,
+        "mesh": plan.peers.mesh,
+        "policy.name": plan.policy.name,
+        "backbone": learner.backbone,
+        "schema": learner.schema,
+        "rounds.mode": plan.mode,
+        "tuning.context_length": str(plan.settings.tuning.context_length),
+    }
 
 
 def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:

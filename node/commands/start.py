@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,10 @@ import click
 import uvloop
 
 from bootstrap.identity import load_or_create, node_id
-from node.commands.plan import Plan, learner_of, make, remember
+from node.commands.plan import Plan, facts_of, learner_of, make, remember
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
 from node.core.policy import Context
-from node.core.settings import Barrier
 from node.learn.learner import Learner
 from node.runtime.driver import Door, Driver
 from node.runtime.status import About, NodeService
@@ -58,19 +57,6 @@ def _log(level: str) -> None:
     ours.addHandler(handler)
     ours.propagate = False
     logging.getLogger().addHandler(logging.NullHandler())
-
-
-def _facts(plan: Plan, learner: Learner) -> dict[str, str]:
-    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
-    return {
-        **facts,
-        "mesh": plan.peers.mesh,
-        "policy.name": plan.policy.name,
-        "backbone": learner.backbone,
-        "schema": learner.schema,
-        "rounds.mode": _mode(plan),
-        "tuning.context_length": str(plan.settings.tuning.context_length),
-    }
 
 
 async def _run(plan: Plan, store: Store) -> None:
@@ -158,7 +144,7 @@ async def _unless(stop: asyncio.Event, work: asyncio.Future[Learner]) -> Learner
 
 
 def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) -> Driver:
-    settings, facts = plan.settings, _facts(plan, learner)
+    settings, facts = plan.settings, facts_of(plan, learner)
     context = Context(
         plan.name,
         tuple(sorted(peer.name for peer in plan.peers.peers if peer.name != plan.name)),
@@ -166,7 +152,7 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
         plan.policy.name,
         fingerprint(facts),
         settings.seed,
-        replace(settings.rounds, mode=_mode(plan)),
+        replace(settings.rounds, mode=plan.mode),
         learner.samples,
     )
     store.bind({"name": plan.name, **facts})
@@ -188,7 +174,3 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
         getattr(plan.policy_config, "wire_dtype", "float32"),
         settings.membership.probe_timeout_s,
     )
-
-
-def _mode(plan: Plan) -> Barrier:
-    return plan.settings.rounds.mode or plan.policy.default_mode

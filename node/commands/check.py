@@ -1,0 +1,203 @@
+"""`fednode check`: everything that is wrong with a node before it starts, in one list."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from node.commands.plan import Plan, facts_of, learner_of, make
+from node.config import load_peers, load_settings
+from node.core.facts import fingerprint
+from node.errors import ConfigError, FednodeError, Unreachable
+from node.learn.learner import Learner
+from node.runtime.client import Client
+from node.runtime.store import Store
+from node.transports.grpc import GrpcTransport
+
+FAULTY = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One sentence: a fault keeps the node from starting, a note is worth knowing."""
+
+    level: Literal["fault", "note"]
+    text: str
+
+
+@click.command()
+@click.option("--peers", "peers_path", type=Path, help="Who is in the mesh.")
+@click.option("--config", type=Path, help="node.yaml.")
+@click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
+@click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
+@click.option("--state", type=Path, help="State directory [state_dir, ~/.local/state/fednode].")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check(
+    peers_path: Path | None,
+    config: Path | None,
+    name: str | None,
+    flags: tuple[str, ...],
+    state: Path | None,
+    as_json: bool,
+) -> int:
+    """List what is wrong with settings, data, model, port, state and peers; start nothing.
+
+    Without --peers only what needs no mesh is looked at. Exit code 2 where there is a fault.
+    """
+    findings = list(look(peers_path, config, name, flags, state))
+    faults = sum(one.level == "fault" for one in findings)
+    if as_json:
+        click.echo(json.dumps([{"level": one.level, "text": one.text} for one in findings]))
+    else:
+        for one in findings:
+            click.echo(f"{one.level}: {one.text}")
+        counted = {0: "Nothing is wrong.", 1: "1 fault."}
+        click.echo(counted.get(faults, f"{faults} faults."))
+    return FAULTY if faults else 0
+
+
+def look(
+    peers_path: Path | None,
+    config: Path | None,
+    name: str | None,
+    flags: tuple[str, ...],
+    state: Path | None,
+) -> Iterator[Finding]:
+    """Yield every finding; what cannot be looked at because of a fault is left out."""
+    found = list(_of_files(peers_path, config, flags))
+    yield from found
+    if found:
+        return
+    if peers_path is None:
+        settings = load_settings(config, os.environ, flags)
+        plan = Plan.alone(settings)
+    else:
+        try:
+            plan = make(peers_path, config, name, flags, state)
+        except FednodeError as fault:
+            yield from _each("fault", fault)
+            return
+        yield from _of_port(plan)
+    wrong = [Finding("fault", text) for text in _of_data_and_model(plan)]
+    yield from wrong
+    if wrong:
+        return
+    try:
+        learner = learner_of(plan.settings, plan.name, None)
+    except FednodeError as fault:
+        yield from _each("fault", fault)
+        return
+    yield from (Finding("note", text) for text in learner.notes)
+    facts = facts_of(plan, learner)
+    if peers_path is not None:
+        yield from _of_state(plan, facts)
+        yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))
+
+
+def _each(level: Literal["fault", "note"], fault: Exception) -> Iterator[Finding]:
+    yield from (Finding(level, line) for line in str(fault).splitlines())
+
+
+def _of_files(
+    peers_path: Path | None, config: Path | None, flags: tuple[str, ...]
+) -> Iterator[Finding]:
+    try:
+        load_settings(config, os.environ, flags)
+    except ConfigError as fault:
+        yield from _each("fault", fault)
+    if peers_path is not None:
+        try:
+            load_peers(peers_path)
+        except ConfigError as fault:
+            yield from _each("fault", fault)
+
+
+def _of_port(plan: Plan) -> Iterator[Finding]:
+    async def listen() -> None:
+        async def nothing(frame: bytes) -> bytes:
+            return b""
+
+        transport = GrpcTransport()
+        try:
+            await transport.listen(own, nothing)
+        finally:
+            await transport.close()
+
+    own = plan.settings.listen or plan.peers.entry(plan.name).address
+    try:
+        asyncio.run(listen())
+    except FednodeError as fault:
+        yield from _each("fault", fault)
+
+
+def _of_data_and_model(plan: Plan) -> Iterator[str]:
+    """Yield what makes loading fail; lesser things are the learner's notes."""
+    if plan.settings.tuning.kind != "torch":
+        return
+    from node.clip import backbone
+    from node.data import load
+
+    yield from (one.text for one in load.check(plan.settings.data) if one.fatal)
+    yield from backbone.check(plan.settings.model)
+
+
+def _of_state(plan: Plan, facts: dict[str, str]) -> Iterator[Finding]:
+    """Look at a state directory that is there already; none is made."""
+    if not (plan.state / "journal.db").exists():
+        return
+    try:
+        store = Store(plan.state)
+    except FednodeError as fault:
+        yield from _each("fault", fault)
+        return
+    try:
+        store.bind({"name": plan.name, **facts})
+        held = store.latest()
+        yield from (Finding("note", text) for text in store.warnings)
+        if held is not None:
+            yield Finding(
+                "note", f"{plan.state} holds round {held.policy.round}: it goes on there."
+            )
+    except FednodeError as fault:
+        yield from _each("fault", fault)
+    finally:
+        store.close()
+
+
+async def _of_peers(plan: Plan, learner: Learner, ours: str) -> list[Finding]:
+    found: list[Finding] = []
+    async with Client() as client:
+        for peer in plan.peers.peers:
+            if peer.name == plan.name:
+                continue
+            try:
+                reply = await client.status(peer.address)
+            except Unreachable:
+                text = f"{peer.name} at {peer.address} does not answer yet."
+                found.append(Finding("note", text))
+                continue
+            except FednodeError as fault:
+                found.append(Finding("fault", f"{peer.name}: {fault}"))
+                continue
+            seen = {"name": reply.name, "mesh": reply.mesh, "policy": reply.policy}
+            here = {"name": peer.name, "mesh": plan.peers.mesh, "policy": plan.policy.name}
+            if reply.backbone:
+                seen["model"], here["model"] = reply.backbone[:12], learner.backbone[:12]
+            differing = [
+                f"{key} is {here[key]} here and {seen[key]} there"
+                for key in here
+                if here[key] != seen[key]
+            ]
+            if not differing and reply.fingerprint not in {"", ours}:
+                differing = ["its settings differ; start this node to see in which key"]
+            if differing:
+                text = f"{peer.name} at {peer.address}: {'; '.join(differing)}."
+                found.append(Finding("fault", text))
+    return found

@@ -1,0 +1,87 @@
+"""`fednode init`: write a commented node.yaml and a peers.yaml to start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from node.errors import ConfigError
+
+TEMPLATE: Final = Path(__file__).parent / "assets" / "node.yaml"
+FIRST_PORT: Final = 7101
+NODES_MAX: Final = 64
+PEERS: Final = """\
+# The mesh, the same file for every node: `fednode start --peers peers.yaml --name {first}` is one.
+
+# Nodes of another mesh are refused, whatever they send.
+mesh: {mesh}
+
+# Peers speak plain text and are believed to be who they say they are. Loopback addresses only:
+# anything else is refused while this is so.
+insecure: true
+
+# All nodes, in one order everywhere: data.partition counts by it. A name is unique in the mesh, of
+# small letters, digits and hyphens.
+peers:
+{entries}"""
+
+
+@click.command()
+@click.argument("folder", type=Path, default=".")
+@click.option("--nodes", type=int, default=3, show_default=True, help="Entries in peers.yaml.")
+@click.option("--data", help="Folder of images, one folder per class [the built-in images].")
+@click.option("--mesh", default="example", show_default=True, help="Name of the mesh.")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+def init(folder: Path, nodes: int, data: str | None, mesh: str, force: bool) -> None:
+    """Write node.yaml (every key, explained) and peers.yaml into FOLDER."""
+    from node.config import load_peers, load_settings
+
+    if not 1 <= nodes <= NODES_MAX:
+        raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
+    texts = {"node.yaml": settings_text(data), "peers.yaml": peers_text(nodes, mesh)}
+    for name in texts:
+        if (folder / name).exists() and not force:
+            raise ConfigError(
+                f"{folder / name} is there already: use another folder, or --force to replace it."
+            )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as fault:
+        raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
+    load_settings(folder / "node.yaml", {})
+    load_peers(folder / "peers.yaml")
+    click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'}. Next:")
+    here = f"--peers {folder / 'peers.yaml'} --config {folder / 'node.yaml'}"
+    click.echo(f"  fednode check {here} --name {name_of(0)}")
+    for number in range(min(nodes, 2)):
+        click.echo(f"  fednode start {here} --name {name_of(number)}")
+
+
+def name_of(number: int) -> str:
+    """Return a, b, ..., z, then n27, n28, ..."""
+    return chr(ord("a") + number) if number < 26 else f"n{number + 1}"
+
+
+def peers_text(nodes: int, mesh: str) -> str:
+    """Return a peers.yaml of so many nodes on this machine."""
+    entries = "".join(
+        f'  - {{name: {name_of(number)}, address: "127.0.0.1:{FIRST_PORT + number}"}}\n'
+        for number in range(nodes)
+    )
+    return PEERS.format(first=name_of(0), mesh=mesh, entries=entries)
+
+
+def settings_text(data: str | None) -> str:
+    """Return node.yaml with every key at its default, but for where the images are.
+
+    Many nodes share the built-in images, so there each takes its block of the classes.
+    """
+    text = TEMPLATE.read_text(encoding="utf-8")
+    if data is None:
+        return text.replace("    how: none\n", "    how: classes\n")
+    quoted = "'" + data.replace("'", "''") + "'"
+    return text.replace("  path: builtin\n", f"  path: {quoted}\n")

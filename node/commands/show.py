@@ -1,0 +1,174 @@
+"""Draw what a node says of itself, for people: one node in full, or a line for each of a mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from node.wire.gen import status_pb2
+
+STYLES: Final = {
+    **dict.fromkeys(("alive", "running"), "green"),
+    **dict.fromkeys(("suspect", "waiting", "loading", "paused"), "yellow"),
+    **dict.fromkeys(("dead", "refused", "no answer", "leaving"), "red"),
+    "finished": "cyan",
+}
+ACCURACIES: Final = ("own", "base", "new", "validation")
+CLASSES_SHOWN: Final = 6
+Reply = status_pb2.StatusReply
+
+
+def node(reply: Reply) -> RenderableType:
+    """Return one node in full."""
+    head = Text.assemble((reply.name, "bold"), f" of mesh {reply.mesh} at {reply.address}")
+    head.append(f", {reply.policy}, up {duration(reply.uptime_s)}")
+    parts: list[RenderableType] = [head, _life(reply)]
+    facts = Table.grid(padding=(0, 2))
+    for title, text in _facts(reply):
+        facts.add_row(Text(title, "dim"), Text(text))
+    parts.append(facts)
+    if reply.peers:
+        parts.append(_peers(reply.peers))
+    parts.append(_traffic(reply.traffic))
+    parts += [Text(f"note: {text}") for text in reply.notes]
+    parts += [Text(f"{one.level}: {one.text}", "yellow") for one in reply.events]
+    return Group(*parts)
+
+
+def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
+    """Return a line for each (name, address); None stands for a node that does not answer."""
+    table = _table("node", "address", "state", "round", "loss", "accuracy", "peers", "sent")
+    for (name, address), reply in replies:
+        if reply is None:
+            table.add_row(Text(name, "bold"), address, _state("no answer"))
+            continue
+        alive = sum(peer.state == "alive" for peer in reply.peers)
+        accuracy = next((k for k in ACCURACIES if k in reply.metrics), "")
+        table.add_row(
+            Text(reply.name, "bold"),
+            address,
+            _state(reply.life),
+            _rounds(reply),
+            f"{reply.metrics['loss']:.4g}" if "loss" in reply.metrics else "",
+            f"{accuracy} {100 * reply.metrics[accuracy]:.1f} %" if accuracy else "",
+            f"{alive} of {len(reply.peers)}",
+            size(reply.traffic.serialized_out),
+        )
+    return table
+
+
+def line(text: str) -> RenderableType:
+    """Return a plain line."""
+    return Text(text)
+
+
+def _life(reply: Reply) -> Text:
+    text = _state(reply.life)
+    if reply.life == "loading":
+        return text.append(": model and images")
+    text.append(f", round {_rounds(reply)}, {reply.phase}")
+    if reply.steps:
+        text.append(f" (step {reply.step} of {reply.steps})")
+    if reply.alone:
+        text.append("; no peer answers: it goes on alone", "yellow")
+    return text
+
+
+def _facts(reply: Reply) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if reply.metrics:
+        found.append(("last round", figures(reply.metrics)))
+    if reply.best_round:
+        best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
+        found.append(("best", best))
+    if reply.classes:
+        names = list(reply.classes)
+        more = f" and {len(names) - CLASSES_SHOWN} more" if len(names) > CLASSES_SHOWN else ""
+        shown = ", ".join(names[:CLASSES_SHOWN]) + more
+        found.append(("data", f"{reply.samples} training images of {shown}"))
+    model = reply.model + (f" ({reply.backbone[:12]})" if reply.backbone else "")
+    found.append(("model", model))
+    if reply.pool:
+        pool = (f"{e.sender} (round {e.round}, {e.rows} rows)" for e in reply.pool)
+        found.append(("pool", ", ".join(pool)))
+    if reply.refused:
+        counts = (f"{reply.refused[key]} ({key})" for key in sorted(reply.refused))
+        found.append(("refused", ", ".join(counts)))
+    return found
+
+
+def figures(metrics: Mapping[str, float]) -> str:
+    """Return loss and accuracies in a sensible order, then whatever else there is."""
+    order = ["loss", *ACCURACIES]
+    rest = sorted(key for key in metrics if key not in order)
+    parts = []
+    for key in (*(key for key in order if key in metrics), *rest):
+        share = key in ACCURACIES or key.startswith("zero_shot")
+        value = f"{100 * metrics[key]:.1f} %" if share else f"{metrics[key]:.4g}"
+        parts.append(f"{key.replace('_', ' ')} {value}")
+    return ", ".join(parts)
+
+
+def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
+    table = _table("peer", "address", "state", "round", "chosen", "heard", "sent", "received")
+    table.add_column("why", overflow="fold")
+    for peer in peers:
+        table.add_row(
+            peer.name,
+            peer.address,
+            _state(peer.state),
+            str(peer.round),
+            str(peer.selected),
+            f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
+            size(peer.traffic.serialized_out),
+            size(peer.traffic.serialized_in),
+            Text(peer.reason),
+        )
+    return table
+
+
+def _traffic(traffic: status_pb2.Traffic) -> Table:
+    table = _table("", "messages", "tensors", "serialized", "on the wire (estimate)")
+    for title, way in (("sent", "out"), ("received", "in")):
+        counts = [getattr(traffic, f"{kind}_{way}") for kind in ("payload", "serialized", "wire")]
+        messages = f"{getattr(traffic, f'messages_{way}'):,}"
+        table.add_row(Text(title, "dim"), messages, *(size(count) for count in counts))
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for column in columns:
+        number = column in {"round", "chosen", "sent", "received", "loss", "messages"}
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _state(text: str) -> Text:
+    return Text(text, STYLES.get(text, ""))
+
+
+def _rounds(reply: Reply) -> str:
+    return f"{reply.round} of {reply.rounds_max}" if reply.rounds_max else str(reply.round)
+
+
+def size(count: int) -> str:
+    """Return bytes as people read them, in powers of 1000."""
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000 or unit == "GB":
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    raise AssertionError("the last unit takes everything")
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people read them."""
+    for limit, step, unit in ((60.0, 1.0, "s"), (3600.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
+        if seconds < limit:
+            return f"{seconds / step:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"
