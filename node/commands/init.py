@@ -36,10 +36,12 @@ peers:
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def init(folder: Path, nodes: int, data: str | None, mesh: str, force: bool) -> None:
     """Write node.yaml (every key, explained) and peers.yaml into FOLDER."""
-    from node.config import load_peers, load_settings
+    from node.config import NAME, NAME_RULE
 
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
+    if not NAME.fullmatch(mesh):
+        raise ConfigError(f"--mesh is {mesh!r}; {NAME_RULE}")
     texts = {"node.yaml": settings_text(data), "peers.yaml": peers_text(nodes, mesh)}
     for name in texts:
         if (folder / name).exists() and not force:
@@ -52,8 +54,6 @@ def init(folder: Path, nodes: int, data: str | None, mesh: str, force: bool) -> 
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as fault:
         raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
-    load_settings(folder / "node.yaml", {})
-    load_peers(folder / "peers.yaml")
     click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'}. Next:")
     here = f"--peers {folder / 'peers.yaml'} --config {folder / 'node.yaml'}"
     click.echo(f"  fednode check {here} --name {name_of(0)}")

@@ -209,6 +209,8 @@ class Kernel:
                 *self._next_round(now)]  # fmt: skip
 
     def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
+        if self._life == "leaving":
+            return []
         delay = min(BACKOFF_MAX_S, 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
         text = f"{reason}; trying again in {delay:g} s"

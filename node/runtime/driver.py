@@ -126,6 +126,8 @@ class Driver:
 
     def stop(self) -> None:
         """Ask run() to end; safe to call more than once."""
+        if not self._stop.is_set():
+            self._post(Stopping())  # before the end of the tuning that is cancelled now
         self._cancel.set()
         self._stop.set()
 
@@ -280,8 +282,7 @@ class Driver:
         task.add_done_callback(self._tasks.discard)
 
     async def _drain(self, *tasks: asyncio.Task[object]) -> None:
-        self._cancel.set()
-        self._post(Stopping())
+        self.stop()
         for name in tuple(self._timers):
             self._cancel_timer(name)
         loop = asyncio.get_running_loop()

@@ -267,6 +267,13 @@ def test_stopping_begins_nothing_more() -> None:
     assert not only(round_of(kernel, effects, 2.0), Tune)
 
 
+def test_what_fails_while_stopping_is_not_tried_again() -> None:
+    kernel = make(start=ALONE)
+    (tune,) = only(begin(kernel), Tune)
+    kernel.step(1.0, Stopping())
+    assert kernel.step(1.0, TuneFailed(tune.job, "the tuning was cancelled")) == []
+
+
 # Messages -----------------------------------------------------------------------------------------
 
 

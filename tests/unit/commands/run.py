@@ -1,0 +1,42 @@
+"""Run `fednode` in this process as the command line does, and look at what a user would see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.cli import main
+
+PEERS = """\
+mesh: clinic
+insecure: true
+peers:
+  - {name: a, address: "127.0.0.1:7191"}
+  - {name: b, address: "127.0.0.1:7192"}
+"""
+
+
+class Fednode:
+    """The command; `out` and `err` are of the last call."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: str | Path) -> int:
+        """Return the exit code."""
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        self.out, self.err = self._capsys.readouterr()
+        code = ended.value.code
+        assert isinstance(code, int)
+        return code
+
+    def fault(self, *words: str | Path) -> str:
+        """Return the one sentence of a call that ends with exit code 2."""
+        assert self(*words) == 2
+        assert "Traceback" not in self.err
+        assert self.err.startswith("fednode: ")
+        return self.err.removeprefix("fednode: ").strip()

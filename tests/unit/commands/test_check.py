@@ -1,0 +1,94 @@
+"""`fednode check`: all that is wrong in one list; a fault is exit code 2, a note is not."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+from node.commands.plan import facts_of, learner_of, make
+from node.runtime.store import Store
+from tests.unit.commands.run import Fednode
+
+QUICK = ("--set", "tuning.kind=closed-form")
+
+
+def test_nothing_wrong(fednode: Fednode, peers: Path) -> None:
+    assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 0
+    assert fednode.out.splitlines() == [
+        "note: b at 127.0.0.1:7192 does not answer yet.",
+        "Nothing is wrong.",
+    ]
+
+
+def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
+    peers.write_text(peers.read_text().replace("name: b", "name: a"))
+    config = tmp_path / "node.yaml"
+    config.write_text("sed: 1\nrounds: {max: -1}\n")
+    assert fednode("check", "--peers", peers, "--config", config, *QUICK) == 2
+    lines = fednode.out.splitlines()
+    assert set(lines[:2]) == {
+        f"fault: {config}, line 1: unknown key 'sed'; did you mean 'seed'?",
+        f"fault: {config}, line 2: rounds.max is -1; it must be at least 0.",
+    }
+    assert "names and addresses must differ" in lines[2]
+    assert lines[-1] == "3 faults."
+
+
+def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
+    assert fednode("check", "--peers", peers, "--name", "z", *QUICK) == 2
+    assert "No peer is called 'z'" in fednode.out
+    quorum = ("--set", "rounds.mode=quorum", "--set", "rounds.quorum=3")
+    assert fednode("check", "--peers", peers, "--name", "a", *quorum, *QUICK) == 2
+    assert "fault: rounds.quorum is 3, and peers.yaml lists 2 nodes." in fednode.out
+    words = ("--set", "listen=0.0.0.0:7191")
+    assert fednode("check", "--peers", peers, "--name", "a", *words, *QUICK) == 2
+    assert "the address 0.0.0.0:7191 of 'a' leaves this machine" in fednode.out
+
+
+def test_a_port_in_use(fednode: Fednode, peers: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        peers.write_text(peers.read_text().replace("7191", str(port)))
+        assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 2
+    assert f"the port {port} is in use" in fednode.out
+
+
+def test_without_a_mesh_data_and_model_are_looked_at(fednode: Fednode, tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    words = ("--set", f"data.path={tmp_path / 'images'}", "--set", "model.name=ViT-Z-99")
+    assert fednode("check", *words) == 2
+    faults = [line for line in fednode.out.splitlines() if line.startswith("fault: ")]
+    assert any("cat" in line for line in faults)
+    assert any("ViT-Z-99" in line for line in faults)
+
+
+def test_a_state_directory_of_other_settings_or_in_use(
+    fednode: Fednode, peers: Path, tmp_path: Path
+) -> None:
+    state = tmp_path / "state"
+    plan = make(peers, None, "a", QUICK[1:], state)
+    store = Store(state)
+    store.bind({"name": "a", **facts_of(plan, learner_of(plan.settings, "a", None))})
+    words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
+    assert fednode(*words) == 2
+    assert "in use" in fednode.out
+    store.close()
+    assert fednode(*words) == 0
+    assert fednode(*words, "--set", "policy.recipients=3") == 2
+    assert "was made with policy.recipients 5, and this node has policy.recipients 3" in fednode.out
+
+
+def test_json(fednode: Fednode, peers: Path) -> None:
+    assert fednode("check", "--peers", peers, "--name", "a", "--json", *QUICK) == 0
+    assert json.loads(fednode.out) == [
+        {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."}
+    ]
+
+
+def test_it_leaves_nothing_behind(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    fednode("check", "--peers", peers, "--name", "a", *QUICK)
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,170 @@
+"""`fednode status` for people and programs; what is drawn is compared with what was answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from rich.console import Console, RenderableType
+
+from node.commands import show
+from node.wire.gen import status_pb2, status_pb2_grpc
+from tests.unit.commands.run import Fednode
+
+
+def reply(**changed: Any) -> status_pb2.StatusReply:
+    made = status_pb2.StatusReply(
+        name="a",
+        mesh="clinic",
+        address="127.0.0.1:7191",
+        policy="zerodfl",
+        life="running",
+        round=12,
+        rounds_max=150,
+        phase="tuning",
+        step=3,
+        steps=8,
+        metrics={"loss": 1.25, "own": 0.5, "zero_shot_own": 0.25},
+        uptime_s=200,
+        samples=40,
+        classes=[f"class {number}" for number in range(9)],
+        model="fednode-mini",
+        backbone="0123456789abcdef",
+        alone=True,
+        refused={"norm": 2},
+        notes=["a note"],
+        traffic=status_pb2.Traffic(messages_out=7, payload_out=1500, serialized_out=2_000_000),
+    )
+    made.peers.add(
+        name="b", address="127.0.0.1:7192", state="dead", round=11, selected=4, heard_s=90,
+        reason="nobody answers",
+    )  # fmt: skip
+    made.pool.add(sender="b", round=11, rows=4)
+    made.events.add(level="warning", text="b is dead")
+    made.MergeFrom(status_pb2.StatusReply(**changed))
+    return made
+
+
+def drawn(page: RenderableType, width: int = 100) -> str:
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(page)
+    return captured.get()
+
+
+def test_a_node_in_full() -> None:
+    page = drawn(show.node(reply()))
+    for part in (
+        "a of mesh clinic at 127.0.0.1:7191, zerodfl, up 3 min",
+        "running, round 12 of 150, tuning (step 3 of 8); no peer answers: it goes on alone",
+        "loss 1.25, own 50.0 %, zero shot own 25.0 %",
+        "40 training images of class 0, class 1, class 2, class 3, class 4, class 5 and 3 more",
+        "fednode-mini (0123456789ab)",
+        "b (round 11, 4 rows)",
+        "2 (norm)",
+        "nobody answers",
+        "2 min ago",
+        "1.5 kB",
+        "2.0 MB",
+        "note: a note",
+        "warning: b is dead",
+    ):
+        assert part in page
+
+
+def test_a_node_that_loads_has_no_rounds_yet() -> None:
+    page = drawn(show.node(status_pb2.StatusReply(name="a", life="loading", model="m")))
+    assert "loading: model and images" in page
+    assert "round" not in page.splitlines()[1]
+
+
+def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
+    targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
+    page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
+    assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12"]
+    assert "own 50.0 %" in page[1]
+    assert "0 of 1" in page[1]
+    assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (120, "2 min"), (7200, "2 h"), (864_000, "10 days")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert show.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e12, "2500.0 GB")]
+)
+def test_sizes(count: float, text: str) -> None:
+    assert show.size(int(count)) == text
+
+
+class Canned(status_pb2_grpc.NodeServicer):
+    """A node that always answers the same."""
+
+    async def Status(self, request: Any, context: Any) -> status_pb2.StatusReply:
+        return reply()
+
+
+@contextmanager
+def node() -> Iterator[str]:
+    """Serve a canned node from a thread of its own; yield its address."""
+    ready, stop = threading.Event(), threading.Event()
+    port: list[int] = []
+
+    async def serve() -> None:
+        server = grpc.aio.server()
+        status_pb2_grpc.add_NodeServicer_to_server(Canned(), server)
+        port.append(server.add_insecure_port("127.0.0.1:0"))
+        await server.start()
+        ready.set()
+        await asyncio.get_running_loop().run_in_executor(None, stop.wait)
+        await server.stop(None)
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield f"127.0.0.1:{port[0]}"
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
+    with node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode("status", address) == 0
+        assert "running, round 12 of 150" in fednode.out
+        assert fednode("status", "a") == 0
+        assert fednode("status", "a", "--json") == 0
+        assert json.loads(fednode.out)["metrics"]["loss"] == 1.25
+        assert fednode("status") == 0
+        assert "no answer" in fednode.out
+        assert fednode("status", "--peers", peers, "--json") == 0
+        assert [one["name"] for one in json.loads(fednode.out)] == ["a"]
+        assert fednode("status", address, "--quiet") == 0
+        assert fednode.out == ""
+
+
+def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
+    assert "Nobody answers at 127.0.0.1:7191" in fednode.fault("status", "a")
+    assert fednode("status") == 2
+    assert "None of the 2 nodes of peers.yaml answers" in fednode.err
+    assert "No peer is called 'z'" in fednode.fault("status", "z")
+    assert "has no port" in fednode.fault("status", "127.0.0.1:")
+    assert "--watch" in fednode.fault("status", "a", "--watch", "--json")
+    peers.unlink()
+    assert "Whose status?" in fednode.fault("status")
+    assert "There is no file" in fednode.fault("status", "a")

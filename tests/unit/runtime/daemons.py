@@ -1,0 +1,89 @@
+"""Whole nodes in this process: real driver and store, memory transport, closed-form learner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from node.core.settings import MembershipSettings, RoundSettings, StartSettings
+from node.learn.closed_form import ClosedFormLearner
+from node.learn.learner import Learner
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+from node.runtime.driver import Driver
+from node.runtime.store import Store
+from node.sim.world import Plan
+from node.transports.memory import Hub, MemoryTransport
+
+PORTS = {"a": 7101, "b": 7102, "c": 7103}
+# A bound for a test that hangs, not a measurement.
+GUARD_S = 30.0
+QUICK = MembershipSettings(probe_interval_s=0.02, probe_timeout_s=5.0)
+
+
+def address(name: str) -> str:
+    return f"127.0.0.1:{PORTS[name]}"
+
+
+@dataclass(slots=True)
+class Daemon:
+    """One running node."""
+
+    driver: Driver
+    store: Store
+    task: asyncio.Task[None]
+
+    @property
+    def round(self) -> int:
+        return self.driver.kernel.policy.state().round
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while not holds():
+                assert not self.task.done(), self.task
+                await asyncio.sleep(0)
+
+
+def make(
+    hub: Hub,
+    folder: Path,
+    name: str,
+    peers: Sequence[str],
+    rounds: RoundSettings,
+    learner: Learner | None = None,
+) -> tuple[Driver, Store]:
+    """Return a node that is not running yet, from what its folder holds."""
+    store = Store(folder / name)
+    learner = learner or ClosedFormLearner(name)
+    plan = Plan(ZeroDFL, ZeroDFLConfig(wire_dtype="float32"), rounds, 1, QUICK)
+    kernel = plan.build(name, tuple(peers), learner)(store.latest())
+    where = {peer: address(peer) for peer in peers}
+    driver = Driver(kernel, MemoryTransport(hub), store, learner, where, "float32", 5.0)
+    return driver, store
+
+
+@asynccontextmanager
+async def running(
+    hub: Hub,
+    folder: Path,
+    name: str,
+    peers: Sequence[str] = (),
+    most: int = 5,
+    learner: Learner | None = None,
+    interval_s: float = 0.0,
+) -> AsyncIterator[Daemon]:
+    """Run a node until the block ends; it is then stopped as by SIGTERM."""
+    start = StartSettings(peers=len(peers), timeout_s=GUARD_S)
+    rounds = RoundSettings("async", max=most, min_interval_s=interval_s, start=start)
+    driver, store = make(hub, folder, name, peers, rounds, learner)
+    await driver.transport.listen(address(name), driver.on_frame)
+    task = asyncio.create_task(driver.run())
+    try:
+        yield Daemon(driver, store, task)
+    finally:
+        driver.stop()
+        async with asyncio.timeout(GUARD_S):
+            await task

@@ -1,0 +1,48 @@
+"""What is counted, kept over a restart, logged and shown."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from node.core.events import Record
+from node.runtime.telemetry import EVENTS_KEPT, Telemetry, Traffic
+
+
+def test_messages_and_bytes_are_counted_by_peer_and_together() -> None:
+    telemetry = Telemetry()
+    telemetry.count("b", "out", 10, 20, 30)
+    telemetry.count("b", "out", 1, 2, 3)
+    telemetry.count("c", "in", 100, 200, 300)
+    assert telemetry.peers["b"] == Traffic(0, 2, 0, 11, 0, 22, 0, 33)
+    assert telemetry.peers["c"] == Traffic(1, 0, 100, 0, 200, 0, 300, 0)
+    assert telemetry.total == Traffic(1, 2, 100, 11, 200, 22, 300, 33)
+
+
+def test_counters_survive_a_restart_and_unknown_ones_are_passed_over() -> None:
+    telemetry = Telemetry()
+    telemetry.count("b", "out", 10, 20, 30)
+    again = Telemetry.restored(telemetry.meters())
+    assert (again.total, again.peers) == (telemetry.total, telemetry.peers)
+    assert Telemetry.restored({"": {"messages_in": 2, "of_a_later_version": 9}}).total == Traffic(2)
+    assert Telemetry.restored({}).total == Traffic()
+
+
+def test_records_are_logged_and_only_warnings_and_errors_are_kept(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    telemetry = Telemetry()
+    with caplog.at_level(logging.DEBUG, "fednode"):
+        for level in ("debug", "info", "warning", "error"):
+            telemetry.record(Record("kind", f"a {level}", level))
+    assert [one.levelname for one in caplog.records] == ["DEBUG", "INFO", "WARNING", "ERROR"]
+    assert [record.text for _, record in telemetry.events] == ["a warning", "a error"]
+
+
+def test_old_events_make_room() -> None:
+    telemetry = Telemetry()
+    for number in range(EVENTS_KEPT + 5):
+        telemetry.record(Record("kind", str(number), "error"))
+    assert len(telemetry.events) == EVENTS_KEPT
+    assert telemetry.events[0][1].text == "5"

@@ -1,0 +1,100 @@
+"""The command itself: what it lists, how it ends, and that it starts without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from node import cli
+from node.errors import DataError, Refused
+
+# Every command of the README and the guides.
+EXPECTED = {
+    *("init", "check", "start", "status", "eval", "predict", "mesh", "demo"),
+    *("pause", "resume", "leave", "retune", "rollback"),
+}
+
+
+def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(list(words))
+    out, err = capsys.readouterr()
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code, out, err
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ended(capsys, "--help")
+    assert code == 0
+    assert set(cli.COMMANDS) == EXPECTED
+    assert all(name in out for name in EXPECTED)
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = ended(capsys, name, "--help")
+    assert code == 0
+    assert out.startswith(f"Usage: fednode {name}")
+
+
+def test_an_unknown_command_or_option_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["strat"], ["status", "--jsn"]):
+        code, _, err = ended(capsys, *words)
+        assert code == 2
+        assert "No such" in err
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (DataError("no images."), 2, "fednode: no images."),
+        (Refused("not you."), 2, "fednode: not you."),
+        (KeyboardInterrupt(), 130, ""),
+        (RuntimeError("a defect"), 2, "a defect of fednode itself (RuntimeError: a defect)"),
+    ],
+)
+def test_every_fault_is_a_sentence_and_an_exit_code(
+    fault: BaseException,
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    @click.command()
+    def failing() -> None:
+        raise fault
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("node.commands.init.init", failing)
+    found, _, err = ended(capsys, "init")
+    assert found == code
+    assert said in err
+    assert "Traceback" not in err
+    reports = list(tmp_path.glob("fednode-crash-*.txt"))
+    assert len(reports) == isinstance(fault, RuntimeError)
+    assert all("Traceback" in path.read_text() for path in reports)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["status", "127.0.0.1:1"], ["check", "--help"]])
+def test_it_starts_without_torch(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom node.cli import main\n"
+        f"try:\n    main({words!r})\nexcept SystemExit:\n    pass\n"
+        "heavy = {'torch', 'open_clip'} & set(sys.modules)\nassert not heavy, heavy\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_simulator_and_the_policies_start_without_torch() -> None:
+    code = (
+        "import sys, node.sim.world, node.policies.zerodfl.exchange, node.runtime.driver\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
