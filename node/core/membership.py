@@ -59,7 +59,8 @@ class Membership:
         state = "dead" if failures >= self._settings.suspicion_probes else "suspect"
         if held.state in {"unknown", "dead", "refused"} and state == "suspect":
             state = held.state
-        self._peers[name] = replace(held, state=state, failures=failures, reason=reason)
+        why = held.reason if held.state == "dead" else reason  # how it died, not that it still is
+        self._peers[name] = replace(held, state=state, failures=failures, reason=why)
         return held.state, state
 
     def refused(self, name: str, now: float, reason: str) -> tuple[str, str]:

@@ -50,7 +50,9 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
             LIMIT_S,
         )
         await mesh.restart(VICTIM)
-        await mesh.wait_for(lambda: mesh.members[VICTIM].answers, LIMIT_S)
+        await mesh.wait_for(
+            lambda: mesh.members[VICTIM].answers and now(mesh, VICTIM).life != "loading", LIMIT_S
+        )
         resumed = now(mesh, VICTIM)
         # What it had adopted is still there; the count of a send is stored with its round.
         assert resumed.round >= before.round

@@ -67,4 +67,6 @@ def test_refused_and_gone_are_not_live_and_come_back_when_heard(members: Members
     assert members.heard("a", 3.0) == ("refused", "alive")
     assert members.left("a", 4.0) == ("alive", "dead")
     assert state(members) == "dead"
+    members.failed("a", "silent")
+    assert members.view()[0].reason == "it left the mesh"
     assert members.heard("a", 5.0) == ("dead", "alive")

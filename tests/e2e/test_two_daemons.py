@@ -1,0 +1,256 @@
+"""Real `fednode` processes: what a user sees when things go well, and when they do not.
+
+Nothing here is about images, except where the command is: the learner is the closed-form one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from bootstrap.process import Daemon, free_ports
+from node.errors import FednodeError
+from node.runtime.client import Client
+
+pytestmark = pytest.mark.e2e
+FEDNODE = (sys.executable, "-m", "node.cli")
+TETHERED = (sys.executable, "-m", "bootstrap.tether", "node.cli")
+CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.probe_interval_s=0.2")
+# A bound for a test that hangs, not a measurement.
+GUARD_S = 60.0
+
+
+class Pair:
+    """Nodes a and b with their peers.yaml in a folder of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.peers = folder / "peers.yaml"
+        self.address = dict(zip("ab", (f"127.0.0.1:{port}" for port in free_ports(2)), strict=True))
+        listed = [{"name": name, "address": where} for name, where in self.address.items()]
+        self.peers.write_text(yaml.safe_dump({"mesh": "m", "insecure": True, "peers": listed}))
+
+    def words(self, name: str, *more: str, state: Path | None = None) -> list[str]:
+        """Return the words after `fednode` that start a node."""
+        folder = state or self.folder / name
+        named = ["--peers", str(self.peers), "--name", name, "--state", str(folder)]
+        return ["start", *named, *CLOSED, *more]
+
+    @asynccontextmanager
+    async def running(
+        self, name: str, *more: str, state: Path | None = None
+    ) -> AsyncIterator[Daemon]:
+        """Run a node until the block ends."""
+        words = self.words(name, *more, state=state)
+        daemon = Daemon(name, [*TETHERED, *words], self.folder / f"{name}.log")
+        await daemon.start()
+        try:
+            yield daemon
+        finally:
+            await daemon.stop(GUARD_S)
+
+    async def until(self, client: Client, name: str, holds: Callable[[Any], bool]) -> Any:
+        """Return the first status of a node of which something holds."""
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                try:
+                    reply = await client.status(self.address[name])
+                except FednodeError:
+                    continue
+                if holds(reply):
+                    return reply
+
+
+def fednode(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [*FEDNODE, *words],
+        capture_output=True,
+        text=True,
+        timeout=GUARD_S,
+        check=False,
+        cwd=folder,
+        env=os.environ | {"HOME": str(folder), "PYTHONPATH": os.getcwd()},
+    )
+
+
+def sentence(*words: str, folder: Path) -> str:
+    """Return what a command says that ends with exit code 2 and no traceback."""
+    ended = fednode(*words, folder=folder)
+    assert ended.returncode == 2, ended
+    assert "Traceback" not in ended.stderr
+    lines = ended.stderr.strip().splitlines()
+    assert lines[-1].startswith("fednode: ")
+    return lines[-1].removeprefix("fednode: ")
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return Pair(tmp_path)
+
+
+async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> None:
+    paced = ("--set", "rounds.max=40", "--set", "rounds.min_interval_s=0.1")
+    async with Client() as client, pair.running("a", *paced) as a, pair.running("b", *paced) as b:
+        await pair.until(client, "a", lambda reply: reply.round >= 3 and reply.peers[0].selected)
+        shown = json.loads(
+            fednode("status", pair.address["a"], "--json", folder=pair.folder).stdout
+        )
+        assert (shown["name"], shown["policy"], shown["peers"][0]["state"]) == (
+            *("a", "zerodfl", "alive"),
+        )
+        before = await client.status(pair.address["b"])
+        b.signal(signal.SIGKILL)
+        await b.ended()
+        lonely = await pair.until(client, "a", lambda reply: reply.alone)
+        assert lonely.peers[0].state == "dead"
+        await pair.until(client, "a", lambda reply: reply.round > lonely.round)
+        await b.start()
+        again = await pair.until(client, "b", lambda reply: reply.life not in {"loading", ""})
+        assert again.round >= before.round - 1
+        assert again.traffic.messages_out > 0
+        await pair.until(client, "a", lambda reply: not reply.alone)
+        for name in "ab":
+            await pair.until(client, name, lambda reply: reply.life == "finished")
+            rounds = [one.round for one in await client.history(pair.address[name])]
+            assert rounds == list(range(1, 41))
+        a.signal(signal.SIGTERM)
+        assert await a.ended() == 0
+
+
+async def test_a_peer_with_another_configuration_is_named_at_both_ends(pair: Pair) -> None:
+    other = ("--set", "policy.recipients=3")
+    async with Client() as client, pair.running("a"), pair.running("b", *other):
+        for name in "ab":
+            # Whoever asks first is told by the other, in the other's words.
+            reply = await pair.until(client, name, lambda one: one.peers[0].state == "refused")
+            assert reply.peers[0].reason in {
+                "policy.recipients is 5 here and 3 at 'b'",
+                "policy.recipients is 3 here and 5 at 'a'",
+            }
+            assert any("policy.recipients" in event.text for event in reply.events)
+
+
+async def test_leave_ends_a_daemon_and_tells_the_other(pair: Pair) -> None:
+    endless = ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.1")
+    async with Client() as client, pair.running("a", *endless), pair.running("b", *endless) as b:
+        await pair.until(client, "b", lambda reply: reply.round >= 2)
+        assert fednode("leave", pair.address["b"], folder=pair.folder).returncode == 0
+        assert await asyncio.wait_for(b.ended(), GUARD_S) == 0
+        left = await pair.until(client, "a", lambda reply: reply.peers[0].state == "dead")
+        assert left.peers[0].reason == "it left the mesh"
+
+
+async def test_a_state_directory_in_use(pair: Pair) -> None:
+    async with Client() as client, pair.running("a"):
+        await pair.until(client, "a", lambda reply: True)
+        said = sentence(*pair.words("b", state=pair.folder / "a"), folder=pair.folder)
+    assert "in use" in said
+    assert str(pair.folder / "a") in said
+
+
+def tmpfs(folder: Path) -> bool:
+    """Mount a file system of 8 MB; tell whether that is allowed here."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def unmount(folder: Path) -> None:
+    subprocess.run(["umount", str(folder)], check=False)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room on a disk."""
+    with (disk / "full").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
+async def test_a_full_disk_is_named_and_the_node_goes_on_when_there_is_room(pair: Pair) -> None:
+    disk = pair.folder / "disk"
+    if not tmpfs(disk):
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        paced = ("--set", "rounds.max=0", "--set", "rounds.min_interval_s=0.05")
+        async with Client() as client, pair.running("a", *paced, "--set",
+            "rounds.start.timeout_s=0.1", state=disk / "a") as daemon:  # fmt: skip
+            await pair.until(client, "a", lambda reply: reply.round >= 2)
+            fill(disk)
+            stuck = await pair.until(
+                client,
+                "a",
+                lambda reply: any("disk is full" in event.text for event in reply.events),
+            )
+            assert "cannot take round" in stuck.events[-1].text
+            (disk / "full").unlink()
+            await pair.until(client, "a", lambda reply: reply.round >= stuck.round + 2)
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.ended() == 0
+        fill(disk)
+        said = sentence(*pair.words("b", state=disk / "b"), folder=pair.folder)
+        assert "the disk is full" in said
+        assert str(disk) in said
+    finally:
+        unmount(disk)
+
+
+def test_one_sentence_for_what_is_wrong_at_the_start(pair: Pair) -> None:
+    folder = pair.folder
+    config = folder / "node.yaml"
+    config.write_text("tuning: {kind: closed-form}\nroundz: {max: 3}\n")
+    said = sentence(*pair.words("a", "--config", str(config)), folder=folder)
+    assert said == f"{config}, line 2: unknown key 'roundz'; did you mean 'rounds'?"
+
+    said = sentence("start", "--peers", "nowhere.yaml", "--name", "a", folder=folder)
+    assert said == "There is no file nowhere.yaml; `fednode init` writes one."
+
+    twice = folder / "twice.yaml"
+    twice.write_text(pair.peers.read_text().replace("name: b", "name: a"))
+    said = sentence("start", "--peers", str(twice), "--name", "a", folder=folder)
+    assert "'a' is given to both 'a' and 'a'" in said
+
+    host, port = pair.address["a"].split(":")
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind((host, int(port)))
+        taken.listen()
+        said = sentence(*pair.words("a"), folder=folder)
+    assert said.startswith(f"cannot listen on {host}:{port}: the port {port} is in use")
+
+    (folder / "empty").mkdir()
+    torch_words = ("--set", "tuning.kind=torch")
+    said = sentence(*pair.words("a", *torch_words, "--set", "data.path=empty"), folder=folder)
+    assert "empty" in said
+
+
+def test_one_sentence_for_a_checkpoint_of_another_architecture(pair: Pair) -> None:
+    other = pair.folder / "other.pt"
+    torch.save({"visual.proj": torch.zeros(3, 4)}, other)
+    model = ("--set", "model.name=ViT-B-32", "--set", f"model.pretrained={other}")
+    said = sentence(*pair.words("a", "--set", "tuning.kind=torch", *model), folder=pair.folder)
+    assert str(other) in said
+    assert "ViT-B-32" in said
+
+
+def test_one_sentence_where_nothing_is(pair: Pair) -> None:
+    said = sentence("status", pair.address["a"], folder=pair.folder)
+    assert said.startswith(f"Nobody answers at {pair.address['a']}")
+    said = sentence("predict", "nothing.jpg", folder=pair.folder)
+    assert said == "There is no image file nothing.jpg: give the path of an image."
+    said = sentence("eval", folder=pair.folder)
+    assert said.startswith("No node has run here")
