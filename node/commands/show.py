@@ -19,6 +19,7 @@ STYLES: Final = {
 }
 ACCURACIES: Final = ("own", "base", "new", "validation")
 CLASSES_SHOWN: Final = 6
+NUMBERS: Final = {"round", "chosen", "sent", "received", "loss", "messages", "peers"}
 Reply = status_pb2.StatusReply
 
 
@@ -41,21 +42,22 @@ def node(reply: Reply) -> RenderableType:
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
     """Return a line for each (name, address); None stands for a node that does not answer."""
-    table = _table("node", "address", "state", "round", "loss", "accuracy", "peers", "sent")
+    seen = [reply.metrics for _, reply in replies if reply is not None]
+    accuracy = next((key for key in ACCURACIES if any(key in one for one in seen)), "own")
+    table = _table("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
         if reply is None:
             table.add_row(Text(name, "bold"), address, _state("no answer"))
             continue
         alive = sum(peer.state == "alive" for peer in reply.peers)
-        accuracy = next((k for k in ACCURACIES if k in reply.metrics), "")
         table.add_row(
             Text(reply.name, "bold"),
             address,
             _state(reply.life),
-            _rounds(reply),
-            f"{reply.metrics['loss']:.4g}" if "loss" in reply.metrics else "",
-            f"{accuracy} {100 * reply.metrics[accuracy]:.1f} %" if accuracy else "",
-            f"{alive} of {len(reply.peers)}",
+            _rounds(reply).replace(" of ", "/"),
+            f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
+            f"{100 * reply.metrics[accuracy]:.1f}" if accuracy in reply.metrics else "",
+            f"{alive}/{len(reply.peers)}",
             size(reply.traffic.serialized_out),
         )
     return table
@@ -115,7 +117,9 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
     table = _table("peer", "address", "state", "round", "chosen", "heard", "sent", "received")
-    table.add_column("why", overflow="fold")
+    reasons = any(peer.reason for peer in peers)
+    if reasons:
+        table.add_column("why", overflow="fold")
     for peer in peers:
         table.add_row(
             peer.name,
@@ -126,7 +130,7 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
             size(peer.traffic.serialized_out),
             size(peer.traffic.serialized_in),
-            Text(peer.reason),
+            *([Text(peer.reason)] if reasons else []),
         )
     return table
 
@@ -141,9 +145,9 @@ def _traffic(traffic: status_pb2.Traffic) -> Table:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
-        number = column in {"round", "chosen", "sent", "received", "loss", "messages"}
+        number = column in NUMBERS or column.endswith("%")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 

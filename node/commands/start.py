@@ -65,13 +65,14 @@ async def _run(plan: Plan, store: Store) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     transport, door = GrpcTransport(), Door()
-    own = plan.settings.listen or plan.peers.entry(plan.name).address
-    service = NodeService(store, _about(plan, own))
+    known = plan.settings.advertise or plan.peers.entry(plan.name).address
+    own = plan.settings.listen or known
+    service = NodeService(store, _about(plan, known))
     transport.add_service(service.register)
     try:
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
-        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, own)
+        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, known)
         learner = await _unless(stop, _loaded(plan))
         if learner is None:
             return
@@ -91,14 +92,14 @@ async def _pass_on(stop: asyncio.Event, driver: Driver) -> None:
     driver.stop()
 
 
-def _about(plan: Plan, own: str) -> About:
+def _about(plan: Plan, address: str) -> About:
     identity = load_or_create(plan.state / "identity")
     return About(
         plan.name,
         plan.peers.mesh,
         plan.policy.name,
         node_id(identity),
-        own,
+        address,
         plan.settings.model.name,
     )
 

@@ -89,9 +89,9 @@ def test_a_node_that_loads_has_no_rounds_yet() -> None:
 def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
     page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
-    assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12"]
-    assert "own 50.0 %" in page[1]
-    assert "0 of 1" in page[1]
+    assert page[0].split()[-4:] == ["own", "%", "peers", "sent"]
+    assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12/150"]
+    assert page[1].split()[4:] == ["1.25", "50.0", "0/1", "2.0", "MB"]
     assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]
 
 
