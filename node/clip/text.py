@@ -1,7 +1,8 @@
 """The frozen text tower with learned context vectors: [SOS, context (m), class name, '.', EOT].
 
 open_clip encodes every text at its full length of 77. The tower is causal, so nothing behind the
-end of a text can change it: sequences are cut after the longest end here, which is exact.
+end of a text can change it, and what all texts begin with is the same for all: no token behind an
+end is computed here, and [SOS] with the context once (node/clip/prefix.py). Both are exact.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
+from node.clip.prefix import Endings, last_states, shares
 from node.errors import ModelError
 
 
@@ -22,12 +24,15 @@ from node.errors import ModelError
 class ClassTokens:
     """Token ids of class names: `ids` [classes, length], 0 behind the end; `ends` [classes].
 
-    Row by row [SOS, name, '.', EOT]; `ends` is where EOT stands.
+    Row by row [SOS, name, '.', EOT]; `ends` is where EOT stands. packed: all ids but SOS [T], row
+    behind row without padding, as `endings` says.
     """
 
     names: tuple[str, ...]
     ids: Tensor
     ends: Tensor
+    packed: Tensor
+    endings: Endings
 
 
 class TextTower:
@@ -45,6 +50,7 @@ class TextTower:
         self._tower = tower
         self._tokenizer: SimpleTokenizer = tokenizer
         self._label = label
+        self._shares = shares(tower.transformer)
         self.width = int(tower.token_embedding.weight.shape[1])
         self.length_max = int(tower.positional_embedding.shape[0])
 
@@ -74,7 +80,8 @@ class TextTower:
         for at, row in enumerate(rows):
             ids[at, : len(row)] = torch.tensor(row)
         ends = torch.tensor([len(row) - 1 for row in rows], device=self._device)
-        return ClassTokens(tuple(names), ids, ends)
+        packed = torch.tensor([token for row in rows for token in row[1:]], dtype=torch.long)
+        return ClassTokens(tuple(names), ids, ends, packed.to(self._device), Endings.of(ends))
 
     def embed_words(self, words: str) -> Tensor:
         """Return the token embeddings [n, width] of some words, to start context vectors from."""
@@ -88,12 +95,30 @@ class TextTower:
         context: learned vectors [m, width] placed between SOS and the name, shared by all classes
         (ZeroDFL, CoOp); None for the plain text. Gradients flow to the context alone.
         """
+        if context is not None and self._shares and len(tokens.names):
+            return self._encode_shared(tokens, context)
         embedded = self._tower.token_embedding(tokens.ids).detach()
         if context is None:
             return self.encode_embedded(embedded, tokens.ends)
         shared = context.to(embedded.dtype).expand(len(embedded), -1, -1)
         embedded = torch.cat([embedded[:, :1], shared, embedded[:, 1:]], dim=1)
         return self.encode_embedded(embedded, tokens.ends + len(context))
+
+    def _encode_shared(self, tokens: ClassTokens, context: Tensor) -> Tensor:
+        """Compute [SOS, context] once for all classes, and nothing behind the end of a name."""
+        tower, layout = self._tower, tokens.endings
+        dtype = tower.transformer.get_cast_dtype()
+        position = tower.positional_embedding.to(dtype)
+        start = tower.token_embedding(tokens.ids[0, :1]).detach()
+        prefix = torch.cat([start, context.to(start.dtype)]).to(dtype)
+        names = tower.token_embedding(tokens.packed).detach().to(dtype)
+        x = last_states(
+            tower.transformer,
+            prefix + position[: len(prefix)],
+            names + position[len(prefix) + layout.offset],
+            layout,
+        )
+        return self._project(tower.ln_final(x))
 
     def encode_embedded(self, embedded: Tensor, ends: Tensor) -> Tensor:
         """Return unit features [n, D] of token embeddings [n, L, width] that end at `ends` [n]."""
@@ -103,8 +128,10 @@ class TextTower:
         x = embedded.to(dtype) + tower.positional_embedding[:length].to(dtype)
         x = tower.transformer(x, attn_mask=tower.attn_mask[:length, :length])
         # Only the end of each text is read, so only it is normalised.
-        x = tower.ln_final(x[torch.arange(len(x), device=x.device), ends])
-        projection = tower.text_projection
+        return self._project(tower.ln_final(x[torch.arange(len(x), device=x.device), ends]))
+
+    def _project(self, x: Tensor) -> Tensor:
+        projection = self._tower.text_projection
         if isinstance(projection, nn.Linear):
             x = projection(x)
         elif projection is not None:
