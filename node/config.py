@@ -23,7 +23,7 @@ from node.clip.settings import ModelSettings
 from node.core.settings import STRICT, GuardSettings, MembershipSettings, RoundSettings
 from node.data.base import DataSettings
 from node.errors import AddressError, ConfigError
-from node.learn.settings import TuningSettings
+from node.learn.settings import CacheSettings, TuningSettings
 from node.transports.address import parse
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -50,6 +50,7 @@ class Settings:
     data: DataSettings = field(default_factory=DataSettings)
     policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
     tuning: TuningSettings = field(default_factory=TuningSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)

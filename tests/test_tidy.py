@@ -60,7 +60,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     "pydantic": ("node.config", "tests"),
     "pickle": (),
 }
-WITHOUT_TORCH = ("node.learn.learner", "node.learn.settings", "node.learn.closed_form")
+WITHOUT_TORCH = (
+    *("node.learn.learner", "node.learn.settings", "node.learn.closed_form", "node.learn.cache"),
+)
 
 # The core decides; it never looks at a clock, draws entropy, or touches the world.
 PURE = ("node.core", "node.policies.*.exchange")

@@ -146,7 +146,15 @@ def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
 
     kind, config = policy_of(settings)
     objective = registry.objective(kind.name)
-    return build(settings.model, settings.data, settings.tuning, objective, config, folder)
+    return build(
+        settings.model,
+        settings.data,
+        settings.tuning,
+        settings.cache,
+        objective,
+        config,
+        folder,
+    )
 
 
 def remember(plan: Plan, learner: Learner) -> None:

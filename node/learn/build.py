@@ -14,9 +14,10 @@ from node.clip.settings import ModelSettings
 from node.core.types import Array, Tensors
 from node.data.base import DataSettings
 from node.data.load import load
+from node.learn.cache import FeatureCache, default_folder
 from node.learn.features import Features
 from node.learn.objective import Objective
-from node.learn.settings import TuningSettings
+from node.learn.settings import CacheSettings, TuningSettings
 from node.learn.torch_learner import TorchLearner, leaves
 
 
@@ -24,11 +25,12 @@ def build(
     model: ModelSettings,
     data: DataSettings,
     tuning: TuningSettings,
+    cache: CacheSettings,
     objective: type[Objective],
     config: Any,
     folder: Path | None = None,
 ) -> TorchLearner:
-    """Return the learner of one node; `folder` keeps its caches between starts.
+    """Return the learner of one node; `folder` keeps what it found out about its image files.
 
     Data comes first: its faults are found in less time than a model takes to load.
     """
@@ -36,8 +38,16 @@ def build(
     memory = None if folder is None else folder / "images.json"
     splits = load(data, memory)
     frozen = backbone.load(model)
-    features = Features(frozen, None if folder is None else folder / "features.safetensors")
-    return TorchLearner(frozen, objective(frozen, tuning, config), splits, tuning, features)
+    made = objective(frozen, tuning, config)
+    return TorchLearner(frozen, made, splits, tuning, Features(frozen, cache_of(cache)))
+
+
+def cache_of(settings: CacheSettings) -> FeatureCache | None:
+    """Return the machine's feature cache, or None where it is turned off."""
+    if not settings.size_mb:
+        return None
+    folder = Path(settings.folder) if settings.folder else default_folder()
+    return FeatureCache(folder, settings.size_mb * 1_000_000)
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]

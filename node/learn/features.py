@@ -1,12 +1,13 @@
 """Image features, encoded once: with text prompts alone they are constants of the frozen model.
 
-Kept on disk by (model fingerprint, precision, file content). The file is a cache: a missing,
-damaged or unwritable one costs time and nothing else.
+Known by (model fingerprint, precision, file content), so that a node that starts again, and other
+nodes of the machine, take them from the cache. Every batch has the same size, filled up where
+images are missing: then an image's features are equal bit for bit whatever came with it, and it
+does not matter who encoded it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Sequence
@@ -14,56 +15,76 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from node.clip.backbone import Backbone
 from node.data.images import read_rgb
 from node.errors import DataError
+from node.learn.cache import FeatureCache
 from node.learn.learner import Cancelled
 
-BATCH: Final = 64
+BATCH: Final = 32
 WORKERS: Final = 4
 
 
 class Features:
     """Encode images and remember the outcome."""
 
-    def __init__(self, backbone: Backbone, file: Path | None = None) -> None:
-        """Read what an earlier run left in `file`; None keeps everything in memory only."""
+    def __init__(self, backbone: Backbone, cache: FeatureCache | None = None) -> None:
+        """Use a cache of this machine; None keeps everything in memory only."""
         self._backbone = backbone
-        self._file = file
-        self._key = f"{backbone.fingerprint}/{backbone.precision}"
-        self._known: dict[bytes, Tensor] = self._read()
+        self._cache = cache
+        self._model = f"{backbone.fingerprint}/{backbone.precision}".encode()
+        self._known: dict[bytes, Tensor] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say what is wrong with the cache."""
+        return tuple(self._cache.notes) if self._cache else ()
 
     def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
         """Return unit features [n, D], float32, on the model's device, in the order of paths.
 
         Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
         """
-        device = self._backbone.device
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-            digests = list(pool.map(_digest, paths))
-            wanted = {
-                digest: path
-                for digest, path in zip(digests, paths, strict=True)
-                if digest not in self._known
-            }
-            todo = list(wanted.items())
-            for at in range(0, len(todo), BATCH):
+            digests = list(pool.map(self._digest, paths))
+            todo = dict(zip(digests, paths, strict=True))
+            todo = self._without_known(todo)
+            # Nodes that start together begin at different places and find each other's work.
+            begin = os.getpid() * 7919 % len(todo) if todo else 0
+            order = [*list(todo)[begin:], *list(todo)[:begin]]
+            for at in range(0, len(order), BATCH):
                 if cancelled():
                     raise Cancelled
-                part = todo[at : at + BATCH]
-                batch = torch.stack(list(pool.map(self._decode, (path for _, path in part))))
-                encoded = self._backbone.encode_images(batch).cpu()
-                self._known.update(zip((d for d, _ in part), encoded.unbind(), strict=True))
-        if todo:
-            self._write()
+                part = {one: todo[one] for one in order[at : at + BATCH] if one in todo}
+                self._encode(self._without_known(part), pool)
         if not digests:
-            return torch.zeros(0, 0, device=device)
-        return torch.stack([self._known[digest] for digest in digests]).to(device)
+            return torch.zeros(0, 0, device=self._backbone.device)
+        return torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
+
+    def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
+        """Take from the cache what is there; return the rest."""
+        missing = [digest for digest in wanted if digest not in self._known]
+        found = self._cache.get(missing) if self._cache and missing else {}
+        for digest, value in found.items():
+            self._known[digest] = torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
+        return {digest: wanted[digest] for digest in missing if digest not in found}
+
+    def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor) -> None:
+        if not part:
+            return
+        pixels = list(pool.map(self._decode, part.values()))
+        pixels += [pixels[0]] * (BATCH - len(pixels))
+        encoded = self._backbone.encode_images(torch.stack(pixels)).cpu()
+        fresh = dict(zip(part, encoded[: len(part)].clone().unbind(), strict=True))
+        self._known.update(fresh)
+        if self._cache:
+            self._cache.put(
+                {one: value.numpy().astype("<f4").tobytes() for one, value in fresh.items()}
+            )
 
     def _decode(self, path: Path) -> Tensor:
         try:
@@ -73,41 +94,9 @@ class Features:
             reason = " ".join(str(fault).split())[:120]
             raise DataError(f"'{path}' cannot be read any more: {reason}.") from fault
 
-    def _read(self) -> dict[bytes, Tensor]:
-        if self._file is None or not self._file.exists():
-            return {}
+    def _digest(self, path: Path) -> bytes:
         try:
-            with safe_open(self._file, framework="pt") as found:
-                if (found.metadata() or {}).get("model") != self._key:
-                    return {}
-                keys, features = found.get_tensor("digests"), found.get_tensor("features")
-        except (OSError, SafetensorError):
-            return {}
-        return {
-            bytes(key.tolist()): feature.clone()
-            for key, feature in zip(keys.unbind(), features.unbind(), strict=False)
-        }
-
-    def _write(self) -> None:
-        if self._file is None:
-            return
-        digests = sorted(self._known)
-        tensors = {
-            "digests": torch.tensor([list(digest) for digest in digests], dtype=torch.uint8),
-            "features": torch.stack([self._known[digest] for digest in digests]),
-        }
-        aside = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        try:
-            save_file(tensors, aside, metadata={"model": self._key})
-            aside.replace(self._file)
-        except (OSError, SafetensorError):
-            # A full or read-only disk only costs the next start some time.
-            with contextlib.suppress(OSError):
-                aside.unlink(missing_ok=True)
-
-
-def _digest(path: Path) -> bytes:
-    try:
-        return hashlib.sha256(path.read_bytes()).digest()
-    except OSError as fault:
-        raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
+            content = hashlib.sha256(path.read_bytes()).digest()
+        except OSError as fault:
+            raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
+        return hashlib.sha256(self._model + content).digest()

@@ -9,6 +9,23 @@ from node.core.settings import STRICT, bounded, positive
 
 
 @dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """Where image features are kept, for all nodes of this machine together.
+
+    folder: None for ~/.cache/fednode (XDG_CACHE_HOME). size_mb: what has not been used for longest
+    makes room; 0 keeps nothing on disk, so that every start encodes every image.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    folder: str | None = None
+    size_mb: int = 2000
+
+    def __post_init__(self) -> None:
+        bounded("cache.size_mb", self.size_mb, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class TuningSettings:
     """One round of local training; defaults are ZeroDFL's released code (METHODS section 1).
 

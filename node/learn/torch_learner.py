@@ -79,7 +79,7 @@ class TorchLearner:
     def notes(self) -> tuple[str, ...]:
         """Say what was done otherwise than asked, what was skipped, and which names are unknown."""
         data = self.data
-        notes = list(data.notes)
+        notes = [*data.notes, *self._features.notes]
         if data.skipped:
             path, why = data.skipped[0]
             count = len(data.skipped)

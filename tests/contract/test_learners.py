@@ -10,10 +10,12 @@ from node.learn.build import build
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.context import ContextObjective
 from node.learn.learner import Learner
-from node.learn.settings import TuningSettings
+from node.learn.settings import CacheSettings, TuningSettings
 from tests.contract.learners import LearnerContract
 
 CLASSES = ("accordion", "barrel", "beaver")
+MODEL = ModelSettings(device="cpu")
+NO_CACHE = CacheSettings(size_mb=0)
 
 
 class TestClosedForm(LearnerContract):
@@ -29,7 +31,7 @@ class TestTorch(LearnerContract):
     def learner(cls) -> Learner:
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
         tuning = TuningSettings(batch_size=5, lr=0.02, threads=1)
-        return build(ModelSettings(device="cpu"), data, tuning, ContextObjective, None)
+        return build(MODEL, data, tuning, NO_CACHE, ContextObjective, None)
 
 
 class TestTorchWithAdam(LearnerContract):
@@ -38,4 +40,4 @@ class TestTorchWithAdam(LearnerContract):
     def learner(cls) -> Learner:
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
         tuning = TuningSettings(optimizer="adamw", batch_size=50, epochs=2, lr=0.02, threads=1)
-        return build(ModelSettings(device="cpu"), data, tuning, ContextObjective, None)
+        return build(MODEL, data, tuning, NO_CACHE, ContextObjective, None)

@@ -15,7 +15,7 @@ from node.clip.settings import ModelSettings
 from node.config import Settings, load_peers, load_settings, policy_config
 from node.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from node.data.base import DataSettings
-from node.learn.settings import TuningSettings
+from node.learn.settings import CacheSettings, TuningSettings
 from node.policies.zerodfl.config import ZeroDFLConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -23,6 +23,7 @@ SECTIONS: dict[str, Any] = {
     "model": ModelSettings(),
     "data": DataSettings(),
     "tuning": TuningSettings(),
+    "cache": CacheSettings(),
     "rounds": RoundSettings(),
     "guard": GuardSettings(),
     "membership": MembershipSettings(),

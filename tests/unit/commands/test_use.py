@@ -35,6 +35,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (folder / "peers.yaml").write_text(PEERS)
     flags = (
         f"data.path={folder / 'images'}",
+        f"cache.folder={folder / 'cache'}",
         *("data.shots=4", "data.test=0.3", "rounds.max=1", "tuning.lr=0.1", "tuning.epochs=20"),
     )
     plan = make(folder / "peers.yaml", None, "a", flags, folder / "state")

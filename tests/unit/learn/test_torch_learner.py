@@ -18,7 +18,7 @@ from node.errors import ModelError
 from node.learn.build import build, predictor
 from node.learn.context import ContextObjective
 from node.learn.features import Features
-from node.learn.settings import TuningSettings
+from node.learn.settings import CacheSettings, TuningSettings
 from node.learn.torch_learner import TorchLearner
 
 DATA = DataSettings(
@@ -167,8 +167,12 @@ def test_a_predictor_gives_probabilities_as_the_learner_would(
 
 def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
     tuning = TuningSettings(threads=1)
-    one = build(ModelSettings(device="cpu"), DATA, tuning, ContextObjective, None, tmp_path)
+    cache = CacheSettings(folder=str(tmp_path))
+    one = build(ModelSettings(device="cpu"), DATA, tuning, cache, ContextObjective, None)
     assert one.classes == ("accordion", "barrel")
     assert one.samples == 8
     one.evaluate(Tensors(), never)
-    assert [path.name for path in tmp_path.iterdir()] == ["features.safetensors"]
+    assert (tmp_path / "features.db").exists()
+    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
+    build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,178 @@
+"""A cache of image features that all nodes of this machine share: SQLite, in its WAL mode.
+
+A row is one image under one model: key, features, a checksum of both, the day of its last use. Any
+number of processes may read and write at once, and a crash at any moment loses at most the rows
+that were being written. A cache that is damaged, full or unwritable costs time and nothing else: it
+says so in `notes`, once, and images are encoded as if there were none. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+FILE: Final = "features.db"
+WAIT_S: Final = 30.0
+"""For another process's write, which takes milliseconds."""
+CHUNK: Final = 500
+SHARE_DROPPED: Final = 0.2
+"""Of the rows, those unused for longest, when the cache is over its size."""
+DAY_S: Final = 86_400
+MAPPED_BYTES: Final = 1 << 30
+
+
+def default_folder() -> Path:
+    """Return the place for caches of this user: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fednode"
+
+
+class FeatureCache:
+    """Bytes by key, kept on disk up to a size; see the file's header."""
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        self.notes: list[str] = []
+        self._path = folder / FILE
+        self._size = size_bytes
+        self._rows: sqlite3.Connection | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._rows = self._open()
+        except OSError as fault:
+            self._give_up(fault.strerror or str(fault))
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return what is known of these keys; a row whose checksum is wrong is not."""
+        found: dict[bytes, bytes] = {}
+        stale: list[bytes] = []
+        today = int(time.time() // DAY_S)
+        for at in range(0, len(keys), CHUNK):
+            part = keys[at : at + CHUNK]
+            marks = ",".join("?" * len(part))
+            for key, value, check, used in self._run(
+                f"SELECT key, value, mark, used FROM features WHERE key IN ({marks})", part
+            ):
+                if check == _checksum(key, value):
+                    found[key] = value
+                    if used != today:
+                        stale.append(key)
+        if stale:
+            with self._writing() as rows:
+                if rows is not None:
+                    marks_of_use = [(today, key) for key in stale]
+                    rows.executemany("UPDATE features SET used = ? WHERE key = ?", marks_of_use)
+        return found
+
+    def put(self, items: Mapping[bytes, bytes]) -> None:
+        """Keep rows, replacing those that are there; make room where the cache is full."""
+        today = int(time.time() // DAY_S)
+        with self._writing() as rows:
+            if rows is None or not items:
+                return
+            rows.executemany(
+                "INSERT OR REPLACE INTO features (key, value, mark, used) VALUES (?, ?, ?, ?)",
+                [(key, value, _checksum(key, value), today) for key, value in items.items()],
+            )
+            self._make_room(rows)
+
+    def close(self) -> None:
+        """Let go of the file. Idempotent."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+
+    def _open(self) -> sqlite3.Connection:
+        rows = sqlite3.connect(
+            self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            rows.execute("PRAGMA journal_mode = WAL")
+            rows.execute("PRAGMA synchronous = NORMAL")
+            rows.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+            rows.execute(
+                "CREATE TABLE IF NOT EXISTS features "
+                "(key BLOB PRIMARY KEY, value BLOB, mark BLOB, used INTEGER)"
+            )
+            rows.execute("SELECT key, value, mark, used FROM features LIMIT 1").fetchall()
+        except BaseException:
+            rows.close()
+            raise
+        return rows
+
+    def _run(
+        self, statement: str, values: Iterable[bytes]
+    ) -> list[tuple[bytes, bytes, bytes, int]]:
+        if self._rows is None:
+            return []
+        try:
+            return self._rows.execute(statement, tuple(values)).fetchall()
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+            return []
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection | None]:
+        """Give the connection inside a transaction; None where there is no cache."""
+        if self._rows is None:
+            yield None
+            return
+        try:
+            self._rows.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._rows
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._rows.execute("ROLLBACK")
+                raise
+            self._rows.execute("COMMIT")
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+
+    def _make_room(self, rows: sqlite3.Connection) -> None:
+        pages, free, size = (
+            int(rows.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        if (pages - free) * size > self._size:
+            count = int(rows.execute("SELECT COUNT(*) FROM features").fetchone()[0])
+            rows.execute(
+                "DELETE FROM features WHERE key IN "
+                "(SELECT key FROM features ORDER BY used, rowid LIMIT ?)",
+                (max(1, int(count * SHARE_DROPPED)),),
+            )
+
+    def _mend(self, fault: sqlite3.DatabaseError) -> None:
+        """Begin a damaged file anew; do without one that cannot be used for other reasons."""
+        self.close()
+        if isinstance(fault, sqlite3.OperationalError):  # locked, full, read-only
+            self._give_up(str(fault))
+            return
+        self._note(f"The feature cache {self._path} was damaged ({fault}) and is built anew.")
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+            self._rows = self._open()
+        except (OSError, sqlite3.Error) as again:
+            self._give_up(str(again))
+
+    def _give_up(self, reason: str) -> None:
+        self._note(
+            f"The feature cache {self._path} cannot be used ({reason}): images are encoded anew at "
+            "each start."
+        )
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _checksum(key: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(value, key=key[:64], digest_size=16).digest()
