@@ -21,6 +21,8 @@ from bootstrap.render import percent, size
 EVENTS_SHOWN: Final = 4
 LINE_EVERY_S: Final = 5.0
 HURRY_EVERY_S: Final = 0.1
+LOADING: Final = "loading"
+"""The life of a node that has no rounds yet."""
 STYLES: Final = {"running": "green", "finished": "bold green", "starting": "dim", "waiting": "dim"}
 Result = TypeVar("Result")
 
@@ -106,7 +108,7 @@ def _cells(member: Member) -> list[Text | str]:
     style = STYLES.get(member.state, "bold red" if not member.daemon.running else "yellow")
     cells: list[Text | str] = [member.name, Text(member.state, style=style)]
     status = member.status
-    if status is None:
+    if status is None or status.life == LOADING:
         return cells
     phase = status.phase
     if phase == "tuning" and status.steps:
@@ -137,7 +139,8 @@ def summary(mesh: Mesh | None) -> str:
     parts = []
     for member in mesh.members.values():
         status = member.status
-        text = "" if status is None else rounds(status.round, status.rounds_max)
+        known = status is not None and status.life != LOADING
+        text = rounds(status.round, status.rounds_max) if status and known else ""
         if member.state != "running":
             text = f"{text} {member.state}".strip()
         parts.append(f"{member.name} {text}")
