@@ -14,6 +14,7 @@ from node.clip.settings import ModelSettings
 from node.core.types import Array, Tensors
 from node.data.base import DataSettings
 from node.data.load import load
+from node.data.rescan import Rescan
 from node.learn.cache import FeatureCache, default_folder
 from node.learn.features import Features
 from node.learn.objective import Objective
@@ -39,7 +40,9 @@ def build(
     splits = load(data, memory)
     frozen = backbone.load(model)
     made = objective(frozen, tuning, config)
-    return TorchLearner(frozen, made, splits, tuning, Features(frozen, cache_of(cache)))
+    features = Features(frozen, cache_of(cache))
+    rescan = Rescan(data, memory, splits)
+    return TorchLearner(frozen, made, splits, tuning, features, rescan)
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:

@@ -17,6 +17,7 @@ from node.clip.backbone import Backbone
 from node.core.facts import fingerprint
 from node.core.types import Job, Progress, Report, Tensors
 from node.data.base import NodeData, Split
+from node.data.rescan import Rescan
 from node.errors import ModelError
 from node.learn import optimizer
 from node.learn.features import Features
@@ -43,13 +44,16 @@ class TorchLearner:
         data: NodeData,
         settings: TuningSettings,
         features: Features,
+        rescan: Rescan | None = None,
     ) -> None:
+        """Take the parts of a node; rescan: gives new splits where the images have changed."""
         self.data = data
+        self._rescan = rescan
         self._backbone = backbone
         self._objective = objective
         self._settings = settings
         self._features = features
-        # What a file became is known once for a node's life; the splits never change in it.
+        # What a split became is known until the images change.
         self._splits: dict[str, tuple[Tensor, Tensor]] = {}
         self._zero_shot: Mapping[str, float] = {}
         self._shapes = objective.initial(0).shapes
@@ -79,7 +83,8 @@ class TorchLearner:
     def notes(self) -> tuple[str, ...]:
         """Say what was done otherwise than asked, what was skipped, and which names are unknown."""
         data = self.data
-        notes = [*data.notes, *self._features.notes]
+        stale = [self._rescan.fault] if self._rescan and self._rescan.fault else []
+        notes = [*data.notes, *self._features.notes, *stale]
         if data.skipped:
             path, why = data.skipped[0]
             count = len(data.skipped)
@@ -103,6 +108,7 @@ class TorchLearner:
     ) -> Report:
         """Run `epochs` epochs over the training images in an order drawn from job.seed."""
         began = time.monotonic()
+        self._look_again()
         settings = self._settings
         prompts = {name: leaf.requires_grad_() for name, leaf in self._leaves(job.tensors).items()}
         reference = self._leaves(job.reference)
@@ -141,6 +147,13 @@ class TorchLearner:
             seconds=time.monotonic() - began,
             steps=steps,
         )
+
+    def _look_again(self) -> None:
+        """Take images that came or went since the last round."""
+        fresh = self._rescan.look() if self._rescan else None
+        if fresh is not None:
+            self.data, self._zero_shot = fresh, {}
+            self._splits.clear()
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]

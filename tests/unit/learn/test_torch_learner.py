@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from node.clip.backbone import Backbone
 from node.clip.settings import ModelSettings
@@ -176,3 +179,27 @@ def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path)
     off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
     build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
     assert not (tmp_path / "none").exists()
+
+
+def test_images_that_come_between_rounds_are_trained_on(tmp_path: Path) -> None:
+    for name, shade in (("cat", 40), ("dog", 200)):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (32, 32), (shade, number, 0)).save(
+                tmp_path / "images" / name / f"{number}.png"
+            )
+    settings = DataSettings(path=str(tmp_path / "images"), shots=0, test=0.25)
+    tuning = TuningSettings(threads=1, epochs=1, batch_size=1)
+    cache = CacheSettings(size_mb=0)
+    one = build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
+    job = Job(1, "prompts", one.initial(1), 1)
+    before = one.tune(job, never, ignore)
+    Image.new("RGB", (32, 32), (9, 9, 9)).save(tmp_path / "images" / "cat" / "new.png")
+    stat = (tmp_path / "images" / "cat").stat()
+    os.utime(tmp_path / "images" / "cat", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
+    after = one.tune(job, never, ignore)
+    assert (before.steps, after.steps) == (6, 7)
+    assert after.samples == one.samples == 7
+    shutil.rmtree(tmp_path / "images" / "dog")
+    assert one.tune(job, never, ignore).samples == 7
+    assert any("last good look" in note for note in one.notes)

@@ -1,0 +1,114 @@
+"""Images that come and go while a node runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from node.data.base import DataSettings, NodeData
+from node.data.load import load
+from node.data.rescan import Rescan
+from tests.unit.data.conftest import MakeFolder
+
+
+@pytest.fixture
+def root(make_folder: MakeFolder) -> Path:
+    return make_folder({"cat": 4, "dog": 4})
+
+
+def start(root: Path) -> tuple[Rescan, NodeData]:
+    settings = DataSettings(path=str(root), shots=0, test=0.25)
+    data = load(settings)
+    return Rescan(settings, None, data), data
+
+
+def later(folder: Path) -> None:
+    """Let a folder's time differ from what it was, however coarse the clock of the disk."""
+    stat = folder.stat()
+    os.utime(folder, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
+
+
+def add(root: Path, name: str) -> None:
+    Image.new("RGB", (40, 40), (9, 9, 9)).save(root / name)
+    later((root / name).parent)
+
+
+def test_nothing_new_is_none(root: Path) -> None:
+    rescan, _ = start(root)
+    assert rescan.look() is None
+    assert rescan.look() is None
+
+
+def test_the_built_in_images_never_change() -> None:
+    settings = DataSettings(classes=("accordion", "barrel"))
+    assert Rescan(settings, None, load(settings)).look() is None
+
+
+def test_an_image_that_came_and_one_that_went(root: Path) -> None:
+    rescan, before = start(root)
+    add(root, "cat/new.png")
+    fresh = rescan.look()
+    assert fresh is not None
+    assert len(fresh.train.images) > len(before.train.images)
+    assert rescan.look() is None
+    (root / "cat" / "new.png").unlink()
+    later(root / "cat")
+    again = rescan.look()
+    assert again is not None
+    assert again.train == before.train
+
+
+def test_a_new_class_is_taken(root: Path) -> None:
+    rescan, _ = start(root)
+    (root / "owl").mkdir()
+    for number in range(4):
+        add(root, f"owl/{number}.png")
+    fresh = rescan.look()
+    assert fresh is not None
+    assert fresh.train.classes == ("cat", "dog", "owl")
+
+
+def test_a_file_that_was_being_copied_is_taken_when_it_is_whole(root: Path) -> None:
+    rescan, before = start(root)
+    add(root, "dog/big.png")
+    whole = (root / "dog" / "big.png").read_bytes()
+    (root / "dog" / "big.png").write_bytes(whole[:20])
+    fresh = rescan.look()
+    assert fresh is not None
+    assert len(fresh.skipped) == 1
+    assert rescan.look() is None
+    (root / "dog" / "big.png").write_bytes(whole)  # the folder's own time stays
+    fresh = rescan.look()
+    assert fresh is not None
+    assert fresh.skipped == ()
+    assert len(fresh.train.images) > len(before.train.images)
+
+
+def test_a_folder_that_cannot_be_used_any_more_is_named_until_it_can(root: Path) -> None:
+    rescan, _ = start(root)
+    for path in (root / "cat").iterdir():
+        path.unlink()
+    later(root / "cat")
+    for _ in range(2):
+        assert rescan.look() is None
+        assert "cat" in rescan.fault
+        assert rescan.fault.endswith("The images of the last good look are used.")
+    add(root, "cat/1.png")
+    add(root, "cat/2.png")
+    assert rescan.look() is not None
+    assert rescan.fault == ""
+
+
+def test_a_folder_that_is_gone_and_comes_back(root: Path) -> None:
+    rescan, before = start(root)
+    away = root.rename(root.with_name("elsewhere"))
+    assert rescan.look() is None
+    assert "does not exist" in rescan.fault
+    away.rename(root)
+    again = rescan.look()
+    assert again is not None
+    assert again.train == before.train
+    assert rescan.fault == ""
