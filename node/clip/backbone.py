@@ -70,7 +70,6 @@ class Backbone:
 
 def load(settings: ModelSettings) -> Backbone:
     """Return the frozen model of the settings; raise ModelError saying what to change."""
-    device = device_of(settings.device)
     seen = None
     if settings.name == MINI:
         if settings.pretrained is not None:
@@ -88,6 +87,19 @@ def load(settings: ModelSettings) -> Backbone:
         preprocessing = model.visual.preprocess_cfg
         tokenizer = _tokenizer(settings.name)
         label = f"{settings.name} ({_short(settings.pretrained)})"
+    return wrap(model, preprocessing, tokenizer, label, settings, seen)
+
+
+def wrap(
+    model: Any,
+    preprocessing: dict[str, Any],
+    tokenizer: Any,
+    label: str,
+    settings: ModelSettings,
+    seen: frozenset[int] | None = None,
+) -> Backbone:
+    """Freeze a model and put it on its device; settings give device and precision."""
+    device = device_of(settings.device)
     model = model.float().eval().requires_grad_(False)
     fingerprint = fingerprint_of(model, preprocessing)
     model = model.to(device)

@@ -1,0 +1,76 @@
+"""`fednode bench tuning`: local tuning beside open_clip's own encoders, in one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from node.errors import ConfigError
+
+
+@click.group()
+def bench() -> None:
+    """Measure speed on this machine; ratios to a named reference, taken in one run."""
+
+
+@bench.command()
+@click.option("--model", default="ViT-B-16", show_default=True, help="open_clip architecture.")
+@click.option("--repeats", default=3, show_default=True, help="Runs of each, taken in turns.")
+@click.option("--bf16/--no-bf16", default=True, show_default=True, help="Measure bfloat16 too.")
+@click.option("--threads", default=2, show_default=True, help="CPU threads of both.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda:N.")
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+def tuning(model: str, repeats: int, bf16: bool, threads: int, device: str, form: str) -> None:
+    """Time a step of prompt tuning with random weights; minutes for ViT-B-16 on two cores.
+
+    The reference is open_clip at 77 tokens a class, images encoded in every step (uncached) or once
+    (cached).
+    """
+    import torch
+
+    from node.learn import bench as work
+
+    if repeats < 1 or threads < 1:
+        raise ConfigError("--repeats and --threads must be at least 1.")
+    torch.set_num_threads(threads)
+    found: list[work.Row] = []
+    precisions: list[Literal["float32", "bfloat16"]] = ["float32"]
+    if bf16:
+        precisions.append("bfloat16")
+    for precision in precisions:
+        frozen = work.random_model(model, precision, device)
+        for row in work.rows(frozen, repeats):
+            found.append(row)
+            if form == "table":
+                click.echo(f"{row.name}: {row.ratio:.1f} times", err=True)
+    if form == "json":
+        click.echo(json.dumps({"model": model, "rows": [asdict(row) for row in found]}))
+    else:
+        Console().print(_table(model, found))
+    slow = [row for row in found if row.reference_share < work.REFERENCE_SHARE]
+    if slow:
+        least = min(slow, key=lambda row: row.reference_share)
+        raise ConfigError(
+            f"The reference of {least.name} reached {100 * least.reference_share:.0f} % of the "
+            f"matrix product rate, less than {100 * work.REFERENCE_SHARE:.0f} %: these ratios are "
+            "void; close other programs and measure again."
+        )
+
+
+def _table(model: str, rows: Sequence[Any]) -> Table:
+    title = f"{model}, seconds a step (medians)"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
+    columns = ("reference", "ours", "ratio", "floor", "floor/ours", "ref. rate", "gradient")
+    table.add_column("row")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for row in rows:
+        name, *numbers = asdict(row).values()
+        table.add_row(name, *(f"{number:.3g}" for number in numbers))
+    return table
