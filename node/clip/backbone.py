@@ -90,6 +90,16 @@ def load(settings: ModelSettings) -> Backbone:
     return wrap(model, preprocessing, tokenizer, label, settings, seen)
 
 
+def untrained(settings: ModelSettings) -> Backbone:
+    """Return an architecture with random weights, for measuring speed."""
+    if settings.name not in open_clip.list_models():
+        raise ModelError(f"There is no architecture {settings.name!r} in open_clip.")
+    model: Any = open_clip.create_model(settings.name, pretrained=None)
+    preprocessing = dict(model.visual.preprocess_cfg)
+    label = f"{settings.name} (random weights)"
+    return wrap(model, preprocessing, _tokenizer(settings.name), label, settings)
+
+
 def wrap(
     model: Any,
     preprocessing: dict[str, Any],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Any
 
 import click
 from rich.console import Console
@@ -32,19 +32,16 @@ def tuning(model: str, repeats: int, bf16: bool, threads: int, device: str, form
     The reference is open_clip at 77 tokens a class, images encoded in every step (uncached) or once
     (cached).
     """
-    import torch
-
     from node.learn import bench as work
 
     if repeats < 1 or threads < 1:
         raise ConfigError("--repeats and --threads must be at least 1.")
-    torch.set_num_threads(threads)
     found: list[work.Row] = []
-    precisions: list[Literal["float32", "bfloat16"]] = ["float32"]
+    precisions: list[work.Precision] = ["float32"]
     if bf16:
         precisions.append("bfloat16")
     for precision in precisions:
-        frozen = work.random_model(model, precision, device)
+        frozen = work.random_model(model, precision, device, threads)
         for row in work.rows(frozen, repeats):
             found.append(row)
             if form == "table":
