@@ -260,6 +260,8 @@ class Kernel:
             change = members.failed(peer, event.reason)
         elif event.code == "refused":
             change = members.refused(peer, now, event.reason)
+        elif event.code == "busy":
+            change = members.busy(peer, event.reason)
         else:
             change = members.heard(peer, now)
         effects = self._changed(now, peer, change)

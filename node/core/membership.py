@@ -63,6 +63,15 @@ class Membership:
         self._peers[name] = replace(held, state=state, failures=failures, reason=why)
         return held.state, state
 
+    def busy(self, name: str, reason: str) -> tuple[str, str]:
+        """Note that a peer is there but takes nothing now: it loads, or has too much to do.
+
+        That makes nobody dead, and nobody alive: round one waits for peers that can take part.
+        """
+        held = self._peers[name]
+        self._peers[name] = replace(held, failures=0, reason=reason)
+        return held.state, held.state
+
     def refused(self, name: str, now: float, reason: str) -> tuple[str, str]:
         """Note that a peer answers but one of the two refuses the other."""
         held = self._peers[name]

@@ -95,6 +95,15 @@ def test_an_answered_hello_counts_as_a_peer() -> None:
     assert SetTimer(PROBE + "b", 1.0) in effects
 
 
+def test_a_peer_that_still_loads_is_not_there_yet() -> None:
+    kernel = make()
+    kernel.step(0.0, Started())
+    effects = kernel.step(0.1, Undelivered("b", message("hello", "a"), "busy", "it loads"))
+    assert not only(effects, Tune)
+    assert SetTimer(PROBE + "b", 1.0) in effects
+    assert only(kernel.step(1.1, Delivered("b", message("hello", "a"))), Tune)
+
+
 def test_round_one_begins_alone_when_the_time_is_up() -> None:
     kernel = make()
     kernel.step(0.0, Started())

@@ -59,6 +59,15 @@ def test_what_was_heard_is_kept(members: Membership) -> None:
     assert (peer.round, peer.heard_at, peer.reason) == (7, 5.0, "")
 
 
+def test_busy_makes_nobody_alive_and_nobody_dead(members: Membership) -> None:
+    assert members.busy("a", "it loads") == ("unknown", "unknown")
+    assert members.view()[0].reason == "it loads"
+    members.heard("a", 1.0)
+    for _ in range(9):
+        members.failed("a", "silent")
+        assert members.busy("a", "much to do") == ("suspect", "suspect")
+
+
 def test_refused_and_gone_are_not_live_and_come_back_when_heard(members: Membership) -> None:
     members.heard("a", 1.0)
     assert members.refused("a", 2.0, "it differs") == ("alive", "refused")
