@@ -22,7 +22,7 @@ BAR_MS = 100.0
 SETTINGS = (
     "policy.name=local",
     "rounds.max=0",
-    "tuning.epochs=200",
+    "tuning.epochs=40",
     "tuning.batch_size=8",
     "rounds.start.timeout_s=1",
 )
