@@ -232,6 +232,8 @@ class Kernel:
 
     def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
         sender = message.sender
+        if self._life == "leaving":
+            return [Answer(token, "busy", "this node is leaving the mesh")]
         code, reason, text = self._gate.check(message, self.policy)
         effects: list[Effect] = [Answer(token, code, text)]
         if code != "ok":

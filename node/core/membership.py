@@ -15,7 +15,10 @@ from node.core.settings import MembershipSettings
 
 @dataclass(frozen=True, slots=True)
 class PeerView:
-    """One peer as this node sees it; heard_at is on the host's clock, negative when never."""
+    """One peer as this node sees it; heard_at is on the host's clock, negative when never.
+
+    gone: it said goodbye, and has not spoken since.
+    """
 
     name: str
     state: str = "unknown"
@@ -23,6 +26,7 @@ class PeerView:
     heard_at: float = -1.0
     round: int = 0
     reason: str = ""
+    gone: bool = False
 
 
 class Membership:
@@ -44,12 +48,15 @@ class Membership:
         return tuple(n for n, peer in self._peers.items() if peer.state in {"alive", "suspect"})
 
     def heard(self, name: str, now: float, round_number: int | None = None) -> tuple[str, str]:
-        """Note that a peer answered or spoke."""
+        """Note that a peer spoke, in a round, or that it answered (no round).
+
+        An answer that was under way when it said goodbye does not bring it back; speaking does.
+        """
         held = self._peers[name]
+        if held.gone and round_number is None:
+            return held.state, held.state
         number = held.round if round_number is None else round_number
-        self._peers[name] = replace(
-            held, state="alive", failures=0, heard_at=now, round=number, reason=""
-        )
+        self._peers[name] = PeerView(name, "alive", 0, now, number)
         return held.state, "alive"
 
     def failed(self, name: str, reason: str) -> tuple[str, str]:
@@ -69,7 +76,8 @@ class Membership:
         That makes nobody dead, and nobody alive: round one waits for peers that can take part.
         """
         held = self._peers[name]
-        self._peers[name] = replace(held, failures=0, reason=reason)
+        why = held.reason if held.gone else reason
+        self._peers[name] = replace(held, failures=0, reason=why)
         return held.state, held.state
 
     def refused(self, name: str, now: float, reason: str) -> tuple[str, str]:
@@ -81,5 +89,7 @@ class Membership:
     def left(self, name: str, now: float) -> tuple[str, str]:
         """Note that a peer said goodbye."""
         held = self._peers[name]
-        self._peers[name] = replace(held, state="dead", heard_at=now, reason="it left the mesh")
+        self._peers[name] = replace(
+            held, state="dead", heard_at=now, reason="it left the mesh", gone=True
+        )
         return held.state, "dead"

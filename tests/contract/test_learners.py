@@ -30,7 +30,7 @@ class TestTorch(LearnerContract):
     @classmethod
     def learner(cls) -> Learner:
         data = DataSettings(classes=CLASSES, shots=4, test=0.2)
-        tuning = TuningSettings(batch_size=5, lr=0.02, threads=1)
+        tuning = TuningSettings(batch_size=5, lr=0.005, threads=1)
         return build(MODEL, data, tuning, NO_CACHE, ContextObjective, None)
 
 

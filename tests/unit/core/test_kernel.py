@@ -241,6 +241,8 @@ def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
     assert not only(round_of(kernel, effects, 2.0), Tune)
     assert kernel.step(3.0, TimerFired(PROBE + "b")) == []
     assert kernel.view().life == "leaving"
+    (answer,) = only(kernel.step(4.0, hello("b", policy="local")), Answer)
+    assert (answer.code, answer.detail) == ("busy", "this node is leaving the mesh")
 
 
 def test_retune_adds_one_round_after_the_last_each_time() -> None:

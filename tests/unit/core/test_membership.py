@@ -78,4 +78,8 @@ def test_refused_and_gone_are_not_live_and_come_back_when_heard(members: Members
     assert state(members) == "dead"
     members.failed("a", "silent")
     assert members.view()[0].reason == "it left the mesh"
-    assert members.heard("a", 5.0) == ("dead", "alive")
+    assert members.heard("a", 4.5) == ("dead", "dead")  # an answer from before the goodbye
+    assert members.busy("a", "it leaves") == ("dead", "dead")
+    assert members.view()[0].reason == "it left the mesh"
+    assert members.heard("a", 5.0, 3) == ("dead", "alive")
+    assert members.heard("a", 6.0) == ("alive", "alive")
