@@ -83,5 +83,6 @@ def settings_text(data: str | None) -> str:
     text = TEMPLATE.read_text(encoding="utf-8")
     if data is None:
         return text.replace("    how: none\n", "    how: classes\n")
-    quoted = "'" + data.replace("'", "''") + "'"
+    # Absolute, so that it holds wherever the node is started.
+    quoted = "'" + str(Path(data).resolve()).replace("'", "''") + "'"
     return text.replace("  path: builtin\n", f"  path: {quoted}\n")

@@ -30,7 +30,7 @@ def test_it_takes_a_folder_a_mesh_and_images(fednode: Fednode, tmp_path: Path) -
     peers = load_peers(tmp_path / "there" / "peers.yaml")
     assert (peers.mesh, len(peers.peers), peers.peers[26].name) == ("clinic", 30, "n27")
     settings = load_settings(tmp_path / "there" / "node.yaml", {})
-    assert settings.data == DataSettings(path="it's mine")
+    assert settings.data == DataSettings(path=str(tmp_path / "it's mine"))
 
 
 def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) -> None:
