@@ -6,6 +6,8 @@ Method: a tiny architecture; figures of time are looked at for sense, never for 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ SMALL = tuple(
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(bench, "MATRIX", 64)
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # or the command would begin a process anew
     monkeypatch.setattr(bench, "TASKS", SMALL)
     return tiny.register(tmp_path)
 
@@ -58,7 +61,8 @@ def run(name: str, *words: str) -> tuple[str, BaseException | None]:
 
 def test_json_has_a_row_for_each_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "REFERENCE_SHARE", 0.0)
-    out, fault = run(name, "--repeats", "1", "--format", "json", "--threads", "1")
+    words = ("--repeats", "1", "--format", "json", "--threads", "1", "--bf16")
+    out, fault = run(name, *words)
     assert fault is None
     found = json.loads(out)
     assert [row["name"] for row in found["rows"]] == [
@@ -70,13 +74,30 @@ def test_json_has_a_row_for_each_task(name: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_slow_reference_voids_the_ratios(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "REFERENCE_SHARE", 1e9)
-    out, fault = run(name, "--repeats", "1", "--no-bf16", "--threads", "1")
+    out, fault = run(name, "--repeats", "1", "--threads", "1")
     assert isinstance(fault, ConfigError)
     assert "these ratios are void" in str(fault)
     assert "tiny-test-model" in out
 
 
-def test_an_unknown_model_is_named() -> None:
+def test_a_process_is_begun_anew_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[tuple[list[str], dict[str, str]]] = []
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "execve", lambda path, words, env: begun.append((words, env)))
+    for name in command.ALLOCATOR:
+        monkeypatch.delenv(name, raising=False)
+    command._keep_memory()
+    ((words, env),) = begun
+    assert words[1:3] == ["-m", "node.cli"]
+    assert command.ALLOCATOR.items() <= env.items()
+    for name, value in command.ALLOCATOR.items():
+        monkeypatch.setenv(name, value)
+    command._keep_memory()
+    assert len(begun) == 1
+
+
+def test_an_unknown_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TOP_PAD_", "0")
     _, fault = run("ViT-Z-1")
     assert "There is no architecture 'ViT-Z-1'" in str(fault)
     _, fault = run("ViT-B-16", "--repeats", "0")
