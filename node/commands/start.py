@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import threading
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,30 +107,17 @@ def _about(plan: Plan, address: str) -> About:
 
 def _loaded(plan: Plan) -> asyncio.Future[Learner]:
     """Load images and model on a thread that nobody waits for when the node is to stop."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Learner] = loop.create_future()
+    done: Future[Learner] = Future()
+    done.set_running_or_notify_cancel()  # the thread's outcome is taken even when nobody waits
 
     def load() -> None:
         try:
-            learner = learner_of(plan.settings, plan.name, plan.state)
+            done.set_result(learner_of(plan.settings, plan.name, plan.state))
         except BaseException as fault:
-            loop.call_soon_threadsafe(_settle, done, None, fault)
-        else:
-            loop.call_soon_threadsafe(_settle, done, learner, None)
+            done.set_exception(fault)
 
     threading.Thread(target=load, name="load", daemon=True).start()
-    return done
-
-
-def _settle(
-    done: asyncio.Future[Learner], learner: Learner | None, fault: BaseException | None
-) -> None:
-    if done.done():  # the node was stopped meanwhile
-        return
-    if learner is not None:
-        done.set_result(learner)
-    elif fault is not None:
-        done.set_exception(fault)
+    return asyncio.wrap_future(done)
 
 
 async def _unless(stop: asyncio.Event, work: asyncio.Future[Learner]) -> Learner | None:
@@ -158,13 +146,16 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)
-    restored = store.latest()
-    if restored is None:
-        initial = learner.initial(settings.seed)
-        policy = plan.policy.start(plan.policy_config, context, initial)
-    else:
-        policy = plan.policy.restore(plan.policy_config, context, restored.policy)
-    kernel = Kernel(context, policy, facts, settings.membership, settings.guard, restored)
+    kernel = Kernel.resume(
+        context,
+        plan.policy,
+        plan.policy_config,
+        lambda: learner.initial(settings.seed),
+        facts,
+        settings.membership,
+        settings.guard,
+        store.latest(),
+    )
     addresses = {p.name: p.address for p in plan.peers.peers if p.name != plan.name}
     return Driver(
         kernel,

@@ -86,6 +86,13 @@ class Undelivered:
     reason: str
 
 
+def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Delivered | Undelivered:
+    """Return how a send ended that was answered with an acknowledgement."""
+    if code in {"ok", "duplicate"}:  # taken now, or taken before
+        return Delivered(to, message)
+    return Undelivered(to, message, code, detail)
+
+
 @dataclass(frozen=True, slots=True)
 class Tuned:
     """The job ended well."""

@@ -14,8 +14,9 @@ could not be stored is kept, so that nothing is lost but time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from node.core.events import (
     Adopt,
@@ -100,6 +101,25 @@ class Kernel:
         self._round_began = float("-inf")
         self._extra = 0  # rounds asked for beyond rounds.max
         self._rollback: Tensors | None = None
+
+    @classmethod
+    def resume(
+        cls,
+        context: Context,
+        kind: type[Policy],
+        config: Any,
+        initial: Callable[[], Tensors],
+        facts: Mapping[str, str],
+        membership: MembershipSettings,
+        guard: GuardSettings,
+        held: Snapshot | None,
+    ) -> Self:
+        """Return a node's kernel as every host starts it: from what its disk holds, or anew."""
+        if held is None:
+            policy = kind.start(config, context, initial())
+        else:
+            policy = kind.restore(config, context, held.policy)
+        return cls(context, policy, facts, membership, guard, held)
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return what to do, in order. Never raises for a peer's fault."""

@@ -22,7 +22,6 @@ from node.core.events import (
     Answer,
     CancelTimer,
     Commanded,
-    Delivered,
     Effect,
     Event,
     Received,
@@ -36,6 +35,7 @@ from node.core.events import (
     Tuned,
     TuneFailed,
     Undelivered,
+    acknowledged,
 )
 from node.core.kernel import Kernel
 from node.core.types import Job, Message, Progress, Report, Snapshot
@@ -245,9 +245,7 @@ class Driver:
             return Undelivered(peer, message, "unreachable", str(fault))
         except FednodeError as fault:
             return Undelivered(peer, message, "invalid", str(fault))
-        if code in {"ok", "duplicate"}:
-            return Delivered(peer, message)
-        return Undelivered(peer, message, code, detail)
+        return acknowledged(peer, message, code, detail)
 
     async def on_frame(self, frame: bytes) -> bytes:
         """Take a peer's message; return the acknowledgement once the kernel has decided."""

@@ -38,6 +38,7 @@ from node.core.events import (
     Tuned,
     TuneFailed,
     Undelivered,
+    acknowledged,
 )
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
@@ -85,11 +86,16 @@ class Plan:
         )
 
         def make(held: Snapshot | None) -> Kernel:
-            if held is None:
-                policy = self.policy.start(self.config, context, learner.initial(self.seed))
-            else:
-                policy = self.policy.restore(self.config, context, held.policy)
-            return Kernel(context, policy, facts, self.membership, self.guard, held)
+            return Kernel.resume(
+                context,
+                self.policy,
+                self.config,
+                lambda: learner.initial(self.seed),
+                facts,
+                self.membership,
+                self.guard,
+                held,
+            )
 
         return make
 
@@ -237,10 +243,7 @@ class World:
                 self._send(name, host.life, peer, message)
             case Answer(token=token, code=code, detail=detail):
                 sender, life, message = host.answers.pop(token)
-                event: Delivered | Undelivered = Delivered(name, message)
-                if code not in {"ok", "duplicate"}:
-                    event = Undelivered(name, message, code, detail)
-                self._reply(name, sender, life, event)
+                self._reply(name, sender, life, acknowledged(name, message, code, detail))
             case SetTimer(name=timer, delay_s=delay):
                 self._set_timer(name, host, timer, delay)
             case CancelTimer(name=timer):
