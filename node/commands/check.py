@@ -85,14 +85,12 @@ def look(
             yield from _each("fault", fault)
             return
         yield from _of_port(plan)
-    wrong = [Finding("fault", text) for text in _of_data_and_model(plan)]
-    yield from wrong
-    if wrong:
-        return
     try:
         learner = learner_of(plan.settings, plan.name, None)
     except FednodeError as fault:
-        yield from _each("fault", fault)
+        # It tells the first fault; images and model are looked at again only to list them all.
+        wrong = list(_of_data_and_model(plan)) or str(fault).splitlines()
+        yield from (Finding("fault", text) for text in wrong)
         return
     yield from (Finding("note", text) for text in learner.notes)
     facts = facts_of(plan, learner)
