@@ -70,17 +70,21 @@ def last_states(transformer: Any, prefix: Tensor, endings: Tensor, layout: Endin
     """
     blocks = list(transformer.resblocks)
     length = len(prefix)
+    own = (layout.place + length).flatten()
+    future = [_future(size, own.device) for size in (length, layout.place.shape[1])]
     x = torch.cat([prefix, endings])
     for block in blocks[:-1]:
         q, k, v = _project(block.attn, block.ln_1(x), len(x))
-        mixed = torch.cat([_within(q, k, v, length), _across(q, k, v, length, layout)])
+        mixed = torch.cat(
+            [_within(q, k, v, future[0]), _across(q, k, v, length, own, layout, future[1])]
+        )
         x = x + block.ls_1(block.attn.out_proj(mixed))
         x = x + block.ls_2(block.mlp(block.ln_2(x)))
     block = blocks[-1]
     q, k, v = _project(block.attn, block.ln_1(x), len(x))
     rows = layout.last + length
     x = x[rows] + block.ls_1(
-        block.attn.out_proj(_at_ends(q.index_select(1, rows), k, v, length, layout))
+        block.attn.out_proj(_at_ends(q.index_select(1, rows), k, v, length, own, layout))
     )
     end: Tensor = x + block.ls_2(block.mlp(block.ln_2(x)))
     return end
@@ -95,24 +99,25 @@ def _project(attention: Any, x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tens
     return q * width**-0.5, k, v
 
 
-def _causal(size: int, like: Tensor) -> Tensor:
-    """Return what is added to scores [size, size] so that nothing sees what follows it."""
-    blocked = torch.full((size, size), float("-inf"), dtype=like.dtype, device=like.device)
-    return blocked.triu(1)
+def _future(size: int, device: torch.device) -> Tensor:
+    """Return where a token [size, size] would see one that follows it."""
+    return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
 
 
-def _within(q: Tensor, k: Tensor, v: Tensor, length: int) -> Tensor:
+def _within(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
     """Return the prefix's attention to itself, [P, heads * head width]."""
+    length = len(future)
     q, k, v = q[:, :length], k[:, :length], v[:, :length]
     scores = q @ k.transpose(1, 2)
-    weights = (scores + _causal(length, scores)).softmax(dim=-1)
+    weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
     return (weights.to(v.dtype) @ v).transpose(0, 1).flatten(1)
 
 
-def _across(q: Tensor, k: Tensor, v: Tensor, length: int, layout: Endings) -> Tensor:
+def _across(
+    q: Tensor, k: Tensor, v: Tensor, length: int, own: Tensor, layout: Endings, future: Tensor
+) -> Tensor:
     """Return the endings' attention to the prefix and to themselves, [T, heads * head width]."""
     heads, _, width = q.shape
-    own = (layout.place + length).flatten()
     count, longest = layout.place.shape
     q, own_k, own_v = (
         part.index_select(1, own).view(heads, count, longest, width) for part in (q, k, v)
@@ -120,17 +125,16 @@ def _across(q: Tensor, k: Tensor, v: Tensor, length: int, layout: Endings) -> Te
     shared = q.reshape(heads, count * longest, width) @ k[:, :length].transpose(1, 2)
     shared = shared.view(heads, count, longest, length)
     scores = q @ own_k.transpose(2, 3)
-    scores = torch.cat([shared, scores + _causal(longest, scores)], dim=-1)
+    scores = torch.cat([shared, scores.masked_fill(future, float("-inf"))], dim=-1)
     weights = scores.softmax(dim=-1).to(v.dtype)
     first = weights[..., :length].reshape(heads, count * longest, length) @ v[:, :length]
     mixed = first.view(heads, count, longest, width) + weights[..., length:] @ own_v
     return mixed.flatten(1, 2).index_select(1, layout.flat).transpose(0, 1).flatten(1)
 
 
-def _at_ends(q: Tensor, k: Tensor, v: Tensor, length: int, layout: Endings) -> Tensor:
+def _at_ends(q: Tensor, k: Tensor, v: Tensor, length: int, own: Tensor, layout: Endings) -> Tensor:
     """Return the attention of the last tokens alone, [n, heads * head width]. q: theirs."""
     heads, count, width = q.shape
-    own = (layout.place + length).flatten()
     longest = layout.place.shape[1]
     own_k, own_v = (part.index_select(1, own).view(heads, count, longest, width) for part in (k, v))
     shared = q @ k[:, :length].transpose(1, 2)

@@ -59,7 +59,7 @@ class Features:
             for at in range(0, len(order), BATCH):
                 if cancelled():
                     raise Cancelled
-                part = {one: todo[one] for one in order[at : at + BATCH] if one in todo}
+                part = {one: todo[one] for one in order[at : at + BATCH]}
                 self._encode(self._without_known(part), pool)
         if not digests:
             return torch.zeros(0, 0, device=self._backbone.device)
