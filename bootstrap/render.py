@@ -23,6 +23,7 @@ from bootstrap.report import (
     verdict,
 )
 from bootstrap.report import mean as average
+from node.commands.show import scaled
 
 COLORS: Final = ("#1f6f8b", "#d1495b", "#5b8c5a", "#8a6fad")
 COLUMNS: Final = (
@@ -86,11 +87,7 @@ def percent(mean: float, spread: float | None = None) -> str:
 
 def size(count: float) -> str:
     """Return a number of bytes with the binary unit that suits it."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024 or unit == "MiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
+    return scaled(count, 1024, ("B", "KiB", "MiB"))
 
 
 def _cells(row: Row) -> list[str]:

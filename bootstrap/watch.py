@@ -17,6 +17,7 @@ from rich.text import Text
 
 from bootstrap.mesh import Member, Mesh
 from bootstrap.render import percent, size
+from node.commands.show import rounds
 
 EVENTS_SHOWN: Final = 4
 LINE_EVERY_S: Final = 5.0
@@ -125,11 +126,6 @@ def _cells(member: Member) -> list[Text | str]:
         size(status.traffic.payload_in),
     ]
     return cells
-
-
-def rounds(done: int, most: int) -> str:
-    """Return rounds done, and of how many where there is an end."""
-    return f"{done}/{most}" if most else str(done)
 
 
 def summary(mesh: Mesh | None) -> str:

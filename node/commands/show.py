@@ -54,7 +54,7 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
             Text(reply.name, "bold"),
             address,
             _state(reply.life),
-            _rounds(reply).replace(" of ", "/"),
+            rounds(reply.round, reply.rounds_max),
             f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
             f"{100 * reply.metrics[accuracy]:.1f}" if accuracy in reply.metrics else "",
             f"{alive}/{len(reply.peers)}",
@@ -63,16 +63,11 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
     return table
 
 
-def line(text: str) -> RenderableType:
-    """Return a plain line."""
-    return Text(text)
-
-
 def _life(reply: Reply) -> Text:
     text = _state(reply.life)
     if reply.life == "loading":
         return text.append(": model and images")
-    text.append(f", round {_rounds(reply)}, {reply.phase}")
+    text.append(f", round {rounds(reply.round, reply.rounds_max, ' of ')}, {reply.phase}")
     if reply.steps:
         text.append(f" (step {reply.step} of {reply.steps})")
     if reply.alone:
@@ -156,18 +151,22 @@ def _state(text: str) -> Text:
     return Text(text, STYLES.get(text, ""))
 
 
-def _rounds(reply: Reply) -> str:
-    return f"{reply.round} of {reply.rounds_max}" if reply.rounds_max else str(reply.round)
+def rounds(done: int, most: int, between: str = "/") -> str:
+    """Return rounds done, and of how many where there is an end."""
+    return f"{done}{between}{most}" if most else str(done)
 
 
 def size(count: int) -> str:
     """Return bytes as people read them, in powers of 1000."""
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000 or unit == "GB":
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    raise AssertionError("the last unit takes everything")
+    return scaled(count, 1000, ("B", "kB", "MB", "GB"))
+
+
+def scaled(count: float, base: int, units: Sequence[str]) -> str:
+    """Return a number in the unit that suits it, whole in the first unit."""
+    at = 0
+    while count >= base and at < len(units) - 1:
+        count, at = count / base, at + 1
+    return f"{count:.{1 if at else 0}f} {units[at]}"
 
 
 def duration(seconds: float) -> str:

@@ -13,6 +13,7 @@ import click
 from google.protobuf.json_format import MessageToDict
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.text import Text
 
 from node.commands import show
 from node.errors import ConfigError, FednodeError, Unreachable
@@ -111,7 +112,7 @@ def _watch(ask: Callable[[Targets], Any], targets: Targets) -> None:
             try:
                 page = _page(ask is _one, asyncio.run(ask(targets)))
             except Unreachable as fault:
-                page = show.line(f"{fault} Still watching; Ctrl-C ends it.")
+                page = Text(f"{fault} Still watching; Ctrl-C ends it.")
             live.update(page, refresh=True)
             time.sleep(EVERY_S)
 
