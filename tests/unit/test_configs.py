@@ -69,7 +69,7 @@ def test_every_key_is_explained() -> None:
 
 @pytest.mark.parametrize("name", NODE_FILES)
 def test_files_for_a_purpose_are_valid(name: str) -> None:
-    policy_config(load_settings(CONFIGS / name, {}))
+    assert isinstance(policy_config(load_settings(CONFIGS / name, {})), ZeroDFLConfig)
 
 
 @pytest.mark.parametrize("name", PEER_FILES)

@@ -6,8 +6,17 @@ from collections import Counter
 
 import pytest
 
-from node.core.events import Delivered, PeerDown, PeerUp, RoundDue, Send, Tune, Undelivered
-from node.core.types import EMPTY
+from node.core.events import (
+    Delivered,
+    PeerDown,
+    PeerUp,
+    RoundDue,
+    Send,
+    Tune,
+    Tuned,
+    Undelivered,
+)
+from node.core.types import EMPTY, Report
 from tests.unit.policies.scenes import (
     CARRY,
     OWN,
@@ -178,7 +187,9 @@ def test_sync_goes_on_when_the_last_missing_peer_dies() -> None:
     policy = node(peers=("b", "c"), mode="sync")
     tuned(policy)
     policy.handle(0.0, said("b"))
+    assert policy.phase == "exchanging"
     adopted(policy, policy.handle(0.0, PeerDown("c")))
+    assert policy.phase == "idle"
 
 
 def test_quorum_waits_for_as_many_as_it_says_own_included() -> None:
@@ -194,9 +205,6 @@ def test_rows_of_the_next_round_are_kept_for_it() -> None:
     assert isinstance(tune, Tune)
     policy.handle(0.0, said("b", number=1))
     policy.handle(0.0, said("b", number=2, tensors=said("c").message.tensors))
-    from node.core.events import Tuned
-    from node.core.types import Report
-
     effects = policy.handle(0.0, Tuned(tune.job, Report(OWN, {}, 8)))
     assert {one[0] for one in origin(adopted(policy, effects))} == {"b"}
     assert {one[0] for one in origin(adopted(policy, tuned(policy, 2)))} == {"c"}

@@ -124,6 +124,7 @@ async def test_one_peer_that_never_answers_holds_up_nobody(tmp_path: Path) -> No
         hub.hold(address("c"))
         await a.until(lambda: a.driver.kernel.view().life == "finished")
         await b.until(lambda: b.driver.kernel.view().life == "finished")
+        assert (a.round, b.round) == (30, 30)
         hub.release(address("c"))
 
 
@@ -182,3 +183,5 @@ async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
         await node.until(lambda: node.round == 1)
         for _ in range(times):
             node.driver.stop()
+    assert node.task.done()
+    assert node.task.exception() is None

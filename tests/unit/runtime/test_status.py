@@ -14,7 +14,7 @@ from node.core.types import Message
 from node.errors import Refused
 from node.learn.closed_form import ClosedFormLearner
 from node.runtime.client import Client
-from node.runtime.status import About, NodeService
+from node.runtime.status import About, NodeService, _counts
 from node.runtime.store import Store
 from node.transports.memory import Hub, MemoryTransport
 from node.wire import codec
@@ -93,8 +93,6 @@ async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Pa
                 await client.control(where, "dance")
 
 
-async def test_pull_counts_rows_taken_as_choices(tmp_path: Path) -> None:
-    from node.runtime.status import _counts
-
+def test_pull_counts_rows_taken_as_choices() -> None:
     assert _counts({"chosen": {"b": 2}, "received": {"b": 0, "c": 3}}) == {"b": 2, "c": 3}
     assert _counts({}) == {}
