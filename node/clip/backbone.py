@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,22 +24,26 @@ from torch import Tensor, nn
 from node.clip import checkpoint, mini
 from node.clip.settings import ModelSettings
 from node.clip.text import TextTower
+from node.clip.vision import VisionTower
 from node.errors import ModelError
 
 MINI: Final = "fednode-mini"
+SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
+"""A thousand class names of usual length, for measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
     """What is tuned around and never changed.
 
-    label: for people. fingerprint: for peers. seen: token ids that pretraining touched, None
-    where all were. autocast: a context under which matrix products run in bfloat16, or a null one.
+    label: for people. fingerprint: for peers. precision: of the towers' matrix products. seen:
+    token ids that pretraining touched, None where all were.
     """
 
     label: str
     model: Any
     text: TextTower
+    vision: VisionTower
     preprocess: Callable[[Image.Image], Tensor]
     tokenizer: Any
     device: torch.device
@@ -49,16 +52,15 @@ class Backbone:
     logit_scale: float
     seen: frozenset[int] | None = None
 
-    def autocast(self) -> AbstractContextManager[Any]:
-        """Return the context to run both towers in."""
-        enabled = self.precision == "bfloat16"
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=enabled)
-
     @torch.inference_mode()
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W]."""
-        with self.autocast():
-            features = self.model.encode_image(images.to(self.device))
+        images = images.to(self.device)
+        if self.vision.promptable:
+            return self.vision.encode(images).features
+        rough = self.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=rough):
+            features = self.model.encode_image(images)
         return F.normalize(features.float(), dim=-1)
 
     def unseen(self, names: Sequence[str]) -> list[str]:
@@ -113,10 +115,12 @@ def wrap(
     model = model.float().eval().requires_grad_(False)
     fingerprint = fingerprint_of(model, preprocessing)
     model = model.to(device)
+    dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     return Backbone(
         label=label,
         model=model,
-        text=TextTower(model, tokenizer, label),
+        text=TextTower(model, tokenizer, label, dtype),
+        vision=VisionTower(model, label, dtype),
         preprocess=image_transform_v2(PreprocessCfg(**preprocessing), is_train=False),
         tokenizer=tokenizer,
         device=device,

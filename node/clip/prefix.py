@@ -1,148 +1,161 @@
 """A causal text tower on texts that begin alike: the common beginning is computed once. Exact.
 
 CLIP's text transformer is causal, so [SOS] and the context vectors never see the class name: their
-states are the same for every class. Here all tokens that must be computed, the prefix once and each
-class's own ending, lie in one packed matrix [P + T, width], so every linear layer reads its weights
-once for all of them and no padding is ever multiplied. Only attention knows texts: an ending
-attends to the prefix (one product for all classes) and to itself. In the last block nothing is
-computed but keys, values, and the states that are read: those at the ends of the texts.
+states are the same for every class, with deep prompts as well. Every class's own ending (name, '.',
+EOT) is packed with others into groups of about GROUP rows. All rows, the prefix and the groups, lie
+in one matrix, so every linear layer reads its weights once for all of them; a group attends to the
+prefix and to itself, where a mask keeps the classes apart. In the last block nothing is computed
+but keys, values, and the states that are read: those at the ends of the texts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+
+from node.clip.blocks import Block, attend
+
+GROUP: Final = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Where the tokens of n endings lie in their packed rows [T].
+    """How n endings lie in G groups of R rows; rows that nobody needs are few.
 
-    place: [n, S], the row of token s of ending c (0 behind its end). flat: [T], each row's place in
-    the padded [n * S]. last: [n], the row of each ending's last token. offset: [T], its position
-    after the prefix.
+    source: [G * R], the token (of all endings, one behind the other) in each row, 0 where there is
+    none. offset: [G * R], its position after the prefix. sees: [G, R, R], whether a row attends to
+    another. ends: [G, E], the rows where endings end. order: [n], where in [G * E] each one stands.
     """
 
-    place: Tensor
-    flat: Tensor
-    last: Tensor
+    source: Tensor
     offset: Tensor
+    sees: Tensor
+    ends: Tensor
+    order: Tensor
 
     @classmethod
-    def of(cls, lengths: Tensor) -> Endings:
-        """Return the layout of endings of these lengths [n], each at least 1."""
-        longest = int(lengths.max()) if len(lengths) else 1
-        step = torch.arange(longest, device=lengths.device)
-        valid = step < lengths[:, None]
-        begin = lengths.cumsum(0) - lengths
-        place = torch.where(valid, begin[:, None] + step, 0)
-        flat = valid.flatten().nonzero().squeeze(1)
-        return cls(place, flat, begin + lengths - 1, flat % longest)
+    def of(cls, lengths: Sequence[int]) -> Endings:
+        """Return a layout for endings of these lengths, each at least 1."""
+        groups = _pack(lengths)
+        rows = max((sum(lengths[at] for at in group) for group in groups), default=0)
+        begins = [sum(lengths[:at]) for at in range(len(lengths))]
+        longest = max((len(group) for group in groups), default=0)
+        source = torch.zeros(len(groups), rows, dtype=torch.long)
+        offset = torch.zeros(len(groups), rows, dtype=torch.long)
+        owner = -1 - torch.arange(rows).expand(len(groups), rows).clone()
+        ends = torch.zeros(len(groups), longest, dtype=torch.long)
+        order = torch.zeros(len(lengths), dtype=torch.long)
+        for number, group in enumerate(groups):
+            row = 0
+            for place, at in enumerate(group):
+                part = slice(row, row + lengths[at])
+                steps = torch.arange(lengths[at])
+                source[number, part] = begins[at] + steps
+                offset[number, part] = steps
+                owner[number, part] = at
+                row += lengths[at]
+                ends[number, place] = row - 1
+                order[at] = number * longest + place
+        step = torch.arange(rows)
+        sees = (owner[:, :, None] == owner[:, None, :]) & (step[:, None] >= step)
+        return cls(source.flatten(), offset.flatten(), sees, ends, order)
+
+    def to(self, device: torch.device) -> Endings:
+        """Return the layout with its tensors on a device."""
+        parts = (self.source, self.offset, self.sees, self.ends, self.order)
+        return Endings(*(one.to(device) for one in parts))
 
 
-def shares(transformer: Any) -> bool:
-    """Tell whether a transformer is built of the plain blocks that this file computes."""
-    blocks = getattr(transformer, "resblocks", ())
-    return len(blocks) > 0 and all(_plain(block) for block in blocks)
+def _pack(lengths: Sequence[int]) -> list[list[int]]:
+    """Put endings into groups of nearly equal size: the longest first, each where least lies."""
+    groups: list[list[int]] = [[] for _ in range(max(1, round(sum(lengths) / GROUP)))]
+    filled = [0] * len(groups)
+    for at in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+        least = filled.index(min(filled))
+        groups[least].append(at)
+        filled[least] += lengths[at]
+    return groups
 
 
-def _plain(block: Any) -> bool:
-    attention = getattr(block, "attn", None)
-    return (
-        type(attention) is nn.MultiheadAttention
-        and attention.in_proj_weight is not None
-        and attention.bias_k is None
-        and not attention.add_zero_attn
-        and not hasattr(block, "ln_1_kv")
-        and all(hasattr(block, name) for name in ("ln_1", "ls_1", "ln_2", "ls_2", "mlp"))
-    )
-
-
-def last_states(transformer: Any, prefix: Tensor, endings: Tensor, layout: Endings) -> Tensor:
-    """Return the states [n, width] at the ends of n texts after the last block.
-
-    prefix: embedded tokens [P, width] that all texts begin with. endings: embedded tokens
-    [T, width] of their own, packed as `layout` says. Positions are added by the caller.
-    """
-    blocks = list(transformer.resblocks)
-    length = len(prefix)
-    own = (layout.place + length).flatten()
-    future = [_future(size, own.device) for size in (length, layout.place.shape[1])]
-    x = torch.cat([prefix, endings])
-    for block in blocks[:-1]:
-        q, k, v = _project(block.attn, block.ln_1(x), len(x))
-        mixed = torch.cat(
-            [_within(q, k, v, future[0]), _across(q, k, v, length, own, layout, future[1])]
-        )
-        x = x + block.ls_1(block.attn.out_proj(mixed))
-        x = x + block.ls_2(block.mlp(block.ln_2(x)))
-    block = blocks[-1]
-    q, k, v = _project(block.attn, block.ln_1(x), len(x))
-    rows = layout.last + length
-    x = x[rows] + block.ls_1(
-        block.attn.out_proj(_at_ends(q.index_select(1, rows), k, v, length, own, layout))
-    )
-    end: Tensor = x + block.ls_2(block.mlp(block.ln_2(x)))
-    return end
-
-
-def _project(attention: Any, x: Tensor, rows: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return queries (scaled), keys and values, each [heads, rows, head width]."""
-    heads = attention.num_heads
-    width = attention.head_dim
-    packed = F.linear(x, attention.in_proj_weight, attention.in_proj_bias)
-    q, k, v = packed.view(rows, 3, heads, width).permute(1, 2, 0, 3).unbind(0)
-    return q * width**-0.5, k, v
-
-
-def _future(size: int, device: torch.device) -> Tensor:
-    """Return where a token [size, size] would see one that follows it."""
-    return torch.ones(size, size, dtype=torch.bool, device=device).triu(1)
-
-
-def _within(q: Tensor, k: Tensor, v: Tensor, future: Tensor) -> Tensor:
-    """Return the prefix's attention to itself, [P, heads * head width]."""
-    length = len(future)
-    q, k, v = q[:, :length], k[:, :length], v[:, :length]
-    scores = q @ k.transpose(1, 2)
-    weights = scores.masked_fill(future, float("-inf")).softmax(dim=-1)
-    return (weights.to(v.dtype) @ v).transpose(0, 1).flatten(1)
-
-
-def _across(
-    q: Tensor, k: Tensor, v: Tensor, length: int, own: Tensor, layout: Endings, future: Tensor
+def last_states(
+    blocks: Sequence[Block],
+    prefix: Tensor,
+    endings: Tensor,
+    layout: Endings,
+    deep: Tensor | None = None,
 ) -> Tensor:
-    """Return the endings' attention to the prefix and to themselves, [T, heads * head width]."""
-    heads, _, width = q.shape
-    count, longest = layout.place.shape
-    q, own_k, own_v = (
-        part.index_select(1, own).view(heads, count, longest, width) for part in (q, k, v)
-    )
-    shared = q.reshape(heads, count * longest, width) @ k[:, :length].transpose(1, 2)
-    shared = shared.view(heads, count, longest, length)
-    scores = q @ own_k.transpose(2, 3)
-    scores = torch.cat([shared, scores.masked_fill(future, float("-inf"))], dim=-1)
-    weights = scores.softmax(dim=-1).to(v.dtype)
-    first = weights[..., :length].reshape(heads, count * longest, length) @ v[:, :length]
-    mixed = first.view(heads, count, longest, width) + weights[..., length:] @ own_v
-    return mixed.flatten(1, 2).index_select(1, layout.flat).transpose(0, 1).flatten(1)
+    """Return the states [N, n, width] at the ends of n texts after the last block, N times.
+
+    prefix: N embedded beginnings [N, P, width]. endings: embedded tokens [1, G * R, width] as
+    `layout` has them, the same for each prefix. deep: [D, N, m, width], prompts that replace rows 1
+    to m of the prefix before block 1, 2, ... D (MaPLe, PLAN). Positions are added by the caller.
+    """
+    count, length, _ = prefix.shape
+    groups = len(layout.sees)
+    mask = _mask(layout, length, blocks[0].in_weight.dtype)
+    x = torch.cat([prefix, endings.expand(count, -1, -1)], dim=1)
+    for number, block in enumerate(blocks[:-1]):
+        x = _replace(x, deep, number)
+        q, k, v = block.project_parts((x,) if number else (prefix, endings))
+        x = block.finish(x, _attended(q, k, v, length, mask))
+    block = blocks[-1]
+    x = _replace(x, deep, len(blocks) - 1)
+    begins = length + len(layout.source) // groups * torch.arange(groups, device=x.device)
+    ends = layout.ends + begins[:, None]
+    normed = block.ln_1(x)
+    k, v = (_behind(one, length, groups) for one in block.project(normed, 1, 3))
+    (q,) = block.project(normed.index_select(1, ends.flatten()), 0, 1)
+    place = layout.ends[:, None, :, None].expand(-1, 1, -1, mask.shape[-1])
+    seen = mask.gather(2, place).repeat(count, 1, 1, 1)
+    mixed = attend(_grouped(q, groups), k, v, seen).view(count, ends.numel(), -1)
+    read = ends.flatten()[layout.order]
+    return block.finish(x.index_select(1, read), mixed.index_select(1, layout.order))
 
 
-def _at_ends(q: Tensor, k: Tensor, v: Tensor, length: int, own: Tensor, layout: Endings) -> Tensor:
-    """Return the attention of the last tokens alone, [n, heads * head width]. q: theirs."""
-    heads, count, width = q.shape
-    longest = layout.place.shape[1]
-    own_k, own_v = (part.index_select(1, own).view(heads, count, longest, width) for part in (k, v))
-    shared = q @ k[:, :length].transpose(1, 2)
-    scores = (own_k @ q[..., None]).squeeze(-1)
-    steps = torch.arange(longest, device=q.device)
-    behind = steps > (layout.offset[layout.last])[:, None]
-    scores = scores.masked_fill(behind, float("-inf"))
-    weights = torch.cat([shared, scores], dim=-1).softmax(dim=-1).to(v.dtype)
-    mixed = weights[..., :length] @ v[:, :length]
-    mixed = mixed + (weights[..., None, length:] @ own_v).squeeze(2)
-    return mixed.transpose(0, 1).flatten(1)
+def _replace(x: Tensor, deep: Tensor | None, number: int) -> Tensor:
+    if deep is None or not 0 < number <= len(deep):
+        return x
+    fresh = deep[number - 1]
+    return torch.cat([x[:, :1], fresh.to(x.dtype), x[:, 1 + fresh.shape[1] :]], dim=1)
+
+
+def _mask(layout: Endings, length: int, dtype: torch.dtype) -> Tensor:
+    """Return what is added to the scores of a group's rows, [G, 1, R, P + R]."""
+    groups, rows = layout.sees.shape[:2]
+    mask = torch.zeros(groups, 1, rows, length + rows, dtype=dtype, device=layout.sees.device)
+    mask[:, 0, :, length:].masked_fill_(~layout.sees, -torch.inf)
+    return mask
+
+
+def _attended(q: Tensor, k: Tensor, v: Tensor, length: int, mask: Tensor) -> Tensor:
+    """Return what the prefix finds in itself and each group in the prefix and itself.
+
+    q, k, v: [N, heads, P + G * R, head width]; the result is [N, P + G * R, width].
+    """
+    groups = len(mask)
+    future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
+    if groups == 1:  # then one call does it all
+        return attend(q, k, v, torch.cat([future, mask[0, 0]]))
+    begin, rest = torch.split(q, [length, q.shape[2] - length], dim=2)
+    first = attend(begin, k[:, :, :length], v[:, :, :length], future[:, :length])
+    k, v = (_behind(one, length, groups) for one in (k, v))
+    own = attend(_grouped(rest, groups), k, v, mask.repeat(len(q), 1, 1, 1))
+    return torch.cat([first, own.view(len(q), -1, own.shape[2])], dim=1)
+
+
+def _grouped(x: Tensor, groups: int) -> Tensor:
+    """Return [N * G, heads, R, head width] of [N, heads, G * R, head width]."""
+    count, heads, _, width = x.shape
+    return x.view(count, heads, groups, -1, width).transpose(1, 2).flatten(0, 1)
+
+
+def _behind(x: Tensor, length: int, groups: int) -> Tensor:
+    """Return keys or values of each group behind the prefix's, [N * G, heads, P + R, width]."""
+    if groups == 1:
+        return x
+    prefix, own = torch.split(x, [length, x.shape[2] - length], dim=2)
+    return torch.cat([prefix.repeat_interleave(groups, dim=0), _grouped(own, groups)], dim=2)

@@ -2,7 +2,8 @@
 
 open_clip encodes every text at its full length of 77. The tower is causal, so nothing behind the
 end of a text can change it, and what all texts begin with is the same for all: no token behind an
-end is computed here, and [SOS] with the context once (node/clip/prefix.py). Both are exact.
+end is computed here, and [SOS] with the context once (node/clip/prefix.py). Both are exact. Words
+may stand between context and name (DiPrompT's domain prompts), and prompts may be deep (PLAN).
 """
 
 from __future__ import annotations
@@ -16,19 +17,21 @@ import torch.nn.functional as F
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
 
-from node.clip.prefix import Endings, last_states, shares
+from node.clip.blocks import blocks_of
+from node.clip.prefix import Endings, last_states
 from node.errors import ModelError
 
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Token ids of class names: `ids` [classes, length], 0 behind the end; `ends` [classes].
+    """Token ids of texts that begin with [SOS, context, words] and go on with a class name.
 
-    Row by row [SOS, name, '.', EOT]; `ends` is where EOT stands. packed: all ids but SOS [T], row
-    behind row without padding, as `endings` says.
+    words: [w] ids between context and name. ids: [classes, L], each text's own ids, 0 behind the
+    end; ends: [classes], where EOT stands. packed: own ids as `endings` groups them [G * R].
     """
 
     names: tuple[str, ...]
+    words: Tensor
     ids: Tensor
     ends: Tensor
     packed: Tensor
@@ -36,10 +39,15 @@ class ClassTokens:
 
 
 class TextTower:
-    """Encode token embeddings as open_clip does, without knowing where they came from."""
+    """Encode class names behind learned context vectors, as open_clip encodes texts."""
 
-    def __init__(self, model: nn.Module, tokenizer: Any, label: str) -> None:
-        """Take the text modules of an open_clip model; raise ModelError for an unfit tower."""
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, label: str, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """Take the text modules of an open_clip model; raise ModelError for an unfit tower.
+
+        dtype: of matrix products; everything else is float32.
+        """
         tower: Any = getattr(model, "text", model)
         unfit = _unfit(tower, tokenizer)
         if unfit:
@@ -50,85 +58,123 @@ class TextTower:
         self._tower = tower
         self._tokenizer: SimpleTokenizer = tokenizer
         self._label = label
-        self._shares = shares(tower.transformer)
+        self._dtype = dtype
+        self._blocks = blocks_of(tower.transformer, dtype)
+        self.layers = len(tower.transformer.resblocks)
         self.width = int(tower.token_embedding.weight.shape[1])
         self.length_max = int(tower.positional_embedding.shape[0])
 
-    def tokens(self, names: Sequence[str], context_length: int = 0) -> ClassTokens:
-        """Tokenize class names as "name."; room for context_length vectors must be left."""
-        return self._tokenize(names, [f"{name}." for name in names], context_length)
+    def tokens(
+        self, names: Sequence[str], context_length: int = 0, words: str = "", after: str = ""
+    ) -> ClassTokens:
+        """Tokenize "words name after." for each name, words and after being the same for all.
+
+        Room for context_length vectors before the words must be left. DiPrompT's domain prompts
+        have the domain as `words`, its query prompts as `after`.
+        """
+        tail = f" {after}." if after else "."
+        return self._tokenize(names, [f"{name}{tail}" for name in names], context_length, words)
 
     def texts(self, names: Sequence[str], template: str) -> ClassTokens:
         """Tokenize a hand-written template with each name put in for {}."""
         return self._tokenize(names, [template.replace("{}", name) for name in names], 0)
 
-    def _tokenize(self, names: Sequence[str], texts: list[str], room: int) -> ClassTokens:
+    def _tokenize(
+        self, names: Sequence[str], texts: list[str], room: int, words: str = ""
+    ) -> ClassTokens:
         tokenizer = self._tokenizer
-        rows = [
-            [tokenizer.sot_token_id, *tokenizer.encode(text), tokenizer.eot_token_id]
-            for text in texts
-        ]
+        before = tokenizer.encode(words)
+        rows = [[*tokenizer.encode(text), tokenizer.eot_token_id] for text in texts]
         for name, row in zip(names, rows, strict=True):
-            if len(row) + room > self.length_max:
+            taken = 1 + len(before) + len(row)
+            if taken + room > self.length_max:
                 raise ModelError(
-                    f"the class name {name[:60]!r} takes {len(row)} tokens, with {room} context "
-                    f"vectors {len(row) + room}; {self._label} reads {self.length_max}: shorten "
+                    f"the class name {name[:60]!r} takes {taken} tokens, with {room} context "
+                    f"vectors {taken + room}; {self._label} reads {self.length_max}: shorten "
                     "the name or lower tuning.context_length."
                 )
-        longest = max((len(row) for row in rows), default=2)
-        ids = torch.zeros(len(rows), longest, dtype=torch.long, device=self._device)
+        lengths = [len(row) for row in rows]
+        endings = Endings.of(lengths)
+        flat = torch.tensor([token for row in rows for token in row], dtype=torch.long)
+        ids = torch.zeros(len(rows), max(lengths, default=1), dtype=torch.long)
         for at, row in enumerate(rows):
             ids[at, : len(row)] = torch.tensor(row)
-        ends = torch.tensor([len(row) - 1 for row in rows], device=self._device)
-        packed = torch.tensor([token for row in rows for token in row[1:]], dtype=torch.long)
-        return ClassTokens(tuple(names), ids, ends, packed.to(self._device), Endings.of(ends))
+        return ClassTokens(
+            tuple(names),
+            torch.tensor(before, dtype=torch.long, device=self._device),
+            ids.to(self._device),
+            torch.tensor(lengths, dtype=torch.long, device=self._device) - 1,
+            flat[endings.source].to(self._device) if len(flat) else flat.to(self._device),
+            endings.to(self._device),
+        )
 
     def embed_words(self, words: str) -> Tensor:
         """Return the token embeddings [n, width] of some words, to start context vectors from."""
         ids = torch.tensor(self._tokenizer.encode(words), dtype=torch.long, device=self._device)
-        embedded: Tensor = self._tower.token_embedding(ids)
-        return embedded.detach()
+        return self._embed(ids)
 
-    def encode(self, tokens: ClassTokens, context: Tensor | None = None) -> Tensor:
+    def encode(
+        self, tokens: ClassTokens, context: Tensor | None = None, deep: Tensor | None = None
+    ) -> Tensor:
         """Return unit text features [classes, D] in float32.
 
-        context: learned vectors [m, width] placed between SOS and the name, shared by all classes
-        (ZeroDFL, CoOp); None for the plain text. Gradients flow to the context alone.
+        context: learned vectors [m, width] behind SOS, shared by all classes (ZeroDFL, CoOp); None
+        for the plain text. deep: [d, m, width], what replaces them before block 1, 2, ... d (PLAN).
+        N prompts at once, [N, m, width] and [d, N, m, width], give [N, classes, D] (Fed-DPT).
+        Gradients flow to context and deep alone. Raise ModelError where deep prompts do not fit.
         """
-        if context is not None and self._shares and len(tokens.names):
-            return self._encode_shared(tokens, context)
-        embedded = self._tower.token_embedding(tokens.ids).detach()
         if context is None:
-            return self.encode_embedded(embedded, tokens.ends)
-        shared = context.to(embedded.dtype).expand(len(embedded), -1, -1)
-        embedded = torch.cat([embedded[:, :1], shared, embedded[:, 1:]], dim=1)
-        return self.encode_embedded(embedded, tokens.ends + len(context))
+            context = self._tower.positional_embedding.new_zeros(0, self.width)
+        several = context.dim() == 3
+        contexts = context if several else context[None]
+        if deep is not None:
+            deep = self._fitting(deep if several else deep[:, None], contexts)
+        out = self._encoded(tokens, contexts, deep)
+        return out if several else out[0]
 
-    def _encode_shared(self, tokens: ClassTokens, context: Tensor) -> Tensor:
-        """Compute [SOS, context] once for all classes, and nothing behind the end of a name."""
-        tower, layout = self._tower, tokens.endings
-        dtype = tower.transformer.get_cast_dtype()
-        position = tower.positional_embedding.to(dtype)
-        start = tower.token_embedding(tokens.ids[0, :1]).detach()
-        prefix = torch.cat([start, context.to(start.dtype)]).to(dtype)
-        names = tower.token_embedding(tokens.packed).detach().to(dtype)
-        x = last_states(
-            tower.transformer,
-            prefix + position[: len(prefix)],
-            names + position[len(prefix) + layout.offset],
-            layout,
-        )
+    def _fitting(self, deep: Tensor, contexts: Tensor) -> Tensor:
+        if not self._blocks:
+            raise ModelError(f"{self._label} has text blocks of a kind that takes no deep prompts.")
+        if len(deep) >= self.layers or deep.shape[1:] != contexts.shape:
+            raise ModelError(
+                f"deep text prompts are {list(deep.shape)}; {self._label} takes at most "
+                f"[{self.layers - 1}, {', '.join(str(size) for size in contexts.shape)}]."
+            )
+        return deep
+
+    def _encoded(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
+        tower, count = self._tower, len(contexts)
+        position = tower.positional_embedding.detach()
+        start = self._embed(torch.tensor([self._tokenizer.sot_token_id], device=self._device))
+        begin = [one.expand(count, -1, -1) for one in (start, self._embed(tokens.words))]
+        prefix = torch.cat([begin[0], contexts.to(start.dtype), begin[1]], dim=1)
+        length = prefix.shape[1]
+        prefix = prefix + position[:length]
+        if not tokens.names:
+            x = prefix.new_zeros(count, 0, self.width)
+        elif self._blocks:
+            endings = self._embed(tokens.packed) + position[length + tokens.endings.offset]
+            x = last_states(self._blocks, prefix, endings[None], tokens.endings, deep)
+        else:
+            x = self._whole(tokens, prefix)
         return self._project(tower.ln_final(x))
 
-    def encode_embedded(self, embedded: Tensor, ends: Tensor) -> Tensor:
-        """Return unit features [n, D] of token embeddings [n, L, width] that end at `ends` [n]."""
-        tower = self._tower
-        length = embedded.shape[1]
-        dtype = tower.transformer.get_cast_dtype()
-        x = embedded.to(dtype) + tower.positional_embedding[:length].to(dtype)
-        x = tower.transformer(x, attn_mask=tower.attn_mask[:length, :length])
-        # Only the end of each text is read, so only it is normalised.
-        return self._project(tower.ln_final(x[torch.arange(len(x), device=x.device), ends]))
+    def _whole(self, tokens: ClassTokens, prefix: Tensor) -> Tensor:
+        """Return the states at the ends [N, classes, width], by the model's own blocks."""
+        tower, (count, length, _) = self._tower, prefix.shape
+        classes, longest = tokens.ids.shape
+        own = self._embed(tokens.ids) + tower.positional_embedding[length : length + longest]
+        parts = [prefix.repeat_interleave(classes, dim=0), own.repeat(count, 1, 1)]
+        size = length + longest
+        rough = self._dtype == torch.bfloat16
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=rough):
+            x = tower.transformer(torch.cat(parts, dim=1), attn_mask=tower.attn_mask[:size, :size])
+        states: Tensor = x.float().view(count, classes, size, self.width)
+        return states[:, torch.arange(classes, device=x.device), length + tokens.ends]
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        embedded: Tensor = F.embedding(ids, self._tower.token_embedding.weight)
+        return embedded.detach()
 
     def _project(self, x: Tensor) -> Tensor:
         projection = self._tower.text_projection

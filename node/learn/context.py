@@ -81,16 +81,13 @@ class ContextObjective:
         text = self._backbone.text
         if classes not in self._tokens:
             self._tokens[classes] = text.tokens(classes, self._settings.context_length)
-        with self._backbone.autocast():
-            return text.encode(self._tokens[classes], prompts[NAME])
+        return text.encode(self._tokens[classes], prompts[NAME])
 
     @torch.no_grad()
     def _hand_written(self, classes: tuple[str, ...]) -> Tensor:
         if classes not in self._written:
             text = self._backbone.text
-            with self._backbone.autocast():
-                encoded = text.encode(text.texts(classes, self._settings.template))
-            self._written[classes] = encoded
+            self._written[classes] = text.encode(text.texts(classes, self._settings.template))
         return self._written[classes]
 
     def _scaled(self, features: Tensor, texts: Tensor) -> Tensor:

@@ -108,6 +108,43 @@ def test_context_gradient_against_finite_differences() -> None:
     assert slope == pytest.approx((context.grad * direction).sum().item(), rel=1e-2, abs=1e-4)
 
 
+def test_several_prompts_at_once_are_each_alone(model: Any) -> None:
+    tower = TextTower(model, TOKENIZER, "tiny")
+    tokens = tower.tokens(NAMES, 3)
+    several = torch.randn(4, 3, tower.width, generator=torch.Generator().manual_seed(1))
+    together = tower.encode(tokens, several)
+    for one, features in zip(several, together, strict=True):
+        assert (tower.encode(tokens, one) - features).abs().max() < 1e-5
+
+
+def test_domain_words_stand_before_or_behind_the_name(model: Any) -> None:
+    tower = TextTower(model, TOKENIZER, "tiny")
+    context = tower.embed_words("a photo of")
+    before = tower.encode(tower.tokens(NAMES, len(context), words="art painting"), context)
+    after = tower.encode(tower.tokens(NAMES, len(context), after="in a sketch"), context)
+    wanted = theirs(model, [f"a photo of art painting {name}." for name in NAMES])
+    assert (before - wanted).abs().max() < 1e-5
+    wanted = theirs(model, [f"a photo of {name} in a sketch." for name in NAMES])
+    assert (after - wanted).abs().max() < 1e-5
+
+
+def test_deep_prompts_that_do_not_fit_are_refused() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    tokens, context = tower.tokens(NAMES, 2), torch.zeros(2, tower.width)
+    assert tower.encode(tokens, context, torch.zeros(1, 2, tower.width)).shape == (6, tiny.EMBED)
+    for shape in ((2, 2, tower.width), (1, 3, tower.width)):
+        with pytest.raises(ModelError, match=r"tiny takes at most \[1, 1, 2, 32\]"):
+            tower.encode(tokens, context, torch.zeros(shape))
+    other = TextTower(tiny.clip(qk_norm=True), TOKENIZER, "tiny")
+    with pytest.raises(ModelError, match="takes no deep prompts"):
+        other.encode(tokens, context, torch.zeros(1, 2, tower.width))
+
+
+def test_no_class_at_all_has_no_features() -> None:
+    tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
+    assert tower.encode(tower.tokens([], 2), torch.zeros(2, tower.width)).shape == (0, tiny.EMBED)
+
+
 def test_only_the_context_gets_a_gradient() -> None:
     model = tiny.clip()
     tower = TextTower(model, TOKENIZER, "tiny")

@@ -12,46 +12,113 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from torch.utils.flop_counter import FlopCounterMode
 
+from node.clip import blocks
+from node.clip.backbone import Backbone
 from node.commands import bench as command
 from node.errors import ConfigError
-from node.learn import bench
+from node.learn.bench import encoders, floor, measure, tasks
 from tests.unit.clip import tiny
 
-SMALL = tuple(
-    bench.Task(f"small-{how}", 5, 3, 0 if how == "none" else 10, how)
-    for how in ("none", "cached", "encoded")
+SMALL = (
+    tasks.Task("small-text", "text", 5, 3),
+    tasks.Task("small-cached", "zerodfl", 5, 3, 10),
+    tasks.Task("small-encoded", "zerodfl", 5, 3, 10, encoded=True),
+    tasks.Task("small-feddpt", "feddpt", 5, 3, 4, clients=3),
+    tasks.Task("small-plan-a", "plan-a", 5, 3, 4, clients=2),
+    tasks.Task("small-plan-b", "plan-b", 5, 3, 4, clients=2),
 )
 
 
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(bench, "MATRIX", 64)
+    monkeypatch.setattr(measure, "MATRIX", 64)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # or the command would begin a process anew
-    monkeypatch.setattr(bench, "TASKS", SMALL)
+    monkeypatch.setattr(tasks, "TASKS", SMALL)
     return tiny.register(tmp_path)
 
 
-def test_both_sides_have_the_same_gradient(name: str) -> None:
-    frozen = bench.random_model(name, "float32", "cpu")
-    for row in bench.rows(frozen, 1):
-        assert row.difference < 1e-4, row
+@pytest.fixture
+def frozen(name: str) -> Backbone:
+    return measure.random_model(name, "float32", "cpu")
+
+
+def step(frozen: Backbone, task: tasks.Task, side: type[encoders.Encoders]) -> measure.Step:
+    return measure.Step(frozen, tasks.inputs(frozen, task), side)
+
+
+@pytest.mark.parametrize("task", SMALL, ids=lambda task: task.name)
+def test_both_sides_have_equal_loss_and_gradient(frozen: Backbone, task: tasks.Task) -> None:
+    theirs, mine = (step(frozen, task, side).run() for side in (encoders.Plain, encoders.Ours))
+    assert mine[0] == pytest.approx(theirs[0], rel=1e-6, abs=1e-6)
+    assert len(mine[1]) == len(tasks.inputs(frozen, task).start)
+    for ours, other in zip(mine[1], theirs[1], strict=True):
+        assert (ours - other).abs().max() < 1e-4 * other.abs().max()
+
+
+@pytest.mark.parametrize("task", SMALL, ids=lambda task: task.name)
+def test_both_sides_are_together_after_fifty_steps(frozen: Backbone, task: tasks.Task) -> None:
+    sides = [step(frozen, task, side) for side in (encoders.Plain, encoders.Ours)]
+    losses = [[side.run()[0] for _ in range(50)] for side in sides]
+    assert losses[0][-1] < losses[0][0]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    for name, start in tasks.inputs(frozen, task).start.items():
+        theirs, mine = (side.prompts[name] for side in sides)
+        moved = (theirs - start).norm()
+        assert moved > 0
+        assert (mine - theirs).norm() < 1e-3 * max(moved, theirs.norm()), name
+
+
+@pytest.mark.parametrize("task", SMALL, ids=lambda task: task.name)
+def test_the_floor_lies_below_what_torch_counts_of_ours(
+    frozen: Backbone, task: tasks.Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_ONEDNN", False)  # or torch would not see the products
+    given = tasks.inputs(frozen, task)
+    counted = []
+    for side in (encoders.Plain, encoders.Ours):
+        one = measure.Step(frozen, given, side)
+        with FlopCounterMode(display=False) as counter:
+            one.run()
+        counted.append(counter.get_total_flops())
+    least = floor.operations(frozen, given)
+    assert 0.75 * counted[1] < least < 1.02 * counted[1]
+    assert least < counted[0] / 1.2
+    # torch counts attention's scores twice, and not what it runs whole where no gradient is asked.
+    assert floor.plain_operations(frozen, given) > 0.95 * counted[0]
+
+
+def test_the_floor_of_one_text_by_hand() -> None:
+    tower = floor.Tower(width=10, layers=2)
+    # Block 1: 3 rows through all twelve squares; block 2: keys and values of 3, the rest of one.
+    linears = 2 * 100 * (12 * 3 + 2 * 3 + 10)
+    pairs = 4 * 10 * (6 + 3)
+    sizes = (3, 6, 1, 3, 0)
+    assert tower.forward(*sizes) == linears + pairs
+    assert tower.backward(*sizes, 2) == linears + 2 * pairs - 2 * 100 * 3 * 2
+
+
+def test_rows_hold_what_they_say(frozen: Backbone) -> None:
+    for row in measure.rows(frozen, SMALL[:2], 1):
         assert row.ratio == pytest.approx(row.reference_s / row.ours_s)
         assert row.floor_share == pytest.approx(row.floor_s / row.ours_s)
+        assert row.difference < 1e-4
 
 
-def test_the_work_of_ours_is_less_and_counted_alike(name: str) -> None:
-    frozen = bench.random_model(name, "float32", "cpu")
-    names = ("cat", "dog", "a word", "two words", "x")
-    for task in SMALL:
-        theirs = bench._flops(bench._Reference(frozen, task, names).step)
-        ours = bench._flops(bench._Ours(frozen, task, names).step)
-        assert 0 < ours < theirs / 2
+def test_a_model_without_a_vision_transformer_has_fewer_rows(name: str, tmp_path: Path) -> None:
+    assert name
+    resnet = tiny.register(tmp_path, layers=[1, 1, 1, 1], width=16, patch_size=None)
+    frozen = measure.random_model(resnet, "float32", "cpu")
+    names = [row.name for row in measure.rows(frozen, SMALL, 1)]
+    assert names == ["small-text", "small-cached", "small-encoded"]
 
 
-def test_bfloat16_rows_are_named_so(name: str) -> None:
-    frozen = bench.random_model(name, "bfloat16", "cpu")
-    assert [row.name for row in bench.rows(frozen, 1)] == [f"{one.name}-bf16" for one in SMALL]
+def test_bfloat16_rows_are_named_so_and_near(name: str) -> None:
+    frozen = measure.random_model(name, "bfloat16", "cpu")
+    found = list(measure.rows(frozen, SMALL, 1))
+    assert [row.name for row in found] == [f"{one.name}-bf16" for one in SMALL]
+    assert all(row.difference < 0.3 for row in found)
 
 
 def run(name: str, *words: str) -> tuple[str, BaseException | None]:
@@ -60,8 +127,8 @@ def run(name: str, *words: str) -> tuple[str, BaseException | None]:
 
 
 def test_json_has_a_row_for_each_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "REFERENCE_SHARE", 0.0)
-    words = ("--repeats", "1", "--format", "json", "--threads", "1", "--bf16")
+    monkeypatch.setattr(measure, "REFERENCE_SHARE", 0.0)
+    words = ("--repeats", "1", "--format", "json", "--threads", "1")
     out, fault = run(name, *words)
     assert fault is None
     found = json.loads(out)
@@ -72,11 +139,34 @@ def test_json_has_a_row_for_each_task(name: str, monkeypatch: pytest.MonkeyPatch
     assert {"reference_s", "ours_s", "ratio", "floor_s"} <= set(found["rows"][0])
 
 
+def test_a_sweep_is_drawn(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(measure, "REFERENCE_SHARE", 0.0)
+    monkeypatch.setattr(tasks, "SWEEPS", {"classes": SMALL[:2], "shots": (), "domains": ()})
+    picture = tmp_path / "sweep.png"
+    words = ("--sweep", "classes", "--repeats", "1", "--no-bf16", "--plot", str(picture))
+    out, fault = run(name, *words)
+    assert fault is None
+    assert "small-cached" in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    _, fault = run(name, *words[:-1], str(tmp_path / "absent" / "sweep.png"))
+    assert "cannot be written" in str(fault)
+
+
+def test_one_row_can_be_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "REFERENCE_SHARE", 0.0)
+    out, fault = run(name, "--only", "small-text", "--repeats", "1", "--no-bf16")
+    assert fault is None
+    assert "small-text" in out
+    assert "small-cached" not in out
+    _, fault = run(name, "--only", "nonsense")
+    assert "There is no row 'nonsense'; there are small-text, small-cached" in str(fault)
+
+
 def test_a_slow_reference_voids_the_ratios(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "REFERENCE_SHARE", 1e9)
-    out, fault = run(name, "--repeats", "1", "--threads", "1")
+    monkeypatch.setattr(measure, "REFERENCE_SHARE", 1e9)
+    out, fault = run(name, "--repeats", "1", "--threads", "1", "--no-bf16")
     assert isinstance(fault, ConfigError)
-    assert "these ratios are void" in str(fault)
+    assert "are void" in str(fault)
     assert "tiny-test-model" in out
 
 

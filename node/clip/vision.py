@@ -1,0 +1,168 @@
+"""The frozen vision transformer with visual prompts: [CLS, patches, prompts].
+
+Attention does not know the order of tokens, so prompts stand behind the patches, whatever place a
+paper gives them. Prompts that are replaced in the next block need no query, no perceptron and no
+place in the batch: their keys and values are computed once for all images. In the last block only
+the class token is computed, where the model reads nothing else. Exact, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from open_clip.transformer import VisionTransformer
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from node.clip.blocks import Block, attend, blocks_of
+from node.errors import ModelError
+
+Run = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the tower says about a batch of B images with m prompts.
+
+    features: unit vectors [B, D], float32. query: [B, heads, head width], the class token's in the
+    last block; keys: [B or 1, heads, m, head width], those of the prompts there, with no scaling.
+    Fed-DPT's equation 5 asks which domain's prompt the class token looks at.
+    """
+
+    features: Tensor
+    query: Tensor
+    keys: Tensor
+
+
+class VisionTower:
+    """Encode images with shallow or deep prompts through any plain ViT of open_clip."""
+
+    def __init__(self, model: Any, label: str, dtype: torch.dtype = torch.float32) -> None:
+        """Take the image modules of an open_clip model. dtype: of matrix products."""
+        self._tower: Any = model.visual
+        self._label = label
+        self._blocks = (
+            blocks_of(self._tower.transformer, dtype)
+            if type(self._tower) is VisionTransformer
+            else []
+        )
+        self._dtype = dtype
+
+    @property
+    def promptable(self) -> bool:
+        """Tell whether this tower takes prompts: a vision transformer of CLIP's plain blocks."""
+        return bool(self._blocks)
+
+    @property
+    def layers(self) -> int:
+        """Blocks; deep prompts have at most as many parts."""
+        return len(self._blocks)
+
+    @property
+    def width(self) -> int:
+        """Of a visual prompt vector; raise ModelError where the tower takes none."""
+        self._need_blocks()
+        return int(self._tower.positional_embedding.shape[1])
+
+    def encode(
+        self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False
+    ) -> Seen:
+        """Return what the tower says about preprocessed images [B, 3, H, W].
+
+        prompts: [d, m, width], visual tokens for block 0, 1, ... d - 1; shallow prompts (VPT,
+        Fed-DPT) have d = 1. Part i replaces what became of part i - 1; the last part goes on to the
+        end. They enter without a position, the first before ln_pre, the others as they are.
+        recompute: keep no activations of blocks but compute them again in the backward pass.
+        Raise ModelError where prompts do not fit.
+        """
+        self._need_blocks()
+        if prompts is None:
+            prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)
+        if (
+            prompts.dim() != 3
+            or not 0 < len(prompts) <= self.layers
+            or (prompts.shape[2] != self.width)
+        ):
+            raise ModelError(
+                f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
+                f"{self.layers}, any number, {self.width}]."
+            )
+        run: Run = partial(checkpoint, use_reentrant=False) if recompute else _plainly
+        x = self._embedded(images)
+        deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
+        deep += [x[:1, :0]] * (self.layers - len(deep))  # nothing new
+        for number, block in enumerate(self._blocks[:-1]):
+            step = _replaced if number + 1 < len(prompts) else _kept
+            x = run(step, block, x, deep[number])
+        return self._read(x, deep[-1])
+
+    def _embedded(self, images: Tensor) -> Tensor:
+        """Return the class token and the patches, [B, 1 + patches, width], behind ln_pre."""
+        tower = self._tower
+        weight = tower.conv1.weight.detach().to(self._dtype)
+        x = F.conv2d(images.to(weight), weight, stride=tower.conv1.stride)
+        x = x.flatten(2).transpose(1, 2).to(tower.class_embedding.dtype)
+        first = tower.class_embedding.expand(len(x), 1, -1)
+        embedded: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
+        return embedded.detach()
+
+    def _read(self, x: Tensor, fresh: Tensor) -> Seen:
+        """Run the last block, for the class token alone where nothing else is read."""
+        tower, block = self._tower, self._blocks[-1]
+        alone = tower.attn_pool is None and tower.pool_type == "tok"
+        normed = block.ln_1(x)
+        k, v = _with(block, block.project(normed, 1, 3), fresh, len(x))
+        (q,) = block.project(normed[:, :1] if alone else normed, 0, 1)
+        rows = x[:, : q.shape[2]]
+        out = block.finish(rows, attend(q, k, v))
+        patches = int(tower.positional_embedding.shape[0])
+        pooled, _ = tower._pool(out[:, :patches])
+        if tower.proj is not None:
+            pooled = pooled @ tower.proj
+        return Seen(F.normalize(pooled, dim=-1), q[:, :, 0], k[:, :, patches:])
+
+    def _need_blocks(self) -> None:
+        if not self._blocks:
+            raise ModelError(
+                f"{self._label} takes no visual prompts: its vision tower "
+                f"({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; choose one "
+                "such as ViT-B-16."
+            )
+
+
+def _plainly(work: Callable[..., Tensor], *values: Any) -> Tensor:
+    return work(*values)
+
+
+def _replaced(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
+    """Run a block whose prompts [1, m, width] are seen by all and dropped behind it."""
+    q, *rest = block.project_parts((x,))
+    k, v = _with(block, rest, fresh, len(x))
+    return block.finish(x, attend(q, k, v))
+
+
+def _kept(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
+    """Run a block from which new prompts [1, m, width], if any, go on as tokens of each image."""
+    if not fresh.shape[1]:
+        return block.finish(x, attend(*block.project_parts((x,))))
+    q, k, v = block.project_parts((x, fresh))
+    x = torch.cat([x, fresh.expand(len(x), -1, -1)], dim=1)
+    return block.finish(x, attend(q, k, v))
+
+
+def _with(block: Block, own: Any, fresh: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values of the batch and, behind them, of prompts that all images share."""
+    k, v = own
+    if not fresh.shape[1]:
+        return k, v
+    more = block.project(block.ln_1(fresh), 1, 3)
+    k, v = (
+        torch.cat([one, extra.expand(count, -1, -1, -1)], dim=2)
+        for one, extra in zip((k, v), more, strict=True)
+    )
+    return k, v

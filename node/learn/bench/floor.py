@@ -1,0 +1,119 @@
+"""The arithmetic that a step cannot do without, counted by formula: what no programming saves.
+
+Counted are the products of frozen weights and of attention, on the tokens that a text or an image
+has, forward once and backward once where a gradient has to pass; no padding, no masked score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch.utils.flop_counter import FlopCounterMode
+
+from node.clip.backbone import Backbone
+from node.learn.bench.tasks import Inputs
+
+# Products of a token in a block, in units of width squared: in-projection, out-projection, MLP.
+QKV, OUT, MLP = 3, 1, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Tower:
+    """Sizes of a tower."""
+
+    width: int
+    layers: int
+
+    def forward(self, rows: int, pairs: int, read: int, read_pairs: int, kept: int) -> float:
+        """Return operations of one forward pass.
+
+        rows: tokens that go through a whole block. kept: those of which keys and values alone are
+        needed. pairs: (query, key) pairs of a block. read, read_pairs: the last block's.
+        """
+        square, last = 2 * self.width**2, (OUT + MLP + 1) * read + 2 * (rows + kept)
+        linears = (self.layers - 1) * ((QKV + OUT + MLP) * rows + 2 * kept) + last
+        return square * linears + 4 * self.width * ((self.layers - 1) * pairs + read_pairs)
+
+    def backward(
+        self, rows: int, pairs: int, read: int, read_pairs: int, kept: int, fixed: int
+    ) -> float:
+        """Return operations of the backward pass; fixed: tokens that enter without a gradient."""
+        forward = self.forward(rows, pairs, read, read_pairs, kept)
+        attention = 4 * self.width * ((self.layers - 1) * pairs + read_pairs)
+        return forward + attention - 2 * self.width**2 * QKV * fixed
+
+    def whole(self, rows: int, length: int) -> tuple[float, float]:
+        """Return operations of a forward and a backward pass that leave nothing out."""
+        attention = 4 * self.width * self.layers * rows * length
+        linears = 2 * self.width**2 * (QKV + OUT + MLP) * self.layers * rows
+        return linears + attention, linears + 2 * attention
+
+
+def plain_operations(frozen: Backbone, given: Inputs) -> float:
+    """Return the floating point operations of the reference's step."""
+    task, text = given.task, getattr(frozen.model, "text", frozen.model)
+    full = int(text.context_length)
+    once, back = Tower(frozen.text.width, frozen.text.layers).whole(task.classes * full, full)
+    passes = 1 + (task.clients - 1 if task.method == "feddpt" else task.method == "plan-a")
+    work = passes * once + back
+    if not len(given.pixels):
+        return work
+    if not frozen.vision.promptable:
+        return work + _counted(frozen, given)
+    visual = frozen.model.visual
+    own = int(visual.positional_embedding.shape[0])
+    length = own + (task.clients if task.method == "feddpt" else task.context_length * task.visual)
+    tower = Tower(frozen.vision.width, frozen.vision.layers)
+    once, back = tower.whole(len(given.pixels) * length, length)
+    patches = 2.0 * len(given.pixels) * (own - 1) * int(visual.conv1.weight.numel())
+    teacher = task.method == "plan-a"
+    return work + (1 + teacher) * (once + patches) + (back if task.visual else 0)
+
+
+def _counted(frozen: Backbone, given: Inputs) -> float:
+    """Return the operations of a vision tower that is no transformer, as torch counts them."""
+    with FlopCounterMode(display=False) as counter:
+        frozen.encode_images(given.pixels)
+    return float(counter.get_total_flops())
+
+
+def operations(frozen: Backbone, given: Inputs) -> float:
+    """Return the floating point operations that ours cannot do without in one step."""
+    task = given.task
+    if task.method in {"text", "zerodfl"}:
+        return _texts(frozen, given, 1, True)
+    if task.method == "feddpt":
+        texts = _texts(frozen, given, 1, True) + _texts(frozen, given, task.clients - 1, False)
+        return texts + _images(frozen, given, task.clients, deep=False, passes=1)
+    teacher = task.method == "plan-a"
+    texts = _texts(frozen, given, 1, True) + (_texts(frozen, given, 1, False) if teacher else 0)
+    return texts + _images(frozen, given, task.context_length, True, passes=1 + teacher)
+
+
+def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
+    """Return the operations of encoding the class names behind `count` prompts."""
+    tower = Tower(frozen.text.width, frozen.text.layers)
+    lengths = (frozen.text.tokens(given.names).ends + 1).tolist()
+    prefix, own = 1 + given.task.context_length, sum(lengths)
+    pairs = prefix * (prefix + 1) // 2 + sum(n * prefix + n * (n + 1) // 2 for n in lengths)
+    sizes = (prefix + own, pairs, len(lengths), sum(n + prefix for n in lengths), 0)
+    forward = tower.forward(*sizes)
+    return count * (forward + (tower.backward(*sizes, own + 1) if learned else 0))
+
+
+def _images(frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: int) -> float:
+    """Return the operations of `passes` forward passes over the images and one backward pass."""
+    visual, images = frozen.model.visual, len(given.pixels)
+    tower = Tower(frozen.vision.width, frozen.vision.layers)
+    own = int(visual.positional_embedding.shape[0])
+    tokens = own if deep else own + prompts
+    # Deep prompts are the same for all images: a few rows in all.
+    sizes = (
+        images * tokens,
+        images * tokens * (own + prompts),
+        images,
+        images * (own + prompts),
+        prompts if deep else 0,
+    )
+    patches = 2.0 * images * (own - 1) * int(visual.conv1.weight.numel())
+    return patches + passes * tower.forward(*sizes) + tower.backward(*sizes, images * own)

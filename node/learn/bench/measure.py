@@ -1,0 +1,154 @@
+"""Take turns, and compare medians.
+
+The reference must reach REFERENCE_SHARE of the rate at which torch multiplies two large matrices in
+the same run, or the comparison is void. `floor_s` is the arithmetic that ours cannot do without, at
+the same rate. Ours multiplies by other kernels, whose rate is given beside it (`own_rate`): where
+that is higher, the floor can be beaten.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+from node.clip import backbone, blocks
+from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
+from node.learn.bench.encoders import Encoders, Ours, Plain
+from node.learn.bench.floor import operations, plain_operations
+from node.learn.bench.losses import loss
+from node.learn.bench.tasks import Inputs, Task, inputs
+
+REFERENCE_SHARE: Final = 0.6
+MATRIX: Final = 2048
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Medians in seconds.
+
+    floor_share: of ours, how much the floor is. reference_share: of the rate of torch's large
+    product, what the reference reached with the work that it does. difference: the largest between
+    the two sides' gradients, relative. rate: of torch's large product, operations a second;
+    own_rate: of the product that ours uses.
+    """
+
+    name: str
+    reference_s: float
+    ours_s: float
+    ratio: float
+    floor_s: float
+    floor_share: float
+    reference_share: float
+    difference: float
+    rate: float
+    own_rate: float
+
+
+def random_model(name: str, precision: Precision, device: str, threads: int = 1) -> Backbone:
+    """Return a model with random weights (fednode-mini with its own): speed does not need them."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    settings = ModelSettings(name=name, device=device, precision=precision)
+    return backbone.load(settings) if name == backbone.MINI else backbone.untrained(settings)
+
+
+def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]:
+    """Measure the tasks that fit the model: those with visual prompts need a ViT."""
+    for task in tasks:
+        if frozen.vision.promptable or not task.visual:
+            yield measure(frozen, task, repeats)
+
+
+def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
+    """Time one task."""
+    given = inputs(frozen, task)
+    sides = (Step(frozen, given, Plain), Step(frozen, given, Ours))
+    difference = _difference(*(side.run() for side in sides))  # warms up, too
+    times: tuple[list[float], list[float]] = ([], [])
+    rates: list[tuple[float, float]] = []
+    for _ in range(repeats):
+        rates.append(matrix_rates(frozen))
+        for kept, side in zip(times, sides, strict=True):
+            kept.append(_seconds(side.run, frozen.device))
+    reference_s, ours_s = (median(one) for one in times)
+    rate, own_rate = (median(one) for one in zip(*rates, strict=True))
+    floor_s = operations(frozen, given) / rate
+    return Row(
+        task.name + ("-bf16" if frozen.precision == "bfloat16" else ""),
+        reference_s,
+        ours_s,
+        reference_s / ours_s,
+        floor_s,
+        floor_s / ours_s,
+        plain_operations(frozen, given) / reference_s / rate,
+        difference,
+        rate,
+        own_rate,
+    )
+
+
+def matrix_rates(frozen: Backbone) -> tuple[float, float]:
+    """Return operations a second of a large matrix product: torch's own, and the one of ours."""
+    dtype = torch.bfloat16 if frozen.precision == "bfloat16" else torch.float32
+    one = torch.randn(MATRIX, MATRIX, device=frozen.device, dtype=dtype)
+    products = (lambda: one @ one, lambda: blocks.linear(one, one))
+    rates = [2 * MATRIX**3 / _seconds(product, frozen.device) for product in products]
+    return rates[0], rates[1]
+
+
+class Step:
+    """A step of tuning on one side: forward, backward, descent."""
+
+    def __init__(self, frozen: Backbone, given: Inputs, side: Callable[..., Encoders]) -> None:
+        self._given, self._scale = given, frozen.logit_scale
+        self._encoders = side(frozen, given.names, given.task.context_length)
+        self.prompts: dict[str, Tensor] = {}
+        self._descent: torch.optim.Optimizer | None = None
+        self.begin()
+
+    def begin(self) -> None:
+        """Go back to the start."""
+        start = self._given.start.items()
+        self.prompts = {name: one.clone().requires_grad_() for name, one in start}
+        leaves = list(self.prompts.values())
+        method = self._given.task.method
+        if method == "feddpt":
+            self._descent = torch.optim.AdamW(leaves, lr=5e-4, weight_decay=0.01)
+        elif method in {"plan-a", "plan-b"}:
+            self._descent = torch.optim.SGD(leaves, lr=0.0015, momentum=0.9, weight_decay=5e-4)
+        else:
+            self._descent = torch.optim.SGD(leaves, lr=0.003, momentum=0.9, weight_decay=1e-5)
+
+    def run(self) -> tuple[float, list[Tensor]]:
+        """Take a step; return loss and gradients."""
+        assert self._descent is not None
+        value = loss(self._encoders, self._given, self.prompts, self._scale)
+        self._descent.zero_grad(set_to_none=True)
+        torch.autograd.backward(value)
+        self._descent.step()
+        return float(value.detach()), [
+            one.grad for one in self.prompts.values() if one.grad is not None
+        ]
+
+
+def _difference(theirs: tuple[float, list[Tensor]], ours: tuple[float, list[Tensor]]) -> float:
+    pairs = zip(theirs[1], ours[1], strict=True)
+    return max(float((one - two).abs().max() / one.abs().max()) for one, two in pairs)
+
+
+def _seconds(work: Callable[[], Any], device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begun

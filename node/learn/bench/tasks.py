@@ -1,0 +1,123 @@
+"""The steps that are timed: their sizes, and the numbers that both sides begin with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.clip.backbone import SAMPLE_NAMES, Backbone
+
+Method = Literal["text", "zerodfl", "feddpt", "plan-a", "plan-b"]
+BOTTLENECK: Final = 8
+"""PLAN's aggregators narrow each prompt vector to an eighth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One row: a method's step and its sizes.
+
+    images: in the step's batch. encoded: the reference encodes them in every step. clients: whose
+    prompts there are; Fed-DPT's n domains, PLAN's K.
+    """
+
+    name: str
+    method: Method
+    classes: int
+    context_length: int
+    images: int = 0
+    encoded: bool = False
+    clients: int = 1
+
+    @property
+    def visual(self) -> bool:
+        """Tell whether the vision tower has prompts."""
+        return self.method in {"feddpt", "plan-a", "plan-b"}
+
+
+TASKS: Final = (
+    Task("text-100x16", "text", 100, 16),
+    Task("zerodfl-epoch-cached", "zerodfl", 20, 4, 160),
+    Task("zerodfl-epoch-uncached", "zerodfl", 20, 4, 160, encoded=True),
+    Task("feddpt-step", "feddpt", 65, 16, 32, clients=4),
+    Task("plan-stage-a", "plan-a", 65, 8, 32, clients=3),
+    Task("plan-stage-b", "plan-b", 65, 8, 32, clients=3),
+)
+SWEEPS: Final = {
+    "classes": tuple(
+        Task(f"text-{classes}x{length}", "text", classes, length)
+        for length in (4, 16)
+        for classes in (10, 20, 50, 100, 200, 400)
+    ),
+    "shots": tuple(
+        Task(f"zerodfl-{shots}-shots", "zerodfl", 20, 4, 20 * shots) for shots in (1, 2, 4, 8, 16)
+    ),
+    "domains": tuple(
+        Task(f"feddpt-{count}-domains", "feddpt", 65, 16, 32, clients=count) for count in (2, 4, 6)
+    ),
+}
+
+
+@dataclass(slots=True)
+class Inputs:
+    """What a step reads. Names and labels; unit image features [B, D]; pixels [B, 3, H, W].
+
+    anchors: unit vectors [classes, D]. constants: prompts of others. start: what is tuned.
+    """
+
+    task: Task
+    names: tuple[str, ...]
+    labels: Tensor
+    features: Tensor
+    pixels: Tensor
+    anchors: Tensor
+    constants: dict[str, Tensor] = field(default_factory=dict)
+    start: dict[str, Tensor] = field(default_factory=dict)
+
+
+def inputs(frozen: Backbone, task: Task) -> Inputs:
+    """Draw a step's numbers; equal for equal sizes."""
+    draw = torch.Generator().manual_seed(1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=draw).to(frozen.device)
+
+    side = frozen.model.visual.image_size
+    side = side[0] if isinstance(side, tuple) else side
+    joint = frozen.text.encode(frozen.text.tokens(["x"])).shape[1]
+    pixels = task.images if task.encoded or task.visual else 0
+    made = Inputs(
+        task,
+        SAMPLE_NAMES[: task.classes],
+        (torch.arange(task.images) % task.classes).to(frozen.device),
+        F.normalize(normal(task.images, joint), dim=-1),
+        normal(pixels, 3, side, side),
+        F.normalize(normal(task.classes, joint), dim=-1),
+    )
+    text, length, clients = frozen.text, task.context_length, task.clients
+    if not task.visual:
+        made.start = {"context": 0.02 * normal(length, text.width)}
+    elif task.method == "feddpt":
+        visual = 0.02 * normal(1, clients, frozen.vision.width)
+        made.start = {"context": 0.02 * normal(length, text.width), "visual": visual}
+        made.constants = {"context": 0.02 * normal(clients - 1, length, text.width)}
+    else:
+        shapes = {
+            "text": (text.layers, length, text.width),
+            "visual": (frozen.vision.layers, length, frozen.vision.width),
+        }
+        if task.method == "plan-a":
+            made.start = {name: 0.02 * normal(*shape) for name, shape in shapes.items()}
+            made.constants = {name: 0.02 * normal(*shape) for name, shape in shapes.items()}
+        else:
+            made.constants = {name: 0.02 * normal(clients, *one) for name, one in shapes.items()}
+            for name, (layers, rows, width) in shapes.items():
+                narrow = max(1, width // BOTTLENECK)
+                for part in ("query", "value"):
+                    made.start[f"{name}.{part}.down"] = 0.02 * normal(layers, width, narrow)
+                    made.start[f"{name}.{part}.up"] = 0.02 * normal(layers, narrow, width)
+                made.start[f"{name}.asks"] = 0.02 * normal(layers, rows, width)
+    return made

@@ -1,0 +1,92 @@
+"""What the vision tower refuses, keeps and does not compute; its arithmetic is a property test."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from torch import Tensor
+
+from node.clip import backbone, vision
+from node.clip.settings import ModelSettings
+from node.clip.vision import VisionTower
+from node.errors import ModelError
+from tests.unit.clip import tiny
+
+RESNET = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}
+
+
+def pixels(count: int = 2) -> Tensor:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 32), (0, 2, 32), (1, 2, 31), (2, 32)])
+def test_prompts_that_do_not_fit_are_refused(shape: tuple[int, ...]) -> None:
+    tower = VisionTower(tiny.clip(), "tiny")
+    with pytest.raises(ModelError, match=r"tiny takes \[1 to 2, any number, 32\]"):
+        tower.encode(pixels(), torch.zeros(shape))
+
+
+def test_a_resnet_takes_no_prompts_and_still_encodes() -> None:
+    model = CLIP(tiny.EMBED, RESNET, tiny.TEXT).eval()
+    tower = VisionTower(model, "resnet")
+    assert not tower.promptable
+    with pytest.raises(ModelError, match=r"resnet takes no visual prompts: .*ModifiedResNet"):
+        tower.encode(pixels())
+
+
+def test_only_the_prompts_get_a_gradient() -> None:
+    model = tiny.clip()
+    prompts = torch.zeros(2, 3, 32, requires_grad=True)
+    out = VisionTower(model, "tiny").encode(pixels(), prompts).features
+    torch.autograd.backward(out[:, 0].sum())
+    assert prompts.grad is not None
+    assert prompts.grad.abs().min() > 0
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_prompts_that_are_replaced_are_projected_once_for_all_images(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[tuple[int, ...]] = []
+    inner = vision._with
+
+    def spy(block: object, own: object, fresh: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        seen.append(tuple(fresh.shape))
+        return inner(block, own, fresh, count)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(vision, "_with", spy)
+    VisionTower(tiny.clip(), "tiny").encode(pixels(5), torch.zeros(2, 3, 32))
+    assert seen == [(1, 3, 32), (1, 3, 32)]
+
+
+def test_recomputing_keeps_less_and_changes_nothing() -> None:
+    tower = VisionTower(tiny.clip(), "tiny")
+    start = torch.randn(1, 4, 32, generator=torch.Generator().manual_seed(1))
+    kept: list[int] = []
+    grads = []
+    for recompute in (False, True):
+        prompts = start.clone().requires_grad_()
+        sizes: list[int] = []
+
+        def pack(one: Tensor, sizes: list[int] = sizes) -> Tensor:
+            sizes.append(one.numel())
+            return one
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda one: one):
+            out = tower.encode(pixels(), prompts, recompute).features
+        kept.append(sum(sizes))
+        torch.autograd.backward(out.square().cumsum(dim=1).mean())
+        grads.append(prompts.grad)
+    assert kept[1] < kept[0] / 2
+    assert grads[0] is not None
+    assert grads[1] is not None
+    assert torch.equal(grads[0], grads[1])
+
+
+def test_the_shipped_model_sees_as_open_clip_does() -> None:
+    frozen = backbone.load(ModelSettings())
+    images = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        wanted = torch.nn.functional.normalize(frozen.model.encode_image(images), dim=-1)
+    assert (frozen.encode_images(images) - wanted).abs().max() < 1e-5
