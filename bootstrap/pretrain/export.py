@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,13 @@ def export(checkpoint: dict[str, Any], out: Path, image_size: int = 64) -> int:
     tensors["token_embedding.index"] = checkpoint["index"].to(torch.int32).contiguous()
     tensors["token_embedding.fill"] = rows.mean(dim=0).half().contiguous()
     out.mkdir(parents=True, exist_ok=True)
-    (out / "config.json").write_text(json.dumps(config_for(image_size), indent=2) + "\n")
     part = out / "model.safetensors.part"
     save_file(tensors, part, metadata={"format": "fednode-mini/1"})
     if part.stat().st_size > LARGEST:
         raise ModelError(f"{part} has {part.stat().st_size} bytes, more than {LARGEST}")
     part.chmod(0o644)  # safetensors writes files that only their owner can read
+    config = {**config_for(image_size), "sha256": hashlib.sha256(part.read_bytes()).hexdigest()}
+    (out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     part.replace(out / "model.safetensors")
     return sum((out / name).stat().st_size for name in ("config.json", "model.safetensors"))
 

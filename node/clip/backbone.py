@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from node.clip import checkpoint, mini
 from node.clip.settings import ModelSettings
+from node.clip.shared import SharedWeights
 from node.clip.text import TextTower
 from node.clip.vision import VisionTower
 from node.errors import ModelError
@@ -37,7 +38,7 @@ class Backbone:
     """What is tuned around and never changed.
 
     label: for people. fingerprint: for peers. precision: of the towers' matrix products. seen:
-    token ids that pretraining touched, None where all were.
+    token ids that pretraining touched, None where all were. notes: what went wrong with sharing.
     """
 
     label: str
@@ -51,6 +52,7 @@ class Backbone:
     fingerprint: str
     logit_scale: float
     seen: frozenset[int] | None = None
+    notes: tuple[str, ...] = ()
 
     @torch.inference_mode()
     def encode_images(self, images: Tensor) -> Tensor:
@@ -70,8 +72,11 @@ class Backbone:
         return [name for name in names if not self.seen.issuperset(self.tokenizer.encode(name))]
 
 
-def load(settings: ModelSettings) -> Backbone:
-    """Return the frozen model of the settings; raise ModelError saying what to change."""
+def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbone:
+    """Return the frozen model of the settings; raise ModelError saying what to change.
+
+    shared: where processes find each other's weights; None keeps them to this process.
+    """
     seen = None
     if settings.name == MINI:
         if settings.pretrained is not None:
@@ -85,11 +90,12 @@ def load(settings: ModelSettings) -> Backbone:
         tokenizer: Any = open_clip.tokenizer.SimpleTokenizer()
         label = MINI
     else:
-        model = _open_clip(settings)
+        model, mapped = _open_clip(settings)
+        shared = None if mapped else shared
         preprocessing = model.visual.preprocess_cfg
         tokenizer = _tokenizer(settings.name)
         label = f"{settings.name} ({_short(settings.pretrained)})"
-    return wrap(model, preprocessing, tokenizer, label, settings, seen)
+    return wrap(model, preprocessing, tokenizer, label, settings, seen, shared)
 
 
 def untrained(settings: ModelSettings) -> Backbone:
@@ -109,12 +115,15 @@ def wrap(
     label: str,
     settings: ModelSettings,
     seen: frozenset[int] | None = None,
+    shared: SharedWeights | None = None,
 ) -> Backbone:
     """Freeze a model and put it on its device; settings give device and precision."""
     device = device_of(settings.device)
-    model = model.float().eval().requires_grad_(False)
+    model = model.float().eval()
     fingerprint = fingerprint_of(model, preprocessing)
-    model = model.to(device)
+    if shared and device.type == "cpu":
+        shared.put_under(model, fingerprint, lambda: fingerprint_of(model, preprocessing))
+    model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     return Backbone(
         label=label,
@@ -128,6 +137,7 @@ def wrap(
         fingerprint=fingerprint,
         logit_scale=float(model.logit_scale.detach().exp()),
         seen=seen,
+        notes=tuple(shared.notes) if shared else (),
     )
 
 
@@ -162,7 +172,8 @@ def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any]) -> str:
     return hasher.hexdigest()
 
 
-def _open_clip(settings: ModelSettings) -> nn.Module:
+def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
+    """Return a model with its weights, and whether they are mapped from the user's own file."""
     name, source = settings.name, settings.pretrained
     if open_clip.get_model_config(name) is None:
         raise ModelError(
@@ -181,12 +192,15 @@ def _open_clip(settings: ModelSettings) -> nn.Module:
                 f"model.pretrained is {source!r}, which is neither a file nor a tag of {name}; its "
                 f"tags are {', '.join(tags) or 'none'}."
             )
-        state, openai = checkpoint.read(Path(source))
-        model: nn.Module = open_clip.create_model(name, force_quick_gelu=openai)
-        checkpoint.put(model, state, Path(source), name)
-        return model
+        path = Path(source)
+        state, openai = checkpoint.read(path)
+        made = checkpoint.build(
+            lambda device: open_clip.create_model(name, device=device, force_quick_gelu=openai),
+            lambda model: checkpoint.put(model, state, path, name),
+        )
+        return made, checkpoint.is_mapped(made, state, path)
     try:
-        model = open_clip.create_model(name, pretrained=source, weights_only=True)
+        model: nn.Module = open_clip.create_model(name, pretrained=source, weights_only=True)
     except Exception as fault:
         # The download and its cache fail in many ways, all outside our hands.
         reason = " ".join(str(fault).split())[:160]
@@ -194,7 +208,7 @@ def _open_clip(settings: ModelSettings) -> nn.Module:
             f"the weights {source!r} of {name} cannot be had ({type(fault).__name__}: {reason}): "
             "check the network, or give a checkpoint file as model.pretrained."
         ) from fault
-    return model
+    return model, False
 
 
 def _tokenizer(name: str) -> Any:

@@ -1,8 +1,12 @@
-"""Read a checkpoint file and say in one sentence why it does not fit, before anything is loaded."""
+"""Read a checkpoint file and say in one sentence why it does not fit, before anything is loaded.
+
+A model is built without memory or random numbers for weights that a file brings. A file in float32
+and safetensors' format is mapped, not read: processes that map it have it in memory once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +15,7 @@ from open_clip.convert import convert_state_dict
 from open_clip.model import convert_to_custom_text_state_dict
 from safetensors import SafetensorError
 from safetensors.torch import load_file
+from torch import nn
 
 from node.errors import ModelError
 
@@ -64,7 +69,7 @@ def _load(path: Path) -> Any:
         ) from fault
 
 
-def put(model: torch.nn.Module, state: State, path: Path, name: str) -> None:
+def put(model: nn.Module, state: State, path: Path, name: str) -> None:
     """Load a state dict into an open_clip model in float32; raise ModelError where it differs."""
     state = convert_state_dict(model, state)
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
@@ -80,7 +85,39 @@ def put(model: torch.nn.Module, state: State, path: Path, name: str) -> None:
             f"{path} is a checkpoint of another architecture than {name}: {wrong}; set model.name "
             "to the architecture that the file was made with."
         )
-    model.load_state_dict(state)
+    broken = [key for key, value in state.items() if not torch.isfinite(value).all()]
+    if broken:
+        raise ModelError(
+            f"{path} is damaged: {broken[0]} holds values that are not finite (so do "
+            f"{len(broken) - 1} other tensors); fetch the file again."
+        )
+    model.load_state_dict(state, assign=True)
+
+
+def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) -> nn.Module:
+    """Return a model that `make` builds on a device and `fill` gives its weights.
+
+    There are no random weights first. A model with tensors that no state dict holds, but for causal
+    masks, is built the long way.
+    """
+    with torch.device("meta"):
+        model = make("meta")
+    fill(model)
+    for module in model.modules():
+        mask: Any = getattr(module, "attn_mask", None)
+        if mask is not None and mask.is_meta:
+            module.attn_mask = torch.full(mask.shape, -torch.inf).triu_(1)
+    if any(one.is_meta for one in (*model.parameters(), *model.buffers())):
+        model = make("cpu")
+        fill(model)
+    return model
+
+
+def is_mapped(model: nn.Module, state: State, path: Path) -> bool:
+    """Tell whether a model's weights are those of a mapped file, none of them converted."""
+    places = {one.data_ptr() for one in state.values()}
+    mapped = all(one.data_ptr() in places for one in model.state_dict().values())
+    return mapped and path.suffix == ".safetensors"
 
 
 def _difference(expected: Mapping[str, torch.Tensor], state: State) -> str:

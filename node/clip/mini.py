@@ -8,14 +8,16 @@ of the rows, which stands for every other id.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, Final
 
 from open_clip.model import CLIP
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 
+from node.clip import checkpoint
 from node.errors import ModelError
 
 FOLDER: Final = Path(__file__).parent / "assets" / "fednode-mini"
@@ -30,19 +32,28 @@ def expand(folder: Path = FOLDER) -> tuple[CLIP, dict[str, Any], frozenset[int]]
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        tensors = load_file(folder / "model.safetensors")
+        content = (folder / "model.safetensors").read_bytes()
+        tensors = load(content)
     except (OSError, ValueError, SafetensorError) as fault:
         raise ModelError(f"{folder} holds no exported model: {fault}.") from fault
+    found = hashlib.sha256(content).hexdigest()
+    if config.get("sha256", found) != found:
+        raise ModelError(
+            f"{folder}/model.safetensors is damaged: its SHA-256 is not the one that config.json "
+            "names; install fednode again."
+        )
     missing = [part for part in PARTS if f"token_embedding.{part}" not in tensors]
     if missing:
         raise ModelError(f"{folder}/model.safetensors lacks token_embedding.{missing[0]}.")
     rows, index, fill = (tensors.pop(f"token_embedding.{part}") for part in PARTS)
     table = fill.float().repeat(config["text_cfg"]["vocab_size"], 1)
     table[index.long()] = rows.float()
-    model = CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"])
     weights = {name: value.float() for name, value in tensors.items()}
     try:
-        model.load_state_dict({**weights, EMBEDDING: table})
+        model = checkpoint.build(
+            lambda _: CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"]),
+            lambda made: made.load_state_dict({**weights, EMBEDDING: table}, assign=True),
+        )
     except RuntimeError as fault:
         reason = " ".join(str(fault).split())[:200]
         raise ModelError(f"{folder}: the weights do not fit config.json: {reason}.") from fault

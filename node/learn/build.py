@@ -11,6 +11,7 @@ import torch
 
 from node.clip import backbone
 from node.clip.settings import ModelSettings
+from node.clip.shared import SharedWeights
 from node.core.types import Array, Tensors
 from node.data.base import DataSettings
 from node.data.load import load
@@ -38,7 +39,7 @@ def build(
     torch.set_num_threads(tuning.threads or max(1, (os.cpu_count() or 2) - 1))
     memory = None if folder is None else folder / "images.json"
     splits = load(data, memory)
-    frozen = backbone.load(model)
+    frozen = backbone.load(model, weights_of(cache))
     made = objective(frozen, tuning, config)
     features = Features(frozen, cache_of(cache))
     rescan = Rescan(data, memory, splits)
@@ -51,6 +52,14 @@ def cache_of(settings: CacheSettings) -> FeatureCache | None:
         return None
     folder = Path(settings.folder) if settings.folder else default_folder()
     return FeatureCache(folder, settings.size_mb * 1_000_000)
+
+
+def weights_of(settings: CacheSettings) -> SharedWeights | None:
+    """Return the machine's shared weights, or None where they are turned off."""
+    if not settings.weights_mb:
+        return None
+    folder = Path(settings.folder) if settings.folder else default_folder()
+    return SharedWeights(folder, settings.weights_mb * 1_000_000)
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]

@@ -10,19 +10,22 @@ from node.core.settings import STRICT, bounded, positive
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Where image features are kept, for all nodes of this machine together.
+    """What all nodes of this machine have together: image features, and the model's weights.
 
-    folder: None for ~/.cache/fednode (XDG_CACHE_HOME). size_mb: what has not been used for longest
-    makes room; 0 keeps nothing on disk, so that every start encodes every image.
+    folder: None for ~/.cache/fednode (XDG_CACHE_HOME). size_mb: of features; those not used for
+    longest make room; 0 keeps nothing on disk, so that every start encodes every image.
+    weights_mb: of weights in float32, mapped by all nodes; 0 gives every node its own in memory.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     folder: str | None = None
     size_mb: int = 2000
+    weights_mb: int = 4000
 
     def __post_init__(self) -> None:
         bounded("cache.size_mb", self.size_mb, 0)
+        bounded("cache.weights_mb", self.weights_mb, 0)
 
 
 @dataclass(frozen=True, slots=True)

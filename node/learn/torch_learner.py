@@ -84,7 +84,7 @@ class TorchLearner:
         """Say what was done otherwise than asked, what was skipped, and which names are unknown."""
         data = self.data
         stale = [self._rescan.fault] if self._rescan and self._rescan.fault else []
-        notes = [*data.notes, *self._features.notes, *stale]
+        notes = [*data.notes, *self._backbone.notes, *self._features.notes, *stale]
         if data.skipped:
             path, why = data.skipped[0]
             count = len(data.skipped)

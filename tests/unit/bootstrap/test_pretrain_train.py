@@ -205,6 +205,17 @@ def test_a_broken_export_is_refused(tmp_path: Path) -> None:
         mini.expand(tmp_path)
 
 
+def test_a_damaged_export_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    checkpoint = {"average": trainer(corpus).average, "index": torch.from_numpy(corpus.index)}
+    export.export(checkpoint, tmp_path)
+    path = tmp_path / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-50] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match="is damaged: its SHA-256"):
+        mini.expand(tmp_path)
+
+
 def test_text_and_image_sizes_do_not_change_the_full_model(corpus: Corpus) -> None:
     small = model.build(model.CONFIG, len(corpus.index)).eval()
     text = corpus.rows([[49406, *corpus.captioner.tokens("dog"), 49407]])

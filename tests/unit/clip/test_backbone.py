@@ -116,6 +116,33 @@ def test_the_fingerprint_sees_one_changed_weight(name: str, tmp_path: Path) -> N
     assert first != second
 
 
+def test_weights_that_are_not_finite_are_named(name: str, tmp_path: Path) -> None:
+    state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
+    state["ln_final.bias"][0] = float("nan")
+    save_file(state, tmp_path / "a.safetensors")
+    with pytest.raises(ModelError, match=r"is damaged: ln_final\.bias holds values that are not"):
+        backbone.load(settings(name, tmp_path / "a.safetensors"))
+
+
+def test_a_model_with_tensors_that_no_file_has_is_built_the_long_way(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_file(tiny.clip(7).state_dict(), tmp_path / "a.safetensors")
+    quick = backbone.load(settings(name, tmp_path / "a.safetensors"))
+    create = open_clip.create_model
+
+    def odd(*words: Any, **named: Any) -> Any:
+        model = create(*words, **named)
+        model.register_buffer("odd", torch.ones(2), persistent=False)
+        return model
+
+    monkeypatch.setattr(open_clip, "create_model", odd)
+    slow = backbone.load(settings(name, tmp_path / "a.safetensors"))
+    assert torch.equal(slow.model.odd, torch.ones(2))
+    assert torch.equal(slow.model.attn_mask, quick.model.attn_mask)
+    assert slow.fingerprint == quick.fingerprint
+
+
 def test_a_checkpoint_of_another_architecture_is_one_sentence(name: str, tmp_path: Path) -> None:
     state = {key: value.clone() for key, value in tiny.clip(7).state_dict().items()}
     state["visual.conv1.weight"] = torch.zeros(32, 3, 8, 8)

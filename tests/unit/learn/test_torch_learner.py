@@ -176,7 +176,7 @@ def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path)
     assert one.samples == 8
     one.evaluate(Tensors(), never)
     assert (tmp_path / "features.db").exists()
-    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0)
+    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0, weights_mb=0)
     build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
     assert not (tmp_path / "none").exists()
 
