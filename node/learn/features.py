@@ -1,7 +1,7 @@
 """Image features, encoded once: with text prompts alone they are constants of the frozen model.
 
-Known by (model fingerprint, precision, file content), so that a node that starts again, and other
-nodes of the machine, take them from the cache. Every batch has the same size, filled up where
+Known by (model fingerprint, precision, file content, view), so that a node that starts again, and
+other nodes of the machine, take them from the cache. Every batch has the same size, filled up where
 images are missing: then an image's features are equal bit for bit whatever came with it, and it
 does not matter who encoded it.
 """
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from node.clip.backbone import Backbone
 from node.data.images import read_rgb
+from node.data.views import random_view
 from node.errors import DataError
 from node.learn.cache import FeatureCache
 from node.learn.learner import Cancelled
@@ -44,13 +45,14 @@ class Features:
         """Say what is wrong with the cache."""
         return tuple(self._cache.notes) if self._cache else ()
 
-    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool]) -> Tensor:
+    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool], view: int = 0) -> Tensor:
         """Return unit features [n, D], float32, on the model's device, in the order of paths.
 
-        Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        view: 0 for the image itself, or the number of a random view (node/data/views.py). Raise
+        DataError where a file is gone or damaged since it was examined, Cancelled when told.
         """
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
-            digests = list(pool.map(self._digest, paths))
+            digests = list(pool.map(lambda path: self._digest(path, view), paths))
             todo = dict(zip(digests, paths, strict=True))
             todo = self._without_known(todo)
             # Nodes that start together begin at different places and find each other's work.
@@ -60,7 +62,7 @@ class Features:
                 if cancelled():
                     raise Cancelled
                 part = {one: todo[one] for one in order[at : at + BATCH]}
-                self._encode(self._without_known(part), pool)
+                self._encode(self._without_known(part), pool, view)
         if not digests:
             return torch.zeros(0, 0, device=self._backbone.device)
         return torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
@@ -73,10 +75,12 @@ class Features:
             self._known[digest] = torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
         return {digest: wanted[digest] for digest in missing if digest not in found}
 
-    def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor) -> None:
+    def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor, view: int) -> None:
         if not part:
             return
-        pixels = list(pool.map(self._decode, part.values()))
+        pixels = list(
+            pool.map(lambda one: self._decode(one[1], one[0].hex() if view else ""), part.items())
+        )
         pixels += [pixels[0]] * (BATCH - len(pixels))
         encoded = self._backbone.encode_images(torch.stack(pixels)).cpu()
         fresh = dict(zip(part, encoded[: len(part)].clone().unbind(), strict=True))
@@ -86,17 +90,19 @@ class Features:
                 {one: value.numpy().astype("<f4").tobytes() for one, value in fresh.items()}
             )
 
-    def _decode(self, path: Path) -> Tensor:
+    def _decode(self, path: Path, seed: str) -> Tensor:
         try:
-            return self._backbone.preprocess(read_rgb(path))
+            image = read_rgb(path)
+            return self._backbone.preprocess(random_view(image, seed) if seed else image)
         except Exception as fault:
             # Decoders raise anything at all on a file that was changed under way.
             reason = " ".join(str(fault).split())[:120]
             raise DataError(f"'{path}' cannot be read any more: {reason}.") from fault
 
-    def _digest(self, path: Path) -> bytes:
+    def _digest(self, path: Path, view: int) -> bytes:
         try:
             content = hashlib.sha256(path.read_bytes()).digest()
         except OSError as fault:
             raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
-        return hashlib.sha256(self._model + content).digest()
+        number = f"/view {view}".encode() if view else b""
+        return hashlib.sha256(self._model + content + number).digest()

@@ -38,6 +38,8 @@ class TuningSettings:
     epochs per round; batch_size images a step; lr, momentum, weight_decay of SGD.
     schedule: "cosine" steps once a round over `horizon` rounds (0: rounds.max), or "constant".
     knowledge_weight: KgCoOp's w (0 turns it off), distance to the text features of `template`.
+    views: random crops and flips of each training image, drawn once and encoded once; an epoch
+    takes one of them for each image. 0: the image itself, as in ZeroDFL's code.
     evaluate_every: rounds between evaluations on own, base and new test images; 0 for never. The
     last round is always evaluated.
     threads: for torch; 0 leaves one core to the network.
@@ -59,13 +61,21 @@ class TuningSettings:
     horizon: int = 0
     knowledge_weight: float = 0.0
     template: str = "a photo of a {}."
+    views: int = 0
     evaluate_every: int = 0
     threads: int = 0
 
     def __post_init__(self) -> None:
         for key in ("context_length", "epochs", "batch_size"):
             bounded(f"tuning.{key}", getattr(self, key), 1)
-        for key in ("init_std", "weight_decay", "horizon", "knowledge_weight", "evaluate_every"):
+        for key in (
+            "init_std",
+            "weight_decay",
+            "horizon",
+            "knowledge_weight",
+            "evaluate_every",
+            "views",
+        ):
             bounded(f"tuning.{key}", getattr(self, key), 0)
         positive("tuning.lr", self.lr)
         bounded("tuning.momentum", self.momentum, 0, 0.9999)

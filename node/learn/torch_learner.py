@@ -34,6 +34,14 @@ def leaves(tensors: Tensors, device: torch.device) -> dict[str, Tensor]:
     return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
 
 
+def _drawn(views: Tensor, order: torch.Generator) -> Tensor:
+    """Return features [n, D], for each image one of its K views [K, n, D]."""
+    if len(views) == 1:
+        return views[0]
+    chosen = torch.randint(len(views), views.shape[1:2], generator=order).to(views.device)
+    return views[chosen, torch.arange(views.shape[1], device=views.device)]
+
+
 class TorchLearner:
     """The learner of real daemons; see node/learn/learner.py for its contract."""
 
@@ -112,7 +120,7 @@ class TorchLearner:
         settings = self._settings
         prompts = {name: leaf.requires_grad_() for name, leaf in self._leaves(job.tensors).items()}
         reference = self._leaves(job.reference)
-        features, labels = self._split("train", self.data.train, cancelled)
+        views, labels = self._views(cancelled)
         rate = optimizer.learning_rate(settings, job.round, job.rounds)
         descent = optimizer.build(settings, prompts, rate, job.carry)
         order = torch.Generator().manual_seed(job.seed)
@@ -121,6 +129,7 @@ class TorchLearner:
         losses: list[float] = []
         for _ in range(settings.epochs):
             shuffled = torch.randperm(len(labels), generator=order).to(labels.device)
+            features = _drawn(views, order)
             for batch in torch.split(shuffled, settings.batch_size):
                 if cancelled():
                     raise Cancelled
@@ -195,6 +204,16 @@ class TorchLearner:
         if not tensors:
             return self._objective.zero_shot(features, classes)
         return self._objective.logits(self._leaves(tensors), {}, features, classes)
+
+    def _views(self, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
+        """Return features [K, n, D] of the training images, K views of each, and labels [n]."""
+        if "views" not in self._splits:
+            features, labels = self._split("train", self.data.train, cancelled)
+            paths = [image.path for image in self.data.train.images]
+            numbers = range(1, 1 + self._settings.views)
+            drawn = [self._features.of(paths, cancelled, number) for number in numbers]
+            self._splits["views"] = (torch.stack(drawn or [features]), labels)
+        return self._splits["views"]
 
     def _split(
         self, name: str, split: Split, cancelled: Callable[[], bool]

@@ -157,3 +157,19 @@ def test_a_file_damaged_since_is_named(counting: Counting, tmp_path: Path) -> No
 
 def test_no_images_are_no_features(counting: Counting) -> None:
     assert of(make(counting), []).shape == (0, 0)
+
+
+def test_views_are_kept_beside_the_image_itself(
+    counting: Counting, tmp_path: Path, mini: Backbone
+) -> None:
+    path = tmp_path / "gradient.png"
+    Image.linear_gradient("L").convert("RGB").save(path)
+    first = make(counting, tmp_path / "cache")
+    found = [first.of([path], lambda: False, view) for view in (0, 1, 2)]
+    assert counting.images == 3 * BATCH
+    assert not torch.equal(found[1], found[2])
+    assert torch.equal(found[0], of(Features(mini), [path]))
+    again = make(counting, tmp_path / "cache")
+    for view, wanted in enumerate(found):
+        assert torch.equal(again.of([path], lambda: False, view), wanted)
+    assert counting.images == 3 * BATCH

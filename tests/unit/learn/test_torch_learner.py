@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +76,30 @@ def test_a_round_equals_plain_torch(mini: Backbone, data: NodeData, features: Fe
     assert np.array_equal(report.tensors["context"], context.detach().numpy())
     assert report.metrics["loss"] == pytest.approx(np.mean(losses))
     assert report.steps == len(losses) == 6
+
+
+def test_an_epoch_takes_one_of_the_views_of_each_image(
+    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = learner(mini, data, features, views=3, epochs=4, lr=1e-9)
+    seen: list[torch.Tensor] = []
+    loss = one._objective.loss
+
+    def spy(prompts: Any, reference: Any, batch: torch.Tensor, *rest: Any) -> torch.Tensor:
+        seen.append(batch)
+        return loss(prompts, reference, batch, *rest)
+
+    monkeypatch.setattr(one._objective, "loss", spy)
+    one.tune(Job(1, "prompts", one.initial(1), seed=9), never, ignore)
+    paths = [image.path for image in data.train.images]
+    views = torch.stack([features.of(paths, never, number) for number in range(4)])
+    used = set()
+    for epoch in seen:
+        for row in epoch:
+            places = (views == row).all(dim=2).nonzero()
+            assert len(places) == 1
+            used.add(int(places[0, 0]))
+    assert used == {1, 2, 3}
 
 
 def test_batches_come_in_another_order_for_another_seed(
