@@ -103,19 +103,19 @@ class Daemon:
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; harmless where the process has ended."""
         if self._process is not None and self.running:
+            # asyncio's send_signal looks whether the process has ended, and where it has, takes the
+            # exit status away from asyncio's own watcher.
             with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
+                os.kill(self._process.pid, number)
 
     async def stop(self, grace_s: float) -> None:
         """End the process: SIGTERM, and SIGKILL when it is still there after grace_s."""
         if self._process is None:
             return
         try:
-            if self.running:
-                self.signal(signal.SIGTERM)
+            self.signal(signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), grace_s)
-        except TimeoutError:
-            self.signal(signal.SIGKILL)
         finally:
             if self.running:  # out of time, or told to hurry by being cancelled
                 self.signal(signal.SIGKILL)

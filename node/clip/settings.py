@@ -17,7 +17,7 @@ class ModelSettings:
     pretrained: an open_clip tag ("openai", "laion2b_s34b_b88k") or the path of a checkpoint file
     (.safetensors, .pt; open_clip or OpenAI state dict); None only for fednode-mini.
     device: "auto" (CUDA where there is one), "cpu" or "cuda:N".
-    precision: "float32", or "bfloat16" (autocast: faster, features equal to 2-3 digits).
+    precision: of matrix products; "float32", or "bfloat16" (faster, features equal to 2-3 digits).
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -1,4 +1,4 @@
-"""Take turns, and compare medians.
+"""Take turns of TURN_S or one step at least, and compare the medians of all steps.
 
 The reference must reach REFERENCE_SHARE of the rate at which torch multiplies two large matrices in
 the same run, or the comparison is void. `floor_s` is the arithmetic that ours cannot do without, at
@@ -27,6 +27,8 @@ from node.learn.bench.tasks import Inputs, Task, inputs
 
 REFERENCE_SHARE: Final = 0.6
 MATRIX: Final = 2048
+TURN_S: Final = 1.0
+"""A short step is taken several times in a turn, as a node takes its steps one after the other."""
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -77,7 +79,10 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
     for _ in range(repeats):
         rates.append(matrix_rates(frozen))
         for kept, side in zip(times, sides, strict=True):
+            until = time.perf_counter() + TURN_S
             kept.append(_seconds(side.run, frozen.device))
+            while time.perf_counter() < until:
+                kept.append(_seconds(side.run, frozen.device))
     reference_s, ours_s = (median(one) for one in times)
     rate, own_rate = (median(one) for one in zip(*rates, strict=True))
     floor_s = operations(frozen, given) / rate

@@ -40,8 +40,9 @@ def draw(rows: Sequence[Row], title: str, path: Path) -> None:
     axes.set_yscale("log")
     axes.set_ylabel("seconds a step (median)")
     axes.set_xticks(list(places), [row.name for row in rows], rotation=30, ha="right")
-    axes.set_title(title)
-    axes.legend()
+    axes.set_title(title, loc="left")
+    axes.margins(y=0.12)
+    figure.legend(loc="outside upper right", ncols=3)
     try:
         figure.savefig(path, dpi=150)
     except (OSError, ValueError) as fault:

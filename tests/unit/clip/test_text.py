@@ -140,6 +140,17 @@ def test_deep_prompts_that_do_not_fit_are_refused() -> None:
         other.encode(tokens, context, torch.zeros(1, 2, tower.width))
 
 
+def test_everything_lies_on_the_models_device() -> None:
+    """torch's meta device computes shapes only, and refuses to mix devices."""
+    model = tiny.clip().to("meta")
+    tower = TextTower(model, TOKENIZER, "tiny")
+    context = torch.zeros(3, 2, tower.width, device="meta", requires_grad=True)
+    deep = torch.zeros(1, 3, 2, tower.width, device="meta")
+    out = tower.encode(tower.tokens(NAMES, 2, words="art painting"), context, deep)
+    assert out.shape == (3, len(NAMES), tiny.EMBED)
+    assert out.device.type == "meta"
+
+
 def test_no_class_at_all_has_no_features() -> None:
     tower = TextTower(tiny.clip(), TOKENIZER, "tiny")
     assert tower.encode(tower.tokens([], 2), torch.zeros(2, tower.width)).shape == (0, tiny.EMBED)

@@ -84,6 +84,14 @@ def test_recomputing_keeps_less_and_changes_nothing() -> None:
     assert torch.equal(grads[0], grads[1])
 
 
+def test_everything_lies_on_the_models_device() -> None:
+    tower = VisionTower(tiny.clip().to("meta"), "tiny")
+    for depth in (1, 2):
+        prompts = torch.zeros(depth, 3, 32, device="meta", requires_grad=True)
+        seen = tower.encode(pixels().to("meta"), prompts)
+        assert seen.features.device.type == seen.keys.device.type == "meta"
+
+
 def test_the_shipped_model_sees_as_open_clip_does() -> None:
     frozen = backbone.load(ModelSettings())
     images = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(2))

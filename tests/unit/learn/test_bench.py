@@ -34,6 +34,7 @@ SMALL = (
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(measure, "MATRIX", 64)
+    monkeypatch.setattr(measure, "TURN_S", 0.0)
     monkeypatch.setenv("MALLOC_TOP_PAD_", "0")  # or the command would begin a process anew
     monkeypatch.setattr(tasks, "TASKS", SMALL)
     return tiny.register(tmp_path)
@@ -104,6 +105,30 @@ def test_rows_hold_what_they_say(frozen: Backbone) -> None:
         assert row.ratio == pytest.approx(row.reference_s / row.ours_s)
         assert row.floor_share == pytest.approx(row.floor_s / row.ours_s)
         assert row.difference < 1e-4
+
+
+def test_short_steps_fill_a_turn(frozen: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that goes on 0.3 s with each look, 1 s is over after two steps."""
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.3
+        return now[0]
+
+    taken: list[type[encoders.Encoders]] = []
+    run = measure.Step.run
+
+    def spy(step: measure.Step) -> object:
+        taken.append(type(step._encoders))
+        return run(step)
+
+    monkeypatch.setattr(measure, "TURN_S", 1.0)
+    monkeypatch.setattr("time.perf_counter", clock)
+    monkeypatch.setattr(measure.Step, "run", spy)
+    row = measure.measure(frozen, SMALL[0], 2)
+    plain, ours = encoders.Plain, encoders.Ours
+    assert taken == [plain, ours, plain, plain, ours, ours, plain, plain, ours, ours]
+    assert row.ours_s == pytest.approx(0.3)
 
 
 def test_a_model_without_a_vision_transformer_has_fewer_rows(name: str, tmp_path: Path) -> None:

@@ -1,0 +1,23 @@
+"""A step of tuning beside open_clip's own encoders, with the shipped model: seconds, not minutes.
+
+`fednode bench tuning` measures ViT-B/16 and other architectures in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import pytest
+
+from node.clip.backbone import MINI
+from node.learn.bench import measure, tasks
+from tests.bench.figures import publish
+
+
+@pytest.mark.bench
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_step_beside_open_clip(precision: measure.Precision) -> None:
+    frozen = measure.random_model(MINI, precision, "cpu", threads=2)
+    rows = list(measure.rows(frozen, tasks.TASKS, repeats=5))
+    publish(f"tuning-{precision}", f"{MINI}, {precision}, a step", [asdict(row) for row in rows])
+    assert all(row.difference < (1e-3 if precision == "float32" else 0.5) for row in rows)
