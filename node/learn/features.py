@@ -1,9 +1,9 @@
 """Image features, encoded once: with text prompts alone they are constants of the frozen model.
 
-Known by (model fingerprint, precision, file content, view), so that a node that starts again, and
-other nodes of the machine, take them from the cache. Every batch has the same size, filled up where
-images are missing: then an image's features are equal bit for bit whatever came with it, and it
-does not matter who encoded it.
+Known by (model fingerprint, precision, version, file content, view), so that a node that starts
+again, and other nodes of the machine, take them from the cache. Every batch has the same size,
+filled up where images are missing: then an image's features are equal bit for bit whatever came
+with it, and it does not matter who encoded it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from node.learn.learner import Cancelled
 
 BATCH: Final = 32
 WORKERS: Final = 4
+VERSION: Final = 2
+"""Of the arithmetic: goes up where features change in any bit, so that no run mixes two kinds."""
 
 
 class Features:
@@ -37,7 +39,7 @@ class Features:
         """Use a cache of this machine; None keeps everything in memory only."""
         self._backbone = backbone
         self._cache = cache
-        self._model = f"{backbone.fingerprint}/{backbone.precision}".encode()
+        self._model = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}".encode()
         self._known: dict[bytes, Tensor] = {}
 
     @property
