@@ -22,6 +22,7 @@ QUICK: Final = 1.702
 """QuickGELU(u) = u * sigmoid(1.702 u) = silu(1.702 u) / 1.702."""
 PIECE: Final = 1024
 """Rows of the perceptron at a time: 12 MB of hidden units at ViT-B's width in float32."""
+_ACTIVATIONS: Final = (nn.GELU, QuickGELU)
 _ONEDNN: Final = hasattr(torch.ops.mkldnn, "_linear_pointwise")
 _ONEDNN_BF16: Final = (
     _ONEDNN
@@ -116,9 +117,6 @@ def _plain(block: Any) -> bool:
         and isinstance(mlp, nn.Sequential)
         and [type(one) for one in mlp] in ([nn.Linear, act, nn.Linear] for act in _ACTIVATIONS)
     )
-
-
-_ACTIVATIONS: Final = (nn.GELU, QuickGELU)
 
 
 def _block(block: Any, dtype: torch.dtype) -> Block:

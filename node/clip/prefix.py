@@ -41,9 +41,9 @@ class Endings:
     def of(cls, lengths: Sequence[int]) -> Endings:
         """Return a layout for endings of these lengths, each at least 1."""
         groups = _pack(lengths)
-        rows = max((sum(lengths[at] for at in group) for group in groups), default=0)
+        rows = max(sum(lengths[at] for at in group) for group in groups)
         begins = [sum(lengths[:at]) for at in range(len(lengths))]
-        longest = max((len(group) for group in groups), default=0)
+        longest = max(len(group) for group in groups)
         source = torch.zeros(len(groups), rows, dtype=torch.long)
         offset = torch.zeros(len(groups), rows, dtype=torch.long)
         owner = -1 - torch.arange(rows).expand(len(groups), rows).clone()
@@ -97,11 +97,18 @@ def last_states(
     count, length, _ = prefix.shape
     groups = len(layout.sees)
     mask = _mask(layout, length, blocks[0].in_weight.dtype)
+    future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
+    # One group and the prefix make one sequence; several attend to the prefix each by itself.
+    masks = (
+        (torch.cat([future, mask[0, 0]]),)
+        if groups == 1
+        else (future[:, :length], mask.repeat(count, 1, 1, 1))
+    )
     x = torch.cat([prefix, endings.expand(count, -1, -1)], dim=1)
     for number, block in enumerate(blocks[:-1]):
         x = _replace(x, deep, number)
         q, k, v = block.project_parts((x,) if number else (prefix, endings))
-        x = block.finish(x, _attended(q, k, v, length, mask))
+        x = block.finish(x, _attended(q, k, v, length, groups, masks))
     block = blocks[-1]
     x = _replace(x, deep, len(blocks) - 1)
     begins = length + len(layout.source) // groups * torch.arange(groups, device=x.device)
@@ -131,19 +138,19 @@ def _mask(layout: Endings, length: int, dtype: torch.dtype) -> Tensor:
     return mask
 
 
-def _attended(q: Tensor, k: Tensor, v: Tensor, length: int, mask: Tensor) -> Tensor:
+def _attended(
+    q: Tensor, k: Tensor, v: Tensor, length: int, groups: int, masks: tuple[Tensor, ...]
+) -> Tensor:
     """Return what the prefix finds in itself and each group in the prefix and itself.
 
     q, k, v: [N, heads, P + G * R, head width]; the result is [N, P + G * R, width].
     """
-    groups = len(mask)
-    future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
-    if groups == 1:  # then one call does it all
-        return attend(q, k, v, torch.cat([future, mask[0, 0]]))
+    if groups == 1:
+        return attend(q, k, v, masks[0])
     begin, rest = torch.split(q, [length, q.shape[2] - length], dim=2)
-    first = attend(begin, k[:, :, :length], v[:, :, :length], future[:, :length])
+    first = attend(begin, k[:, :, :length], v[:, :, :length], masks[0])
     k, v = (_behind(one, length, groups) for one in (k, v))
-    own = attend(_grouped(rest, groups), k, v, mask.repeat(len(q), 1, 1, 1))
+    own = attend(_grouped(rest, groups), k, v, masks[1])
     return torch.cat([first, own.view(len(q), -1, own.shape[2])], dim=1)
 
 

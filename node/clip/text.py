@@ -104,7 +104,7 @@ class TextTower:
             torch.tensor(before, dtype=torch.long, device=self._device),
             ids.to(self._device),
             torch.tensor(lengths, dtype=torch.long, device=self._device) - 1,
-            flat[endings.source].to(self._device) if len(flat) else flat.to(self._device),
+            flat[endings.source].to(self._device),
             endings.to(self._device),
         )
 

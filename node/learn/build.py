@@ -50,16 +50,18 @@ def cache_of(settings: CacheSettings) -> FeatureCache | None:
     """Return the machine's feature cache, or None where it is turned off."""
     if not settings.size_mb:
         return None
-    folder = Path(settings.folder) if settings.folder else default_folder()
-    return FeatureCache(folder, settings.size_mb * 1_000_000)
+    return FeatureCache(_folder(settings), settings.size_mb * 1_000_000)
 
 
 def weights_of(settings: CacheSettings) -> SharedWeights | None:
     """Return the machine's shared weights, or None where they are turned off."""
     if not settings.weights_mb:
         return None
-    folder = Path(settings.folder) if settings.folder else default_folder()
-    return SharedWeights(folder, settings.weights_mb * 1_000_000)
+    return SharedWeights(_folder(settings), settings.weights_mb * 1_000_000)
+
+
+def _folder(settings: CacheSettings) -> Path:
+    return Path(settings.folder) if settings.folder else default_folder()
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]

@@ -207,22 +207,25 @@ class TorchLearner:
 
     def _views(self, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
         """Return features [K, n, D] of the training images, K views of each, and labels [n]."""
-        if "views" not in self._splits:
-            features, labels = self._split("train", self.data.train, cancelled)
-            paths = [image.path for image in self.data.train.images]
-            numbers = range(1, 1 + self._settings.views)
-            drawn = [self._features.of(paths, cancelled, number) for number in numbers]
-            self._splits["views"] = (torch.stack(drawn or [features]), labels)
-        return self._splits["views"]
+        if "train" not in self._splits:
+            numbers = range(1, 1 + self._settings.views) or (0,)
+            drawn = [self._encoded(self.data.train, cancelled, number) for number in numbers]
+            self._splits["train"] = (torch.stack([one for one, _ in drawn]), drawn[0][1])
+        return self._splits["train"]
 
     def _split(
         self, name: str, split: Split, cancelled: Callable[[], bool]
     ) -> tuple[Tensor, Tensor]:
         if name not in self._splits:
-            features = self._features.of([image.path for image in split.images], cancelled)
-            labels = torch.tensor([image.label for image in split.images], device=features.device)
-            self._splits[name] = (features, labels)
+            self._splits[name] = self._encoded(split, cancelled)
         return self._splits[name]
+
+    def _encoded(
+        self, split: Split, cancelled: Callable[[], bool], view: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        features = self._features.of([image.path for image in split.images], cancelled, view)
+        labels = torch.tensor([image.label for image in split.images], device=features.device)
+        return features, labels
 
     def _leaves(self, tensors: Tensors) -> dict[str, Tensor]:
         return leaves(tensors, self._backbone.device)

@@ -18,6 +18,8 @@ from tests.bench.figures import publish
 from tests.bench.weights import MODEL, checkpoint
 
 NODES = 10
+# Proportional memory, and of it what is the process's own, and mapped files.
+FIGURES = {"PSS": "Pss", "own": "Pss_Anon", "files": "Pss_File"}
 IMPORTS = "import {}; print(open('/proc/self/smaps_rollup').read())"
 
 
@@ -25,23 +27,23 @@ IMPORTS = "import {}; print(open('/proc/self/smaps_rollup').read())"
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 async def test_each_further_daemon_adds_its_own_pages_only(tmp_path: Path) -> None:
     weights = checkpoint(tmp_path)
-    rows: list[dict[str, str | float]] = []
-    totals = {}
-    for count in (1, NODES):
-        found = await measure(tmp_path / str(count), weights, count)
-        totals[count] = sum(one["Pss"] for one in found)
-        rows.append(row(f"{count} daemons, all", found, sum))
-    rows.append(row(f"one of {NODES}, mean", found, lambda values: sum(values) / len(values)))
-    further = (totals[NODES] - totals[1]) / (NODES - 1)
-    rows.append({"memory, MB": "each further one", "PSS": further, "own": 0.0, "files": 0.0})
-    modules = ("torch", "torch, open_clip")
-    rows += [row(f"python, import {one}", [alone(one)], sum) for one in modules]
-    publish("memory", f"{MODEL}, daemons after their last round", rows)
-    assert all(one["Pss"] > 0 for one in found)
+    alone, many = [await measure(tmp_path / str(count), weights, count) for count in (1, NODES)]
+    rows = {
+        "1 daemon": alone,
+        f"{NODES} daemons, all": many,
+        f"one of {NODES}, mean": {key: value / NODES for key, value in many.items()},
+        "each further one": {key: (many[key] - alone[key]) / (NODES - 1) for key in many},
+        **{f"python, import {one}": imported(one) for one in ("torch", "torch, open_clip")},
+    }
+    shown: list[dict[str, str | float]] = [
+        {"memory, MB": name, **figures} for name, figures in rows.items()
+    ]
+    publish("memory", f"{MODEL}, daemons after their last round", shown)
+    assert many["PSS"] > alone["PSS"] > 0
 
 
-async def measure(folder: Path, weights: Path, count: int) -> list[dict[str, float]]:
-    """Run a mesh until it is through; return every daemon's memory while it still serves."""
+async def measure(folder: Path, weights: Path, count: int) -> dict[str, float]:
+    """Run a mesh until it is through; return its daemons' memory in all while they still serve."""
     settings = MeshSettings(
         run_dir=folder,
         nodes=count,
@@ -58,7 +60,8 @@ async def measure(folder: Path, weights: Path, count: int) -> list[dict[str, flo
     async with Mesh(settings, RpcObserver()) as mesh:
         await mesh.wait_finished(timeout_s=900)
         pids = [one.daemon.pid for one in mesh.members.values()]
-        return [memory(rollup(pid)) for pid in pids]
+        found = [memory(rollup(pid)) for pid in pids]
+    return {key: sum(one[key] for one in found) for key in FIGURES}
 
 
 def rollup(pid: int | None) -> str:
@@ -66,23 +69,14 @@ def rollup(pid: int | None) -> str:
     return Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8")
 
 
-def alone(modules: str) -> dict[str, float]:
+def imported(modules: str) -> dict[str, float]:
     """Return the memory of a Python process that imports something and does nothing."""
     command = [sys.executable, "-c", IMPORTS.format(modules)]
     return memory(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def memory(text: str) -> dict[str, float]:
-    """Return a process's figures in MB by name."""
+    """Return a process's figures in MB."""
     parts = [line.split() for line in text.splitlines() if line.endswith("kB")]
-    return {part[0].rstrip(":"): int(part[1]) * 1024 / 1e6 for part in parts}
-
-
-def row(name: str, found: list[dict[str, float]], merge: object) -> dict[str, str | float]:
-    """Return a table's row: proportional memory, and of it what is the process's own, and files."""
-    assert callable(merge)
-    keys = {"PSS": "Pss", "own": "Pss_Anon", "files": "Pss_File"}
-    return {
-        "memory, MB": name,
-        **{key: float(merge([one[source] for one in found])) for key, source in keys.items()},
-    }
+    found = {part[0].rstrip(":"): int(part[1]) * 1024 / 1e6 for part in parts}
+    return {key: found[source] for key, source in FIGURES.items()}

@@ -32,21 +32,22 @@ class Tower:
         """
         square, last = 2 * self.width**2, (OUT + MLP + 1) * read + 2 * (rows + kept)
         linears = (self.layers - 1) * ((QKV + OUT + MLP) * rows + 2 * kept) + last
-        return square * linears + 4 * self.width * ((self.layers - 1) * pairs + read_pairs)
+        return square * linears + self._attention(pairs, read_pairs)
+
+    def _attention(self, pairs: int, read_pairs: int) -> int:
+        return 4 * self.width * ((self.layers - 1) * pairs + read_pairs)
 
     def backward(
         self, rows: int, pairs: int, read: int, read_pairs: int, kept: int, fixed: int
     ) -> float:
         """Return operations of the backward pass; fixed: tokens that enter without a gradient."""
         forward = self.forward(rows, pairs, read, read_pairs, kept)
-        attention = 4 * self.width * ((self.layers - 1) * pairs + read_pairs)
-        return forward + attention - 2 * self.width**2 * QKV * fixed
+        return forward + self._attention(pairs, read_pairs) - 2 * self.width**2 * QKV * fixed
 
     def whole(self, rows: int, length: int) -> tuple[float, float]:
         """Return operations of a forward and a backward pass that leave nothing out."""
-        attention = 4 * self.width * self.layers * rows * length
-        linears = 2 * self.width**2 * (QKV + OUT + MLP) * self.layers * rows
-        return linears + attention, linears + 2 * attention
+        sizes = (rows, rows * length, rows, rows * length, 0)
+        return self.forward(*sizes), self.backward(*sizes, fixed=0)
 
 
 def plain_operations(frozen: Backbone, given: Inputs) -> float:
@@ -60,14 +61,23 @@ def plain_operations(frozen: Backbone, given: Inputs) -> float:
         return work
     if not frozen.vision.promptable:
         return work + _counted(frozen, given)
-    visual = frozen.model.visual
-    own = int(visual.positional_embedding.shape[0])
-    length = own + (task.clients if task.method == "feddpt" else task.context_length * task.visual)
+    prompts = task.clients if task.method == "feddpt" else task.context_length * task.visual
+    length = _tokens(frozen) + prompts
     tower = Tower(frozen.vision.width, frozen.vision.layers)
     once, back = tower.whole(len(given.pixels) * length, length)
-    patches = 2.0 * len(given.pixels) * (own - 1) * int(visual.conv1.weight.numel())
     teacher = task.method == "plan-a"
-    return work + (1 + teacher) * (once + patches) + (back if task.visual else 0)
+    return work + (1 + teacher) * (once + _patches(frozen, given)) + (back if task.visual else 0)
+
+
+def _tokens(frozen: Backbone) -> int:
+    """Return the tokens of an image: the class token and the patches."""
+    return int(frozen.model.visual.positional_embedding.shape[0])
+
+
+def _patches(frozen: Backbone, given: Inputs) -> float:
+    """Return the operations of embedding all patches of a step's images."""
+    kernel = int(frozen.model.visual.conv1.weight.numel())
+    return 2.0 * len(given.pixels) * (_tokens(frozen) - 1) * kernel
 
 
 def _counted(frozen: Backbone, given: Inputs) -> float:
@@ -103,9 +113,8 @@ def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
 
 def _images(frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: int) -> float:
     """Return the operations of `passes` forward passes over the images and one backward pass."""
-    visual, images = frozen.model.visual, len(given.pixels)
+    images, own = len(given.pixels), _tokens(frozen)
     tower = Tower(frozen.vision.width, frozen.vision.layers)
-    own = int(visual.positional_embedding.shape[0])
     tokens = own if deep else own + prompts
     # Deep prompts are the same for all images: a few rows in all.
     sizes = (
@@ -115,5 +124,5 @@ def _images(frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: i
         images * (own + prompts),
         prompts if deep else 0,
     )
-    patches = 2.0 * images * (own - 1) * int(visual.conv1.weight.numel())
-    return patches + passes * tower.forward(*sizes) + tower.backward(*sizes, images * own)
+    work = _patches(frozen, given) + passes * tower.forward(*sizes)
+    return work + tower.backward(*sizes, images * own)

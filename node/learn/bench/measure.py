@@ -23,7 +23,7 @@ from node.clip.settings import ModelSettings
 from node.learn.bench.encoders import Encoders, Ours, Plain
 from node.learn.bench.floor import operations, plain_operations
 from node.learn.bench.losses import loss
-from node.learn.bench.tasks import Inputs, Task, inputs
+from node.learn.bench.tasks import Inputs, Method, Task, inputs
 
 REFERENCE_SHARE: Final = 0.6
 MATRIX: Final = 2048
@@ -115,26 +115,12 @@ class Step:
     def __init__(self, frozen: Backbone, given: Inputs, side: Callable[..., Encoders]) -> None:
         self._given, self._scale = given, frozen.logit_scale
         self._encoders = side(frozen, given.names, given.task.context_length)
-        self.prompts: dict[str, Tensor] = {}
-        self._descent: torch.optim.Optimizer | None = None
-        self.begin()
-
-    def begin(self) -> None:
-        """Go back to the start."""
-        start = self._given.start.items()
+        start = given.start.items()
         self.prompts = {name: one.clone().requires_grad_() for name, one in start}
-        leaves = list(self.prompts.values())
-        method = self._given.task.method
-        if method == "feddpt":
-            self._descent = torch.optim.AdamW(leaves, lr=5e-4, weight_decay=0.01)
-        elif method in {"plan-a", "plan-b"}:
-            self._descent = torch.optim.SGD(leaves, lr=0.0015, momentum=0.9, weight_decay=5e-4)
-        else:
-            self._descent = torch.optim.SGD(leaves, lr=0.003, momentum=0.9, weight_decay=1e-5)
+        self._descent = _descent(given.task.method, list(self.prompts.values()))
 
     def run(self) -> tuple[float, list[Tensor]]:
         """Take a step; return loss and gradients."""
-        assert self._descent is not None
         value = loss(self._encoders, self._given, self.prompts, self._scale)
         self._descent.zero_grad(set_to_none=True)
         torch.autograd.backward(value)
@@ -142,6 +128,15 @@ class Step:
         return float(value.detach()), [
             one.grad for one in self.prompts.values() if one.grad is not None
         ]
+
+
+def _descent(method: Method, leaves: list[Tensor]) -> torch.optim.Optimizer:
+    """Return each paper's own optimizer."""
+    if method == "feddpt":
+        return torch.optim.AdamW(leaves, lr=5e-4, weight_decay=0.01)
+    if method in {"plan-a", "plan-b"}:
+        return torch.optim.SGD(leaves, lr=0.0015, momentum=0.9, weight_decay=5e-4)
+    return torch.optim.SGD(leaves, lr=0.003, momentum=0.9, weight_decay=1e-5)
 
 
 def _difference(theirs: tuple[float, list[Tensor]], ours: tuple[float, list[Tensor]]) -> float:

@@ -106,8 +106,10 @@ async def test_another_program_is_refused() -> None:
 async def test_closing_twice_is_harmless() -> None:
     async with serving(Canned()) as address:
         client = Client()
-        await client.status(address)
+        first = await client.status(address)
         await client.close()
+        await client.close()
+        assert await client.status(address) == first
         await client.close()
 
 

@@ -332,6 +332,7 @@ def test_close_is_idempotent_and_lets_others_in(tmp_path: Path) -> None:
     store.close()
     store.close()
     Store(tmp_path).close()
+    assert read_snapshot(tmp_path) == snapshot(1)
 
 
 def test_a_running_node_can_be_read_by_others(tmp_path: Path) -> None:
