@@ -35,7 +35,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "node.learn.learner",
         "node.registry",
     ),
-    "node.sim": ("node.core", "node.wire", "node.learn.learner", "node.registry"),
+    "node.sim": (
+        "node.core",
+        "node.wire",
+        "node.transports.framing",
+        "node.learn.learner",
+        "node.registry",
+    ),
 }
 ALWAYS = ("node.errors", "node.core.settings", "node.clip.settings", "node.learn.settings")
 

@@ -69,13 +69,27 @@ class Gate:
                 f"the prompts' norm is {norm:.3g}; at most {limit:.3g} is taken",
             )
         newest = self._newest.get(message.sender, 0)
-        if message.round < newest:
-            text = f"round {message.round} is older than round {newest}, which was heard before"
-            return "stale", "stale", text
+        stale = self._stale(message, policy, newest)
+        if stale:
+            return "stale", "stale", stale
         key = (message.sender, message.phase)
         value = (message.round, message.tensors.digest)
         if self._last.get(key) == value and message.phase not in policy.repeatable:
             return "duplicate", "duplicate", "taken before"
-        self._newest[message.sender] = message.round
+        self._newest[message.sender] = max(newest, message.round)
         self._last[key] = value
         return TAKEN
+
+    def _stale(self, message: Message, policy: Policy, newest: int) -> str:
+        """Say why a message comes too late; "" where it does not.
+
+        Where the mesh runs its rounds together, a round's messages count until it is over here, in
+        whatever order they come; questions always count.
+        """
+        if not policy.shared_state or self._context.rounds.mode == "async":
+            text = f"round {message.round} is older than round {newest}, which was heard before"
+            return text if message.round < newest else ""
+        over = policy.state().round
+        if message.phase in policy.repeatable or message.round > over:
+            return ""
+        return f"round {message.round} is over here; the last one was {over}"

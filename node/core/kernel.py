@@ -139,7 +139,6 @@ class Kernel:
                 return self._timer(now, name)
             case Tuned(report=report):
                 self._failures = 0
-                self._metrics = report.metrics
                 self._watch_quality(report.metrics, report.tensors)
             case TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
@@ -220,6 +219,7 @@ class Kernel:
 
     def _adopted(self, now: float, event: Event, snapshot: Snapshot) -> list[Effect]:
         self._failures, self._unsaved = 0, None
+        self._metrics = snapshot.metrics
         number, most = snapshot.policy.round, self.context.rounds.max
         if most and number > most:
             self._extra = max(0, self._extra - 1)

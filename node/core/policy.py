@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 from node.core.events import Effect, Event
 from node.core.settings import Barrier, RoundSettings
-from node.core.types import Message, PolicyState, Tensors
+from node.core.types import Json, Message, PolicyState, Tensors
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a policy may know of its node: its name, the peers in peers.yaml, its seed and rounds.
 
-    mesh, fingerprint: to stamp messages with. samples: training images of this node.
+    mesh, fingerprint: to stamp messages with. samples: training images of this node. domain: which
+    of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said.
     """
 
     name: str
@@ -28,6 +29,12 @@ class Context:
     seed: int
     rounds: RoundSettings
     samples: int = 0
+    domain: str = ""
+
+    def common_random(self, round_number: int, purpose: str) -> random.Random:
+        """Return the generator for a draw that all nodes of a mesh make alike."""
+        digest = hashlib.sha256(f"{self.seed}\0{round_number}\0{purpose}".encode()).digest()
+        return random.Random(int.from_bytes(digest[:8], "big") >> 1)
 
     def random(self, round_number: int, purpose: str) -> random.Random:
         """Return the generator for one draw: fresh, so that none is ever saved."""
@@ -52,9 +59,18 @@ class Policy(Protocol):
     name: ClassVar[str]
     config_type: ClassVar[type[Any]]
     default_mode: ClassVar[Barrier]
+    modes: ClassVar[tuple[Barrier, ...]]
+    """The barriers that it can work with."""
+    tuning: ClassVar[Mapping[str, Json]]
+    """Defaults of the section `tuning` that its paper or code gives, where they differ."""
     shared_state: ClassVar[bool]
     repeatable: ClassVar[frozenset[str]]
     """Phases in which the same content may come twice and means something each time."""
+
+    @classmethod
+    def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Say why settings that are fine by themselves do not go together; "" where they do."""
+        ...
 
     @classmethod
     def start(cls, config: Any, context: Context, initial: Tensors) -> Self:

@@ -57,8 +57,7 @@ class Pool:
         """Choose a received row for each of `rows` positions, a different sender each while any is.
 
         keep_positions: position i takes row i of its sender; otherwise any row of it may land
-        anywhere. All senders send equally many rows, at least `rows`. Returns position -> row
-        [width], and nothing where the pool is empty.
+        anywhere. Returns position -> row [width], and none where no sender has one for it.
         """
         chosen: dict[int, Array] = {}
         senders: list[Entry] = []
@@ -66,9 +65,11 @@ class Pool:
             if not senders:
                 senders = list(self)
                 generator.shuffle(senders)
-            if not senders or (keep_positions and position >= len(senders[0].rows)):
-                break
-            entry = senders.pop(0)
+            fitting = [one for one in senders if not keep_positions or position < len(one.rows)]
+            if not fitting:
+                continue
+            entry = fitting[0]
+            senders.remove(entry)
             index = position if keep_positions else generator.randrange(len(entry.rows))
             chosen[position] = entry.rows[index]
         return chosen

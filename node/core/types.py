@@ -6,13 +6,17 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+Dtype = Literal["float32", "float16", "int8"]
+"""How arrays travel."""
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -88,6 +92,8 @@ class Tensors(Mapping[str, Array]):
 
 
 EMPTY: Final[Tensors] = Tensors()
+MEASURE: Final = "measure"
+"""The stage of a job that trains nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class Message:
     "prompts", ...).
     contributors: digest of the set of senders it was computed from ("" where none matters).
     samples: training images behind it (a self-reported weight, to be capped by who uses it).
+    dtype: how its arrays travel; None where there are none, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
     """
 
@@ -112,16 +119,19 @@ class Message:
     contributors: str = ""
     samples: int = 0
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
+    dtype: Dtype | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One training task for a learner.
+    """One task for a learner: to train tensors, or (stage MEASURE) only to measure them.
 
     seed: derived from (run seed, node name, round, stage), so that a run repeats itself.
     carry: what the previous report of this node carried (optimizer state and the like).
     reference: frozen tensors that the objective compares with (global prompts, slots of others).
     rounds: how many rounds the run has, for schedules; 0 where it has no end.
+    domain: of the node's images, "" where nobody said. measure: whether what was trained is what
+    the node will use, to be measured with it; a policy that merges measures after the merge.
     """
 
     round: int
@@ -131,6 +141,8 @@ class Job:
     carry: Tensors = EMPTY
     reference: Tensors = EMPTY
     rounds: int = 0
+    domain: str = ""
+    measure: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +160,7 @@ class Report:
 
     metrics: plain numbers by name; "loss" always, "validation" (accuracy 0..1 on the node's own
     validation split) where there is one, and "own", "base", "new" on evaluation rounds.
+    changed: names of the arrays that training moved, sorted; the others had no gradient.
     """
 
     tensors: Tensors
@@ -156,6 +169,7 @@ class Report:
     carry: Tensors = EMPTY
     seconds: float = 0.0
     steps: int = 0
+    changed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

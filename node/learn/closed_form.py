@@ -13,27 +13,44 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from node.core.facts import fingerprint
-from node.core.types import Array, Job, Progress, Report, Tensors
+from node.core.types import MEASURE, Array, Job, Progress, Report, Tensors
 from node.learn.learner import Cancelled
 
 STEPS = 8
+CONTEXT = "context"
 
 
 class ClosedFormLearner:
-    """Tune {"context": [rows, width]} towards a target of its own."""
+    """Tune {"context": [rows, width]}, or arrays of other shapes, towards targets of its own."""
 
     def __init__(
-        self, name: str, rows: int = 4, width: int = 16, rate: float = 0.1, samples: int = 32
+        self,
+        name: str,
+        rows: int = 4,
+        width: int = 16,
+        rate: float = 0.1,
+        samples: int = 32,
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
     ) -> None:
         self._name = name
         self._rate = rate
         self._samples = samples
-        self.target: Array = _normal(f"target\0{name}", (rows, width))
+        self._shapes = dict(sorted((shapes or {CONTEXT: (rows, width)}).items()))
+        self._targets = {
+            key: _normal(_purpose("target", name, key), shape)
+            for key, shape in self._shapes.items()
+        }
+
+    @property
+    def target(self) -> Array:
+        """The target of {"context": ...}."""
+        return self._targets[CONTEXT]
 
     @property
     def schema(self) -> str:
         """Digest of the exchanged array's name and shape."""
-        return fingerprint({"context": str(self.target.shape), "dtype": "float32"})
+        shapes = {name: str(shape) for name, shape in self._shapes.items()}
+        return fingerprint({**shapes, "dtype": "float32"})
 
     @property
     def backbone(self) -> str:
@@ -57,32 +74,53 @@ class ClosedFormLearner:
 
     def initial(self, seed: int) -> Tensors:
         """Return a start drawn from the seed, equal for all nodes of a mesh."""
-        return Tensors({"context": 0.02 * _normal(f"initial\0{seed}", self.target.shape)})
+        return Tensors(
+            {
+                key: 0.02 * _normal(_purpose("initial", str(seed), key), shape)
+                for key, shape in self._shapes.items()
+            }
+        )
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
         """Go STEPS steps towards the target; float64 inside, float32 out."""
-        prompt = np.asarray(job.tensors["context"], dtype=np.float64)
+        if job.stage == MEASURE:
+            return Report(job.tensors, self._measure(job.tensors), self._samples)
+        prompts = {name: np.asarray(one, dtype=np.float64) for name, one in job.tensors.items()}
         for step in range(1, STEPS + 1):
             if cancelled():
                 raise Cancelled
-            prompt = prompt + self._rate * (self.target - prompt)
-            progress(Progress(step, STEPS, self._loss(prompt)))
-        tuned = Tensors({"context": prompt})
-        metrics = {"loss": self._loss(prompt), **self.evaluate(tuned, cancelled)}
-        metrics["validation"] = metrics["own"]
-        return Report(tuned, metrics, self._samples, steps=STEPS)
+            prompts = {
+                name: one + self._rate * (self._targets[name] - one)
+                for name, one in prompts.items()
+            }
+            progress(Progress(step, STEPS, self._loss(prompts)))
+        tuned = Tensors(prompts)
+        metrics = {"loss": self._loss(prompts)}
+        if job.measure:
+            metrics.update(self._measure(tuned))
+        changed = tuple(sorted(prompts))
+        return Report(tuned, metrics, self._samples, steps=STEPS, changed=changed)
+
+    def _measure(self, tuned: Tensors) -> dict[str, float]:
+        own = self.evaluate(tuned, lambda: False)["own"]
+        return {"own": own, "validation": own, "validation_loss": 1.0 / own - 1.0}
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         """Return a score from 0 to 1 that rises as the target nears; 0 for empty tensors."""
         if not tensors:
             return {"own": 0.0}
-        distance = self._loss(np.asarray(tensors["context"], dtype=np.float64))
-        return {"own": 1.0 / (1.0 + distance)}
+        wide = {name: np.asarray(one, dtype=np.float64) for name, one in tensors.items()}
+        return {"own": 1.0 / (1.0 + self._loss(wide))}
 
-    def _loss(self, prompt: np.ndarray) -> float:
-        return float(0.5 * np.mean(np.square(prompt - self.target)))
+    def _loss(self, prompts: Mapping[str, np.ndarray]) -> float:
+        squares = [np.square(one - self._targets[name]).ravel() for name, one in prompts.items()]
+        return float(0.5 * np.mean(np.concatenate(squares)))
+
+
+def _purpose(what: str, whose: str, key: str) -> str:
+    return f"{what}\0{whose}" if key == CONTEXT else f"{what}\0{whose}\0{key}"
 
 
 def _normal(purpose: str, shape: tuple[int, ...]) -> Array:

@@ -233,8 +233,9 @@ class Driver:
 
     async def _send(self, peer: str, message: Message) -> Event:
         try:
-            frame = codec.encode(message, self._dtype)
-            payload = codec.payload_bytes(message, self._dtype)
+            dtype = message.dtype or self._dtype
+            frame = codec.encode(message, dtype)
+            payload = codec.payload_bytes(message, dtype)
             limit = SEND_TIMEOUT_S + SECONDS_PER_MIB * len(frame) / 2**20
             if message.phase == "hello":
                 limit = self._probe_timeout_s
@@ -256,7 +257,7 @@ class Driver:
         if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
             return codec.encode_ack("busy", "this node is stopping or has too much to do")
         if message.sender in self.addresses:
-            payload = codec.payload_bytes(message, self._dtype)
+            payload = codec.payload_bytes(message, message.dtype or self._dtype)
             size = len(frame)
             self.telemetry.count(message.sender, "in", payload, size, wire_bytes(size))
         self._token += 1

@@ -4,6 +4,9 @@ The world performs effects as the daemon does (in order, a Send after an Adopt o
 durable, messages through the codec) but time is a number, chance is one seed, and nothing waits. So
 a run of hours takes moments and repeats itself exactly.
 
+Set `memorable` to False where runs are long: then messages and snapshots pass by and only meters
+stay. `watch` sees every snapshot.
+
 Faults are set by the caller: `crash` and `start` a node, `cut` and `mend` a link, `loss`, and a
 disk that is `full`.
 """
@@ -47,6 +50,7 @@ from node.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from node.core.types import Job, Message, Snapshot
 from node.errors import FednodeError
 from node.learn.learner import Learner
+from node.transports.framing import wire_bytes
 from node.wire import codec
 from node.wire.codec import Dtype
 
@@ -61,7 +65,7 @@ TIMEOUT_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all nodes of a simulated mesh have in common."""
+    """What all nodes of a simulated mesh have in common; domains: of those that have one."""
 
     policy: type[Policy]
     config: Any
@@ -69,6 +73,7 @@ class Plan:
     seed: int = 1
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    domains: Mapping[str, str] = field(default_factory=dict)
 
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
         """Return what makes a node's kernel at each of its starts."""
@@ -83,6 +88,7 @@ class Plan:
             self.seed,
             replace(self.rounds, mode=mode),
             learner.samples,
+            self.domains.get(name, ""),
         )
 
         def make(held: Snapshot | None) -> Kernel:
@@ -98,6 +104,26 @@ class Plan:
             )
 
         return make
+
+
+@dataclass(slots=True)
+class Meter:
+    """Bytes of all nodes' messages of one phase, as sent; answers are not counted.
+
+    payload: numbers alone. serialized: frames. wire: with gRPC and HTTP/2 (an estimate).
+    """
+
+    messages: int = 0
+    payload: int = 0
+    serialized: int = 0
+    wire: int = 0
+
+    def count(self, payload: int, frame: int) -> None:
+        """Add one message."""
+        self.messages += 1
+        self.payload += payload
+        self.serialized += frame
+        self.wire += wire_bytes(frame)
 
 
 @dataclass(slots=True)
@@ -130,13 +156,22 @@ class World:
     """
 
     def __init__(
-        self, seed: int = 0, delay_s: tuple[float, float] = (0.001, 0.05), loss: float = 0.0
+        self,
+        seed: int = 0,
+        delay_s: tuple[float, float] = (0.001, 0.05),
+        loss: float = 0.0,
+        memorable: bool = True,
     ) -> None:
         self.now = 0.0
         self.hosts: dict[str, Host] = {}
         self.delay_s = delay_s
         self.loss = loss
         self.messages: list[Message] = []
+        self.meters: dict[str, Meter] = {}
+        self.memorable = memorable
+        self.errors: list[str] = []
+        self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
+        self._frame: tuple[Message, Dtype, bytes, Message] | None = None
         self._chance = random.Random(seed)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -254,6 +289,8 @@ class World:
                 self._adopt(name, host, snapshot)
             case Record():
                 host.records.append(effect)
+                if effect.level == "error":
+                    self.errors.append(f"{name}: {effect.text}")
 
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
         number, life = self._count + 1, host.life  # the number of the event that _later adds
@@ -279,14 +316,15 @@ class World:
             self._post(name, host.life, 0.0, AdoptFailed(snapshot, "no space left"))
             return
         host.durable = snapshot
-        host.history.append(snapshot)
+        if self.memorable:
+            host.history.append(snapshot)
+        self.watch(name, snapshot)
         self._post(name, host.life, 0.0, Adopted(snapshot))
 
     # The network ----------------------------------------------------------------------------------
 
     def _send(self, sender: str, life: int, to: str, message: Message) -> None:
-        self.messages.append(message)
-        frame = codec.encode(message, self.hosts[sender].dtype)
+        decoded = self._through_codec(sender, message)
 
         def arrive() -> None:
             host = self.hosts.get(to)
@@ -295,12 +333,25 @@ class World:
                 return
             token = next(self._tokens)
             host.answers[token] = (sender, life, message)
-            self._step(to, Received(codec.decode(frame), token))
+            self._step(to, Received(decoded, token))
 
         if self._lost():
             self._fail(sender, life, to, message)
         else:
             self._later(self._chance.uniform(*self.delay_s), arrive)
+
+    def _through_codec(self, sender: str, message: Message) -> Message:
+        """Return what arrives of a message, and meter it; a broadcast is encoded once."""
+        dtype = message.dtype or self.hosts[sender].dtype
+        held = self._frame
+        if held is None or held[0] is not message or held[1] != dtype:
+            frame = codec.encode(message, dtype)
+            held = self._frame = (message, dtype, frame, codec.decode(frame))
+        if self.memorable:
+            self.messages.append(message)
+        meter = self.meters.setdefault(message.phase, Meter())
+        meter.count(codec.payload_bytes(message, dtype), len(held[2]))
+        return held[3]
 
     def _reply(self, answerer: str, sender: str, life: int, event: Delivered | Undelivered) -> None:
         if self._lost() or frozenset({sender, answerer}) in self._cuts:

@@ -115,6 +115,7 @@ def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
             f"the message has version {envelope.version} and this node speaks {VERSION}; "
             "run the same version of fednode on both nodes"
         )
+    tensors, dtype = arrays.unpack(envelope.tensors, limits)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -125,7 +126,8 @@ def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
         contributors=envelope.contributors.hex(),
         samples=envelope.samples,
         facts=dict(envelope.facts),
-        tensors=arrays.unpack(envelope.tensors, limits),
+        tensors=tensors,
+        dtype=dtype,
     )
     wrong = _fault(message, limits)
     if wrong:

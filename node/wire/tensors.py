@@ -12,18 +12,27 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 import msgpack
 import numpy as np
-import numpy.typing as npt
 
-from node.core.types import Array, Tensors
+from node.core.numbers import SCALE_MAX, narrow, roundtrip, widen
+from node.core.types import DTYPES, Array, Dtype, Tensors
 from node.errors import FednodeError, FrameError
 
-Dtype = Literal["float32", "float16", "int8"]
+__all__ = [
+    "DTYPES",
+    "LIMITS",
+    "Dtype",
+    "Limits",
+    "pack",
+    "payload_bytes",
+    "roundtrip",
+    "unpack",
+]
+
 Scalar = TypeVar("Scalar", str, bytes, int, float)
-DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
 SCALE_BYTES: Final = 4
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
@@ -33,9 +42,6 @@ _ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
     "float16": np.dtype("<f2"),
     "int8": np.dtype("i1"),
 }
-_FLOAT16_MAX: Final = float(np.finfo(np.float16).max)
-# 127 times the largest scale is still a float32.
-_SCALE_MAX: Final = float(np.nextafter(np.float32(np.finfo(np.float32).max / 127), np.float32(0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +99,16 @@ def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     return packed_map
 
 
-def unpack(data: bytes, limits: Limits = LIMITS) -> Tensors:
-    """Return what pack wrote; raise FrameError for anything else."""
+def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]:
+    """Return what pack wrote and the dtype it came in (None for no arrays).
+
+    Raise FrameError for anything else, arrays of several dtypes included.
+    """
     if not data:
-        return Tensors()
+        return Tensors(), None
     reader = _Reader(data)
     arrays: dict[str, Array] = {}
+    dtype: Dtype | None = None
     left = limits.tensor_bytes
     for _ in range(reader.map(limits.arrays, "arrays")):
         name = reader.text("an array's name")
@@ -112,19 +122,12 @@ def unpack(data: bytes, limits: Limits = LIMITS) -> Tensors:
                 f"arrays of more than {limits.tensor_bytes:,} bytes in float32; "
                 f"that is the limit of a message"
             )
+        if dtype not in {None, packed.dtype}:
+            raise FrameError(f"{name} is {packed.dtype} in a message of {dtype} arrays")
+        dtype = packed.dtype
         arrays[name] = _unpack_array(name, packed)
     reader.end()
-    return Tensors(arrays)
-
-
-def roundtrip(tensors: Tensors, dtype: Dtype) -> Tensors:
-    """Return what a receiver will see of these tensors, without building a message."""
-    return Tensors(
-        {
-            name: _unpack_array(name, _pack_array(name, array, dtype))
-            for name, array in tensors.items()
-        }
-    )
+    return Tensors(arrays), dtype
 
 
 def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
@@ -135,35 +138,8 @@ def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
 
 def _pack_array(name: str, array: Array, dtype: Dtype) -> _Packed:
     """Return one array as it travels; its numbers must fit the dtype."""
-    scale = 0.0
-    elements: npt.NDArray[Any]
-    if dtype == "float16":
-        with np.errstate(over="ignore", invalid="ignore"):
-            elements = array.astype(_ELEMENT[dtype])
-        if bool((np.isinf(elements) & np.isfinite(array)).any()):
-            largest = float(np.abs(array[np.isfinite(array)]).max())
-            raise FednodeError(
-                f"{name} holds {largest:.4g}, and float16 ends at {_FLOAT16_MAX:.0f}; "
-                "set the policy's wire_dtype to float32"
-            )
-    elif dtype == "int8":
-        scale, elements = _quantise(name, array)
-    else:
-        elements = array.astype(_ELEMENT[dtype], copy=False)
+    scale, elements = narrow(name, array, dtype)
     return _Packed(dtype, tuple(array.shape), elements.tobytes(), scale)
-
-
-def _quantise(name: str, array: Array) -> tuple[float, npt.NDArray[np.int8]]:
-    """Return a scale and int8 numbers in [-127, 127] whose product is nearest to the array."""
-    if not bool(np.isfinite(array).all()):
-        raise FednodeError(f"{name} holds a number that is not finite, which int8 cannot carry")
-    largest = float(np.abs(array).max(initial=0.0))
-    scale = min(float(np.float32(largest / 127)), _SCALE_MAX)
-    if scale == 0.0:
-        return 0.0, np.zeros(array.shape, dtype=np.int8)
-    # In float64, so that a tiny scale does not overflow the quotient.
-    quotient = np.rint(array.astype(np.float64) / scale)
-    return scale, np.clip(quotient, -127, 127).astype(np.int8)
 
 
 def _unpack_array(name: str, packed: _Packed) -> Array:
@@ -176,12 +152,7 @@ def _unpack_array(name: str, packed: _Packed) -> Array:
             f"takes {count * element.itemsize}"
         )
     flat = np.frombuffer(packed.data, dtype=element) if count else np.zeros(0, dtype=element)
-    # A signalling NaN from the network must not become a warning.
-    with np.errstate(invalid="ignore"):
-        array = flat.astype(np.float32)
-    if packed.dtype == "int8":
-        array *= np.float32(packed.scale)
-    return array.reshape(packed.shape)
+    return widen(packed.scale, flat).reshape(packed.shape)
 
 
 def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
@@ -211,8 +182,8 @@ def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
     if fields.keys() != wanted:
         raise FrameError(f"{name} has the fields {sorted(fields)}, not {sorted(wanted)}")
     scale = fields.get("q", 0.0)
-    if not 0.0 <= scale <= _SCALE_MAX:
-        raise FrameError(f"the scale of {name} is {scale}, not between 0 and {_SCALE_MAX:.3g}")
+    if not 0.0 <= scale <= SCALE_MAX:
+        raise FrameError(f"the scale of {name} is {scale}, not between 0 and {SCALE_MAX:.3g}")
     return _Packed(dtype, fields["s"], fields["b"], scale)
 
 

@@ -2,34 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from node import registry
+from node.core.averaging import AveragingConfig
 from node.core.policy import Policy
+from node.policies.diprompt.config import DiPrompTConfig
+from node.policies.diprompt.exchange import DiPrompT
+from node.policies.fedclip.exchange import FedCLIP
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.exchange import FedDPT
+from node.policies.fedmaple.exchange import FedMaPLe
+from node.policies.fedtpg.exchange import FedTPG
 from node.policies.local.exchange import Local, LocalConfig
+from node.policies.plan import aggregator
+from node.policies.plan.config import PlanConfig
+from node.policies.plan.exchange import Plan
+from node.policies.promptfl.exchange import PromptFL
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
-from tests.contract.policies import MODES, Case, PolicyContract
+from tests.contract.policies import CONTEXT, Case, PolicyContract, Shapes
 
-CONFIGS: dict[type[Policy], dict[str, Any]] = {
-    Local: {"default": LocalConfig()},
-    ZeroDFL: {
+NOTHING: Shapes = {}
+ZERODFL = {"prompts": CONTEXT, "answer": CONTEXT, "want": NOTHING, "done": NOTHING}
+SHARED = {"again": NOTHING, "want": NOTHING}
+DOMAINS = ("art", "photo")
+TEXT, VISUAL = {"text": (2, 3, 4)}, {"visual": (3, 3, 4)}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A policy's arrays and phases, and the settings to try it with."""
+
+    shapes: Shapes
+    says: Mapping[str, Shapes]
+    configs: Mapping[str, Any]
+
+
+def averaging(**configs: AveragingConfig) -> Kind:
+    return Kind(CONTEXT, {"prompts": CONTEXT, **SHARED}, configs)
+
+
+def dpt(**set_: Any) -> tuple[Shapes, Shapes, FedDPTConfig]:
+    """Return all arrays, those that a node of the domain "art" tells, and the settings."""
+    from node.policies.feddpt.slots import text_slots, trained, visual_slots
+
+    config = FedDPTConfig(domains=DOMAINS, **set_)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
+    shapes.update(dict.fromkeys(visual_slots(config), (4,)))
+    told = {name: shapes[name] for name in sorted(trained(config, "art"))}
+    return shapes, told, config
+
+
+def plan(config: PlanConfig) -> Kind:
+    aggregators: dict[str, tuple[int, ...]] = {}
+    for name in config.aggregated:
+        shape = {**TEXT, **VISUAL}[name]
+        aggregators.update(aggregator.shapes(name, shape, config.reduction, config.tied))
+    says: dict[str, Shapes] = {"prompts": {**TEXT, **VISUAL}}
+    if aggregators:
+        says["aggregators"] = aggregators
+    return Kind({**TEXT, **VISUAL, **aggregators}, {**says, **SHARED}, {"": config})
+
+
+def kinds() -> list[tuple[type[Policy], str, Kind]]:
+    zerodfl = {
         "push": ZeroDFLConfig(recipients=2),
         "push-all": ZeroDFLConfig(recipients=9, wire_dtype="float32"),
         "push-kept-reset": ZeroDFLConfig(recipients=2, positions="kept", optimizer="reset"),
         "push-old-pool": ZeroDFLConfig(recipients=1, pool_age=3),
         "push-nothing": ZeroDFLConfig(rows_shared=0),
+        "push-auto": ZeroDFLConfig(rows_shared="auto", bytes_per_round=20),
         "pull": ZeroDFLConfig(strategy="pull"),
         "pull-exclude": ZeroDFLConfig(strategy="pull", last_row="exclude"),
-    },
-}
+    }
+    made: list[tuple[type[Policy], str, Kind]] = [
+        (Local, "", Kind(CONTEXT, ZERODFL, {"": LocalConfig()})),
+        (ZeroDFL, "", Kind(CONTEXT, ZERODFL, zerodfl)),
+        *(
+            (kind, "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
+                weights="equal", optimizer="keep", wire_dtype="float16")}))
+            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG)
+        ),
+    ]  # fmt: skip
+    variants: list[dict[str, Any]] = [
+        {},
+        *({"components": one} for one in ("visual", "text", "agnostic")),
+        *({"text": one} for one in ("replace", "train_all")),
+        *({"visual": one} for one in ("split_ema", "split")),
+        {"optimizer": "reset", "wire_dtype": "float16"},
+    ]
+    for set_ in variants:
+        shapes, told, config = dpt(**set_)
+        title = "-".join(map(str, set_.values()))
+        made.append((FedDPT, title, Kind(shapes, {"prompts": told, **SHARED}, {"": config})))
+    for set_ in ({}, {"momentum": False}, {"prompts": "global"}, {"prompts": "domains"}):
+        chosen = DiPrompTConfig(domains=DOMAINS, **set_)
+        shapes = dict.fromkeys(chosen.names, (4, 2))
+        title = "-".join(map(str, set_.values()))
+        made.append((DiPrompT, title, Kind(shapes, {"prompts": shapes, **SHARED}, {"": chosen})))
+    for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
+        title = "-".join(map(str, set_.values()))
+        made.append((Plan, title, plan(PlanConfig(reduction=2, **set_))))
+    return made
+
+
 CASES = [
-    pytest.param(Case(kind, config, mode), id=f"{kind.name}-{title}-{mode}")
-    for kind, configs in CONFIGS.items()
-    for title, config in configs.items()
-    for mode in MODES
+    pytest.param(
+        Case(kind, config, mode, told.shapes, told.says),
+        id="-".join(filter(None, (kind.name, title, variant, mode))),
+    )
+    for kind, title, told in kinds()
+    for variant, config in told.configs.items()
+    for mode in kind.modes
 ]
 
 
@@ -45,4 +134,4 @@ class TestPolicies(PolicyContract):
 
 
 def test_every_registered_policy_is_here() -> None:
-    assert {kind.name for kind in CONFIGS} == set(registry.names())
+    assert {kind.name for kind, _, _ in kinds()} == set(registry.names())

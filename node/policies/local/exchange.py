@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from node.core.events import Adopt, Adopted, Effect, Event, RoundDue, Tune, Tuned, TuneFailed
 from node.core.policy import Context
-from node.core.settings import STRICT, Barrier
-from node.core.types import EMPTY, Job, Message, PolicyState, Snapshot, Tensors
+from node.core.settings import STRICT, Barrier, RoundSettings
+from node.core.types import EMPTY, Job, Json, Message, PolicyState, Snapshot, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Local:
     name: ClassVar[str] = "local"
     config_type: ClassVar[type[LocalConfig]] = LocalConfig
     default_mode: ClassVar[Barrier] = "async"
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "quorum", "sync")
+    tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
     repeatable: ClassVar[frozenset[str]] = frozenset()
 
@@ -33,6 +35,11 @@ class Local:
         self._state = state
         self._job: Job | None = None
         self._adopting = False
+
+    @classmethod
+    def unfit(cls, config: LocalConfig, rounds: RoundSettings, domain: str) -> str:
+        """Fit for everything."""
+        return ""
 
     @classmethod
     def start(cls, config: LocalConfig, context: Context, initial: Tensors) -> Self:
@@ -70,6 +77,7 @@ class Local:
                     self._context.draw_seed(number, "prompts"),
                     self._state.carry,
                     rounds=self._context.rounds.max,
+                    domain=self._context.domain,
                 )
                 return [Tune(self._job)]
             case Tuned(job=job, report=report) if job == self._job:

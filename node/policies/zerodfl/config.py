@@ -15,7 +15,9 @@ class ZeroDFLConfig:
     strategy: "push" is the paper's rule (senders draw recipients), "pull" the released code's
     (receivers draw sources). recipients: S of the paper, peers told in a round; more spreads
     prompts faster and costs bytes. epsilon: of equation 1; small means a round robin, 1 is mild.
-    rows_shared: s of the m rows that are exchanged, the rest stays private; None for all.
+    rows_shared: s of the m rows that are exchanged, the rest stays private; None for all; "auto"
+    lets it follow the node's validation loss (needs data.validation). bytes_per_round: what "auto"
+    may send in a round at most; 0 for any amount.
     pool_age: merges that a received row may wait. positions: "shuffled" as in the paper, or "kept"
     (row i replaces row i). optimizer: "keep" the momentum when rows are replaced, or "reset" it.
     last_row: "exclude" reproduces the released code's pull, which never picks the last row.
@@ -27,7 +29,8 @@ class ZeroDFLConfig:
     strategy: Literal["push", "pull"] = "push"
     recipients: int = 5
     epsilon: float = 1e-6
-    rows_shared: int | None = None
+    rows_shared: int | Literal["auto"] | None = None
+    bytes_per_round: int = 0
     pool_age: int = 1
     positions: Literal["shuffled", "kept"] = "shuffled"
     optimizer: Literal["keep", "reset"] = "keep"
@@ -38,5 +41,6 @@ class ZeroDFLConfig:
         bounded("policy.recipients", self.recipients, 1)
         bounded("policy.pool_age", self.pool_age, 1)
         positive("policy.epsilon", self.epsilon)
-        if self.rows_shared is not None:
+        bounded("policy.bytes_per_round", self.bytes_per_round, 0)
+        if isinstance(self.rows_shared, int):
             bounded("policy.rows_shared", self.rows_shared, 0)

@@ -12,7 +12,7 @@ you; in pull, it has all the rows that it asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -39,21 +39,22 @@ from node.core.events import (
 from node.core.policy import Context
 from node.core.pool import Entry, Pool, merge
 from node.core.recipients import draw_recipients, draw_sources, join
-from node.core.settings import Barrier
+from node.core.settings import Barrier, RoundSettings
 from node.core.types import (
     EMPTY,
     Array,
     Job,
+    Json,
     Message,
     PolicyState,
     Report,
     Snapshot,
     Tensors,
 )
+from node.policies.zerodfl import rows
 from node.policies.zerodfl.config import ZeroDFLConfig
-from node.policies.zerodfl.state import Memory
+from node.policies.zerodfl.state import ROWS, Memory
 
-ROWS = "context"
 DEADLINE = "policy.deadline"
 RESEND = "policy.resend"
 # Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
@@ -66,6 +67,8 @@ class ZeroDFL:
     name: ClassVar[str] = "zerodfl"
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
     default_mode: ClassVar[Barrier] = "async"
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "quorum", "sync")
+    tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
     repeatable: ClassVar[frozenset[str]] = frozenset({"want", "answer"})
 
@@ -86,6 +89,11 @@ class ZeroDFL:
         self._sources: list[str] = []  # pull: whose row each position waits for
         self._answers: dict[str, Array] = {}
         self._asked: dict[str, int] = {}  # pull: peers that wait for our rows, and of which round
+
+    @classmethod
+    def unfit(cls, config: ZeroDFLConfig, rounds: RoundSettings, domain: str) -> str:
+        """Fit for everything."""
+        return ""
 
     @classmethod
     def start(cls, config: ZeroDFLConfig, context: Context, initial: Tensors) -> Self:
@@ -112,11 +120,7 @@ class ZeroDFL:
             return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
         if message.phase not in {"prompts", "answer"}:
             return f"zerodfl has no phase {message.phase!r}"
-        wanted = (self._shared_rows(), self._memory.tensors[ROWS].shape[1])
-        if wanted[0] and message.tensors.shapes == {ROWS: wanted}:
-            return ""
-        carried = f"phase {message.phase!r} carries {ROWS}{list(wanted)} here"
-        return f"{carried}, not {message.tensors!r}"
+        return rows.misfit(self._config, self._memory, message)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Take one event; return what to do, in order."""
@@ -178,6 +182,7 @@ class ZeroDFL:
         self._job, self._report, self._phase = None, report, "exchanging"
         memory = self._memory
         memory.tuned, memory.carry = report.tensors, report.carry
+        rows.adapt(self._config, memory, report.metrics)
         effects: list[Effect] = list(self._answer_waiting())
         if self._shared_rows() == 0:
             return [*effects, *self._finish()]
@@ -268,10 +273,10 @@ class ZeroDFL:
             memory.pool.grow_older()
         else:
             for position, source in enumerate(self._sources):
-                rows = self._answers.get(source)
-                indices = 0 if rows is None else len(rows) - (config.last_row == "exclude")
-                if rows is not None and indices > 0:
-                    chosen[position] = rows[generator.randrange(indices)]
+                given = self._answers.get(source)
+                indices = 0 if given is None else len(given) - (config.last_row == "exclude")
+                if given is not None and indices > 0:
+                    chosen[position] = given[generator.randrange(indices)]
                     memory.received[source] = memory.received.get(source, 0) + 1
         if chosen:
             memory.tensors = Tensors({**memory.tuned, ROWS: merge(own, chosen)})
@@ -371,16 +376,14 @@ class ZeroDFL:
     # Small things ---------------------------------------------------------------------------------
 
     def _shared_rows(self) -> int:
-        rows = len(self._memory.tensors[ROWS])
-        limit = self._config.rows_shared
-        return rows if limit is None else min(limit, rows)
+        return rows.shared(self._config, self._memory)
 
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
 
     def _send_rows(self, peer: str, phase: str = "prompts") -> Send:
-        rows = self._memory.tuned[ROWS][: self._shared_rows()]
-        return Send(peer, self._message(phase, Tensors({ROWS: rows})))
+        shared = self._memory.tuned[ROWS][: self._shared_rows()]
+        return Send(peer, self._message(phase, Tensors({ROWS: shared})))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         context = self._context

@@ -9,6 +9,8 @@ from node.core.pool import Entry, Pool
 from node.core.types import EMPTY, Json, PolicyState, Tensors
 
 POOL = "pool."
+ROWS = "context"
+"""Name of the exchanged array, [m, width]."""
 
 
 @dataclass(slots=True)
@@ -16,7 +18,8 @@ class Memory:
     """The mutable state of one node.
 
     chosen: f_ij, how often a peer was chosen and acknowledged. received: g_ij, rows taken from it.
-    heard: newest round for which a peer's "prompts" or "done" arrived.
+    heard: newest round for which a peer's "prompts" or "done" arrived. rows, loss: the number of
+    shared rows that the node found for itself, and its last validation loss; None before the first.
     """
 
     tensors: Tensors
@@ -27,6 +30,8 @@ class Memory:
     chosen: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
+    rows: int | None = None
+    loss: float | None = None
 
     def freeze(self) -> PolicyState:
         """Return the storable form."""
@@ -37,6 +42,8 @@ class Memory:
             "heard": dict(sorted(self.heard.items())),
             "pool": entries,
         }
+        if self.rows is not None:
+            data |= {"rows": self.rows, "loss": self.loss}
         arrays = Tensors({POOL + entry.sender: entry.rows for entry in self.pool})
         return PolicyState(self.round, self.tensors, self.tuned, self.carry, data, arrays)
 
@@ -57,6 +64,8 @@ class Memory:
             _counts(state.data.get("chosen")),
             _counts(state.data.get("received")),
             _counts(state.data.get("heard")),
+            rows if isinstance(rows := state.data.get("rows"), int) else None,
+            loss if isinstance(loss := state.data.get("loss"), float) else None,
         )
 
 

@@ -27,7 +27,7 @@ def entry(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_shape_survives(shape: tuple[int, ...], dtype: Dtype) -> None:
     sent = Tensors({"a": np.full(shape, 0.5), "b.c/d:e-f_0": np.full(shape, -2.0)})
-    got = unpack(pack(sent, dtype))
+    got, _ = unpack(pack(sent, dtype))
     assert got.shapes == sent.shapes
     assert got == roundtrip(sent, dtype)
     if dtype != "int8":
@@ -36,7 +36,7 @@ def test_every_shape_survives(shape: tuple[int, ...], dtype: Dtype) -> None:
 
 def test_float32_keeps_every_bit_even_of_what_is_no_number() -> None:
     bits = np.array([0x7F800001, 0x7FC00000, 0xFF800000, 0x80000000, 1], dtype="<u4")
-    got = unpack(pack(Tensors({"a": bits.view("<f4")}), "float32"))
+    got, _ = unpack(pack(Tensors({"a": bits.view("<f4")}), "float32"))
     assert got["a"].astype("<f4").tobytes() == bits.tobytes()
 
 
@@ -65,7 +65,7 @@ def test_int8_errs_by_at_most_half_a_step_of_each_array() -> None:
 
 @pytest.mark.parametrize("number", [0.0, -0.0, 1e-45, 3.4028235e38, -3.4028235e38, 1e-38])
 def test_int8_stays_finite_at_the_edges(number: float) -> None:
-    got = unpack(pack(Tensors({"a": [number, 0.0]}), "int8"))
+    got, _ = unpack(pack(Tensors({"a": [number, 0.0]}), "int8"))
     assert got.finite()
     assert got["a"][0] == pytest.approx(number, rel=1e-5, abs=1e-42)
     assert got["a"][1] == 0.0
@@ -78,13 +78,13 @@ def test_int8_refuses_what_is_not_finite(number: float) -> None:
 
 
 def test_numbers_that_are_not_finite_reach_the_gate() -> None:
-    got = unpack(pack(Tensors({"a": [np.nan, np.inf]}), "float16"))
+    got, _ = unpack(pack(Tensors({"a": [np.nan, np.inf]}), "float16"))
     assert not got.finite()
 
 
 def test_no_arrays_take_no_bytes() -> None:
     assert pack(Tensors(), "int8") == b""
-    assert unpack(b"") == Tensors()
+    assert unpack(b"") == (Tensors(), None)
     assert payload_bytes(Tensors(), "int8") == 0
 
 
@@ -192,7 +192,7 @@ def test_the_limit_counts_float32_whatever_travels() -> None:
     limits = Limits(tensor_bytes=64)
     fits = Tensors({"a": np.ones(8), "b": np.ones(8)})
     for dtype in DTYPES:
-        assert unpack(pack(fits, dtype, limits), limits).shapes == fits.shapes
+        assert unpack(pack(fits, dtype, limits), limits)[0].shapes == fits.shapes
         over = pack(Tensors({"a": np.ones(8), "b": np.ones(9)}), dtype)
         with pytest.raises(FrameError, match="more than 64 bytes in float32"):
             unpack(over, limits)

@@ -1,0 +1,389 @@
+"""Rounds that a whole mesh runs together: tune, tell everyone, wait, merge; once or more a round.
+
+Averaging, Fed-DPT, DiPrompT and PLAN are this frame with their own jobs and merges. A round goes
+through the policy's `stages`; each has a job (or none, for a node that sits it out), a message to
+every live peer, and a merge of all contributions, sorted by sender, the node's own as its peers see
+it. Then what was merged is measured and adopted.
+
+    idle -> tuning -> exchanging -> (next stage) ... -> tuning (to measure) -> adopting -> idle
+
+In sync a stage ends when every live peer was heard and has acknowledged, in quorum when enough were
+heard, in async at once, with what came since the last merge; after the deadline always. What is
+undelivered is sent again while the peer lives. A node that hears of a round beyond the next is
+behind: it takes over the shared state of who is ahead.
+
+Phases on the wire: the stages' names, "again" (repeat what you said since this round), "want" (send
+me the shared state) and "state".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Self
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    CancelTimer,
+    Delivered,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.facts import contributors
+from node.core.mail import Mail
+from node.core.method import Contribution, Held, Method
+from node.core.numbers import roundtrip
+from node.core.policy import Context
+from node.core.settings import Barrier
+from node.core.types import (
+    EMPTY,
+    MEASURE,
+    Job,
+    Message,
+    PolicyState,
+    Report,
+    Snapshot,
+    Tensors,
+)
+
+DEADLINE: Final = "policy.deadline"
+RESEND: Final = "policy.resend"
+# Between tries to reach a live peer; its death or the deadline ends them.
+RESEND_S: Final = 0.5
+AGAIN: Final = "again"
+WANT: Final = "want"
+STATE: Final = "state"
+ADOPTED: Final = "adopted"
+"""Fact of a "state" message: after which round the state is."""
+
+
+class Staged(Method):
+    """The frame of a method; see the file's header."""
+
+    shared_state: ClassVar[bool] = True
+    repeatable: ClassVar[frozenset[str]] = frozenset({AGAIN, WANT, STATE})
+
+    def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
+        super().__init__(config, context, Held.of(state))
+        self.current = state.round
+        self._round = state.round  # the last one adopted
+        self._tuned = state.tuned
+        self._mode: Barrier = context.rounds.mode or self.default_mode
+        self._phase = "idle"
+        self._stage = 0
+        self._job: Job | None = None
+        self._metrics: Mapping[str, float] = {}
+        self._live: set[str] = set()
+        self._mail = Mail()
+        self._own: dict[str, Contribution] = {}  # this round's, by stage
+        self._set = ""  # digest of the contributions that the stage before merged
+        self._asked = ""  # whose state this node waits for
+        self._newborn = True  # what was said to an earlier life of this node is lost to it
+        self._reminded: set[str] = set()  # in this round
+
+    # The policy's face ----------------------------------------------------------------------------
+
+    @classmethod
+    def start(cls, config: Any, context: Context, initial: Tensors) -> Self:
+        """Begin at round 0 with initial tensors."""
+        return cls(config, context, PolicyState(0, initial, EMPTY))
+
+    @classmethod
+    def restore(cls, config: Any, context: Context, state: PolicyState) -> Self:
+        """Go on from a stored state."""
+        return cls(config, context, state)
+
+    def state(self) -> PolicyState:
+        """Return all that must survive a restart."""
+        held = self.held
+        return PolicyState(self._round, held.shared, self._tuned, held.carry, arrays=held.stored())
+
+    @property
+    def phase(self) -> str:
+        """Return "idle", "tuning", "exchanging" or "adopting"."""
+        return self._phase
+
+    def fault(self, message: Message) -> str:
+        """Check phase, names and shapes."""
+        phase, found = message.phase, message.tensors.shapes
+        if phase in {AGAIN, WANT}:
+            return "" if not found else f"phase {phase!r} carries no tensors"
+        if phase == STATE:
+            wanted = self.held.packed().shapes
+            fits = found == wanted and message.facts.get(ADOPTED, "").isdecimal()
+            return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
+        if phase not in self.stages:
+            return f"{self.name} has no phase {phase!r}"
+        shapes = self.shapes(phase)
+        for name, shape in found.items():
+            if shapes.get(name) != shape:
+                wanted_shape = list(shapes[name]) if name in shapes else "nothing of that name"
+                return f"{name} is {list(shape)} in phase {phase!r}; here it is {wanted_shape}"
+        if found and not self.complete(phase, frozenset(found)):
+            return f"phase {phase!r} carries {', '.join(found)} alone; it takes {', '.join(shapes)}"
+        return ""
+
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Take one event; return what to do, in order."""
+        match event:
+            case RoundDue(round=number, start=start) if self._phase == "idle":
+                if start is not None:
+                    self.held = replace(self.held, shared=start)
+                return self._begin(number)
+            case Tuned(job=job, report=report) if job == self._job:
+                return self._trained(job, report)
+            case TuneFailed(job=job) if job == self._job:
+                self._job, self._phase = None, "idle"
+            case Adopted() if self._phase == "adopting":
+                self._phase = "idle"
+            case PeerUp(peer=peer):
+                self._live.add(peer)
+                return self._catch_up(peer)
+            case PeerDown(peer=peer):
+                self._live.discard(peer)
+                self._mail.drop(peer)
+                return self._go_on_without(peer)
+            case Received(message=message):
+                return self._hear(message)
+            case Delivered(to=peer, message=message):
+                self._mail.settle(peer, message)
+                return self._advance()
+            case Undelivered(to=peer, message=message, code=code):
+                return self._undelivered(peer, message, code)
+            case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
+                return self._give_up()
+            case TimerFired(name=name) if name == RESEND:
+                again = [Send(peer, message) for peer, message in self._mail.resend()]
+                return [*again, *self._ask_again()]
+            case _:
+                pass
+        return []
+
+    # A round, step by step ------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> list[Effect]:
+        self.current, self._stage, self._set = number, 0, ""
+        self.draft, self._metrics, self._own = self.held, {}, {}
+        self._reminded = set()
+        self._mail.begin(number, keep=self._mode == "async")
+        ahead = self._ahead(number)
+        return self._ask(ahead) if ahead else self._start_stage()
+
+    def _start_stage(self) -> list[Effect]:
+        job = self.job(self.stages[self._stage])
+        if job is None:
+            return self._tell(None)
+        self._job, self._phase = job, "tuning"
+        return [Tune(job)]
+
+    def _trained(self, job: Job, report: Report) -> list[Effect]:
+        self._job = None
+        self._metrics = {**self._metrics, **report.metrics}
+        return self._finish() if job.stage == MEASURE else self._tell(report)
+
+    def _tell(self, report: Report | None) -> list[Effect]:
+        stage, samples = self.stages[self._stage], self.context.samples
+        tensors, dtype = self.contribution(stage, report), self.dtype(stage)
+        if report is not None:
+            samples = report.samples
+            self.draft = replace(self.draft, carry=report.carry)
+        message = replace(
+            self.message(stage, tensors),
+            contributors=self._set or self.held.shared.digest,
+            samples=samples,
+            dtype=dtype,
+        )
+        own = Contribution(self.context.name, roundtrip(tensors, dtype), samples)
+        self._own[stage] = own
+        self._phase = "exchanging"
+        self._mail.say(message, sorted(self._live))
+        effects: list[Effect] = [Send(peer, message) for peer in sorted(self._live)]
+        if self._newborn:
+            effects.append(SetTimer(RESEND, RESEND_S))
+        ahead = self._ahead(self.current + 1)
+        if ahead:
+            return [*effects, *self._ask(ahead)]
+        return [*effects, SetTimer(DEADLINE, self.context.rounds.deadline_s), *self._advance()]
+
+    def _advance(self) -> list[Effect]:
+        if self._phase != "exchanging" or self._asked or not self._enough():
+            return []
+        return [CancelTimer(DEADLINE), *self._merge()]
+
+    def _enough(self) -> bool:
+        if self._mode == "async" or not self._missing():
+            return True
+        heard = 1 + len(self._mail.heard(self.current, self.stages[self._stage]))
+        return self._mode == "quorum" and heard >= self.context.rounds.quorum
+
+    def _missing(self) -> list[str]:
+        """Return the live peers that were not heard in this stage, or did not take our message."""
+        stage, pending = self.stages[self._stage], self._mail.pending
+        heard = self._mail.heard(self.current, stage)
+        return [
+            peer
+            for peer in sorted(self._live)
+            if peer not in heard or (peer, self.current, stage) in pending
+        ]
+
+    def _merge(self) -> list[Effect]:
+        stage = self.stages[self._stage]
+        loose = self._mode == "async"
+        heard = self._mail.latest(stage) if loose else self._mail.heard(self.current, stage)
+        based = self._mail.said(self.current, stage).contributors
+        strangers = ", ".join(one for one in heard if heard[one].contributors != based)
+        if strangers and self._set:
+            text = (
+                f"round {self.current} is given up and the last prompts are kept: {strangers} "
+                f"merged other contributions before {stage}"
+            )
+            self.draft = replace(self.held, carry=self.draft.carry)
+            return [Record("round.aborted", text, "warning"), *self._measure()]
+        notes: list[Effect] = []
+        if strangers and not loose:
+            text = f"round {self.current} began from other prompts at {strangers}"
+            notes = [Record("round.drift", text, "warning")]
+        given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
+        given[self.context.name] = self._own[stage]
+        everyone = [given[name] for name in sorted(given)]
+        self.draft = self.merge(stage, everyone)
+        self._set = contributors({one.sender: one.tensors for one in everyone})
+        self._stage += 1
+        over = self._stage == len(self.stages)
+        return [*notes, *(self._measure() if over else self._start_stage())]
+
+    def _measure(self) -> list[Effect]:
+        self._job = replace(self.training(MEASURE, self.draft.shared), measure=True, carry=EMPTY)
+        self._phase = "tuning"
+        return [Tune(self._job)]
+
+    def _finish(self) -> list[Effect]:
+        self.held, self._phase = self.draft, "adopting"
+        self._round, self._tuned = self.current, self.held.shared
+        return [Adopt(Snapshot(self.state(), self._metrics))]
+
+    # Peers ----------------------------------------------------------------------------------------
+
+    def _hear(self, message: Message) -> list[Effect]:
+        sender = message.sender
+        if message.phase == AGAIN:
+            return [Send(sender, one) for one in self._mail.again(sender, message.round)]
+        if message.phase == WANT:
+            return [Send(sender, self._state_message())]
+        if message.phase == STATE:
+            return self._take_over(message)
+        if self._mode == "async":
+            self._mail.take_latest(message)
+            return []
+        self._mail.take(message, self.current)
+        if self._phase != "exchanging" or self._asked:
+            return []
+        ahead = self._ahead(self.current + 1)
+        return self._ask(ahead) if ahead else [*self._remind(message), *self._advance()]
+
+    def _ask_again(self) -> list[Effect]:
+        """Ask the silent, once in this life, for what they may have said before it began."""
+        if not self._newborn or self._phase != "exchanging" or self._asked:
+            return []
+        self._newborn = False
+        heard = self._mail.heard(self.current, self.stages[self._stage])
+        silent = sorted(self._live - set(heard))
+        return [Send(peer, self.message(AGAIN)) for peer in silent]
+
+    def _remind(self, message: Message) -> list[Effect]:
+        """Ask a peer that is in the next round already for what it said in this one."""
+        sender, stage = message.sender, self.stages[self._stage]
+        if message.round <= self.current or sender in self._reminded:
+            return []
+        if sender in self._mail.heard(self.current, stage):
+            return []
+        self._reminded.add(sender)
+        return [Send(sender, self.message(AGAIN))]
+
+    def _catch_up(self, peer: str) -> list[Effect]:
+        """Tell a peer that is back what it may be waiting to hear."""
+        known = self._mail.round_of(peer)
+        return [Send(peer, one) for one in self._mail.again(peer, known)]
+
+    def _undelivered(self, peer: str, message: Message, code: str) -> list[Effect]:
+        if message.phase == WANT:
+            return self._go_on_without(peer)
+        if code in {"unreachable", "busy"} and peer in self._live:
+            return [SetTimer(RESEND, RESEND_S)] if self._mail.lose(peer, message) else []
+        self._mail.settle(peer, message)
+        return self._advance()
+
+    def _give_up(self) -> list[Effect]:
+        if self._asked:
+            return self._go_on_without(self._asked)
+        missing = ", ".join(self._missing())
+        text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
+        return [Record("round.deadline", text + missing, "warning"), *self._merge()]
+
+    # Falling behind -------------------------------------------------------------------------------
+
+    def _ahead(self, beyond: int) -> str:
+        """Return the live peer that is furthest beyond a round; "" where none is."""
+        return "" if self._mode == "async" else self._mail.furthest(sorted(self._live), beyond)
+
+    def _ask(self, peer: str) -> list[Effect]:
+        self._asked, self._phase = peer, "exchanging"
+        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
+        return [Send(peer, self.message(WANT)), deadline]
+
+    def _state_message(self) -> Message:
+        facts = {ADOPTED: str(self._round)}
+        return replace(self.message(STATE, self.held.packed()), facts=facts, dtype="float32")
+
+    def _take_over(self, message: Message) -> list[Effect]:
+        number = int(message.facts[ADOPTED])
+        if message.sender != self._asked or self._phase != "exchanging":
+            return []
+        if number < self.current:
+            return self._go_on_without(message.sender)
+        text = f"behind by {number + 1 - self.current} rounds: took the state of {message.sender}"
+        self._asked, self._metrics, self.current = "", {}, number
+        self.draft = self.held.taking(message.tensors)
+        return [
+            CancelTimer(DEADLINE),
+            Record("round.taken", text, "warning"),
+            *self._finish(),
+        ]
+
+    def _go_on_without(self, peer: str) -> list[Effect]:
+        """Go on when a peer went, or did not give the state that it was asked for."""
+        if peer != self._asked or self._phase != "exchanging":
+            return self._advance()
+        self._asked = ""
+        self._mail.forget_round(peer)
+        if self.stages[self._stage] in self._own:
+            timer = SetTimer(DEADLINE, self.context.rounds.deadline_s)
+            return [timer, *self._advance()]
+        return [CancelTimer(DEADLINE), *self._start_stage()]
+
+    def message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
+        """Return a message of this round."""
+        context = self.context
+        return Message(
+            context.mesh,
+            context.fingerprint,
+            self.name,
+            context.name,
+            self.current,
+            phase,
+            tensors,
+            samples=context.samples,
+        )

@@ -1,0 +1,57 @@
+"""How many rows a ZeroDFL node shares: a fixed number, or one that it finds for itself. Pure.
+
+The paper leaves the second to future work: a number "automatically adjusted based on dataset
+properties, learning objectives, and communication constraints". This rule is ours: rows [0, s) are
+shared and replaced, the others stay private. A node whose validation loss rose since its last round
+shares one row less, else one more, between one and as many as its byte budget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from node.core.numbers import ITEM_BYTES
+from node.core.types import Message
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.state import ROWS, Memory
+
+
+def most(config: ZeroDFLConfig, memory: Memory) -> int:
+    """Return the most rows that a node may share: all, or what `bytes_per_round` pays for."""
+    rows, width = memory.tensors[ROWS].shape
+    if not config.bytes_per_round:
+        return int(rows)
+    row = width * ITEM_BYTES[config.wire_dtype] * config.recipients
+    return int(max(1, min(rows, config.bytes_per_round // row)))
+
+
+def shared(config: ZeroDFLConfig, memory: Memory) -> int:
+    """Return s, the rows that a node shares now."""
+    if config.rows_shared == "auto":
+        return most(config, memory) if memory.rows is None else memory.rows
+    every = len(memory.tensors[ROWS])
+    return every if config.rows_shared is None else min(config.rows_shared, every)
+
+
+def adapt(config: ZeroDFLConfig, memory: Memory, metrics: Mapping[str, float]) -> None:
+    """Note a round's validation loss and choose s for it."""
+    loss = metrics.get("validation_loss")
+    if config.rows_shared != "auto" or loss is None:
+        return
+    rows = shared(config, memory)
+    if memory.loss is not None:
+        rows += -1 if loss > memory.loss else 1
+    memory.rows, memory.loss = min(max(rows, 1), most(config, memory)), loss
+
+
+def misfit(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:
+    """Say why a message's rows do not fit; "" where they do."""
+    every, width = memory.tensors[ROWS].shape
+    counts = range(1, every + 1)  # with "auto" every node has a number of its own
+    if config.rows_shared != "auto":
+        count = shared(config, memory)
+        counts = range(count, count + 1) if count else range(0)
+    if message.tensors.shapes in [{ROWS: (count, width)} for count in counts]:
+        return ""
+    shown = f"{ROWS}[{counts[-1] if counts else 0}, {width}]"
+    return f"phase {message.phase!r} carries {shown} here, not {message.tensors!r}"

@@ -1,0 +1,222 @@
+"""A host's side of one policy, for the contract: it feeds events and checks every effect."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
+
+import numpy as np
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    Delivered,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    Stopping,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+    Undelivered,
+)
+from node.core.policy import Context, Policy
+from node.core.settings import Barrier, RoundSettings
+from node.core.types import MEASURE, Message, PolicyState, Report, Tensors
+
+PEERS = ("b", "c", "d")
+MODES: tuple[Barrier, ...] = ("async", "quorum", "sync")
+Shapes = Mapping[str, tuple[int, ...]]
+CONTEXT: Shapes = {"context": (4, 2)}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One policy with one configuration.
+
+    shapes: of all its arrays. says: the phases of its messages, and what each carries.
+    """
+
+    kind: type[Policy]
+    config: Any
+    mode: Barrier
+    shapes: Shapes
+    says: Mapping[str, Shapes]
+
+    @property
+    def initial(self) -> Tensors:
+        found = {
+            name: np.arange(float(np.prod(shape))).reshape(shape) / 8
+            for name, shape in self.shapes.items()
+        }
+        return Tensors(found)
+
+    def context(self) -> Context:
+        rounds = RoundSettings(mode=self.mode, max=12, quorum=3, deadline_s=60.0)
+        return Context("a", PEERS, "m", self.kind.name, "f", 5, rounds, 8, "photo")
+
+    def start(self) -> Policy:
+        return self.kind.start(self.config, self.context(), self.initial)
+
+    def from_peer(self, peer: str, number: int, phase: str = "") -> Message:
+        """Return a message of a peer, with the arrays that the phase has (the first one's)."""
+        phase = phase or next(iter(self.says))
+        drawn = np.random.default_rng(list(f"{peer} {number} {phase}".encode()))
+        tensors = {
+            name: drawn.integers(0, 200, shape).astype(np.float32)
+            for name, shape in self.says.get(phase, {}).items()
+        }
+        return Message("m", "f", self.kind.name, peer, number, phase, Tensors(tensors))
+
+    def restore(self, state: PolicyState) -> Policy:
+        return self.kind.restore(self.config, self.context(), state)
+
+
+@dataclass(slots=True)
+class Player:
+    """The host's side of one policy: checks each effect and remembers what is under way."""
+
+    policy: Policy
+    tune: Tune | None = None
+    adopt: Adopt | None = None
+    sent: list[Send] = field(default_factory=list)
+    timers: dict[str, float] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+
+    def feed(self, event: Event) -> list[Effect]:
+        """Hand an event on; check what comes of it."""
+        match event:
+            case Tuned(job=job) | TuneFailed(job=job) if self.tune and job == self.tune.job:
+                self.tune = None
+            case Adopted():
+                self.adopt = None
+            case TimerFired(name=name):
+                self.timers.pop(name, None)
+            case _:
+                pass
+        effects = list(self.policy.handle(0.0, event))
+        for effect in effects:
+            self._check(effect)
+        self.effects += effects
+        return effects
+
+    def _check(self, effect: Effect) -> None:
+        assert isinstance(effect, get_args(Effect))
+        match effect:
+            case Tune():
+                assert self.tune is None, "two tunings at a time"
+                assert self.adopt is None, "a tuning before the last round is durable"
+                self.tune = effect
+            case Adopt(snapshot=snapshot):
+                assert self.adopt is None, "two commits at a time"
+                assert self.tune is None, "a commit while tuning"
+                assert snapshot.policy == self.policy.state()
+                self.adopt = effect
+            case Send(to=peer, message=message):
+                assert peer in PEERS
+                assert (message.mesh, message.fingerprint, message.sender) == ("m", "f", "a")
+                assert message.policy == self.policy.name
+                assert message.tensors.finite()
+                self.sent.append(effect)
+            case SetTimer(name=name, delay_s=delay):
+                assert name.startswith("policy.")
+                assert 0 < delay <= 60.0
+                self.timers[name] = delay
+            case Record(text=text):
+                assert text
+            case _:
+                pass
+
+    def tuned(self) -> list[Effect]:
+        """End the tuning well."""
+        assert self.tune is not None
+        return self.feed(Tuned(self.tune.job, report(self.tune)))
+
+    def adopted(self) -> list[Effect]:
+        """End the commit well."""
+        assert self.adopt is not None
+        return self.feed(Adopted(self.adopt.snapshot))
+
+    def train(self) -> None:
+        """End every tuning that comes at once, without a timer."""
+        while self.tune is not None:
+            self.tuned()
+
+    def wait_out(self) -> None:
+        """Tune, and let every timer run out, until the round is up for adoption."""
+        for _ in range(20):
+            self.train()
+            if self.adopt is not None:
+                return
+            assert self.timers, "it waits, and nothing will ever end that"
+            for name in sorted(self.timers):
+                self.feed(TimerFired(name))
+        raise AssertionError("the round does not end")
+
+    def run_round(self, number: int, hear: Sequence[Message] = ()) -> None:
+        """Carry a round through with what peers say meanwhile."""
+        self.feed(RoundDue(number))
+        self.tuned()
+        for message in hear:
+            self.feed(Received(message))
+        self.wait_out()
+        self.adopted()
+
+
+def report(tune: Tune) -> Report:
+    """Return what a learner would: prompts that depend on the job alone."""
+    job = tune.job
+    if job.stage == MEASURE:
+        return Report(job.tensors, {"validation": 0.5}, 8)
+    moved = {name: one + np.float32(job.seed % 97 / 97.0) for name, one in job.tensors.items()}
+    carry = Tensors({"momentum": [float(job.round)]})
+    return Report(Tensors(moved), {"loss": 1.0}, 8, carry, changed=tuple(sorted(moved)))
+
+
+def accepted(policy: Policy, messages: Sequence[Message]) -> list[Message]:
+    """Return the messages that the kernel's gate would let through to this policy."""
+    return [one for one in messages if not policy.fault(one)]
+
+
+def any_event(case: Case, chance: random.Random, player: Player) -> Event:
+    """Return any event at all, likely or not, true or stale."""
+    peer, number = chance.choice(PEERS), chance.randrange(0, 6)
+    message = case.from_peer(peer, number, chance.choice([*case.says, "nonsense"]))
+    snapshot = player.adopt.snapshot if player.adopt else None
+    makers: list[Callable[[], Event]] = [
+        lambda: PeerUp(peer),
+        lambda: PeerDown(peer),
+        lambda: TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
+        lambda: Stopping(),
+        lambda: RoundDue(player.policy.state().round + 1),
+    ]
+    if not player.policy.fault(message):
+        makers += [lambda: Received(message)] * 3
+    if player.sent:
+        send = chance.choice(player.sent)
+        makers += [lambda: Delivered(send.to, send.message)]
+        makers += [lambda: Undelivered(send.to, send.message, "unreachable", "nobody")]
+    if player.tune is not None:
+        job = player.tune.job
+        stale = replace(job, seed=job.seed + 1)
+        made = report(player.tune)
+        makers += [lambda: Tuned(job, made), lambda: TuneFailed(job, "no memory")]
+        makers += [lambda: Tuned(stale, made)]
+    if snapshot is not None:
+        makers += [lambda: Adopted(snapshot)] * 2
+    return chance.choice(makers)()
+
+
+def up(player: Player, peers: Sequence[str] = PEERS) -> Player:
+    for peer in peers:
+        player.feed(PeerUp(peer))
+    return player

@@ -1,0 +1,118 @@
+"""Simulated meshes of every policy with the closed-form learner, of small arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from node.core.policy import Policy
+from node.core.settings import Barrier, MembershipSettings, RoundSettings, StartSettings
+from node.learn.closed_form import ClosedFormLearner
+from node.policies.diprompt.config import DiPrompTConfig
+from node.policies.diprompt.exchange import DiPrompT
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.exchange import FedDPT
+from node.policies.feddpt.slots import text_slots, visual_slots
+from node.policies.plan import aggregator
+from node.policies.plan.config import PlanConfig
+from node.policies.plan.exchange import Plan
+from node.policies.promptfl.config import PromptFLConfig
+from node.policies.promptfl.exchange import PromptFL
+from node.sim.world import Plan as Mesh
+from node.sim.world import World
+
+NAMES = ("a", "b", "c", "d")
+DOMAINS = ("art", "photo")
+LIMIT_S = 3600.0
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    policy: type[Policy]
+    config: Any
+    shapes: Shapes
+
+
+def promptfl(**set_: Any) -> Kind:
+    return Kind(PromptFL, PromptFLConfig(**set_), {"context": (4, 3)})
+
+
+def feddpt(**set_: Any) -> Kind:
+    config = FedDPTConfig(domains=DOMAINS, **set_)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
+    shapes.update(dict.fromkeys(visual_slots(config), (4,)))
+    return Kind(FedDPT, config, shapes)
+
+
+def diprompt(**set_: Any) -> Kind:
+    config = DiPrompTConfig(domains=DOMAINS, **set_)
+    return Kind(DiPrompT, config, dict.fromkeys(config.names, (4, 2)))
+
+
+def plan(**set_: Any) -> Kind:
+    config = PlanConfig(reduction=2, **set_)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, prompts in {"text": (2, 3, 4), "visual": (3, 3, 4)}.items():
+        shapes[name] = prompts
+        if name in config.aggregated:
+            shapes |= aggregator.shapes(name, prompts, config.reduction, config.tied)
+    return Kind(Plan, config, shapes)
+
+
+KINDS = {
+    "promptfl": promptfl(),
+    "promptfl-int8": promptfl(wire_dtype="int8"),
+    "feddpt": feddpt(),
+    "feddpt-split": feddpt(visual="split", text="replace"),
+    "diprompt": diprompt(),
+    "diprompt-some": diprompt(participants=2),
+    "plan": plan(),
+    "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
+}
+
+
+def mesh(
+    kind: Kind,
+    seed: int = 1,
+    mode: Barrier = "sync",
+    most: int = 6,
+    loss: float = 0.0,
+    names: Sequence[str] = NAMES,
+    deadline_s: float = 60.0,
+    probes: MembershipSettings | None = None,
+    **world: Any,
+) -> World:
+    """Return a mesh that has been switched on; domains alternate, images differ."""
+    made = World(seed, loss=loss, **world)
+    start = StartSettings(peers=len(names) - 1)
+    rounds = RoundSettings(mode=mode, max=most, start=start, deadline_s=deadline_s, quorum=3)
+    domains = {name: DOMAINS[at % 2] for at, name in enumerate(names)}
+    shared = Mesh(
+        kind.policy, kind.config, rounds, 1, probes or MembershipSettings(), domains=domains
+    )
+    learners = {
+        name: ClosedFormLearner(name, samples=10 * (at + 1), shapes=kind.shapes)
+        for at, name in enumerate(names)
+    }
+    made.populate(shared, learners)
+    return made
+
+
+def run(world: World) -> World:
+    assert world.run(world.finished, LIMIT_S), "the mesh does not come to an end"
+    return world
+
+
+def digests(world: World) -> dict[str, str]:
+    """Return what each node holds, by its whole shared state."""
+    return {
+        name: host.durable.policy.tensors.digest
+        for name, host in world.hosts.items()
+        if host.durable is not None
+    }
+
+
+def texts(world: World, kind: str) -> list[str]:
+    return [one.text for host in world.hosts.values() for one in host.records if one.kind == kind]
