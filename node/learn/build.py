@@ -13,11 +13,12 @@ from node.clip import backbone
 from node.clip.settings import ModelSettings
 from node.clip.shared import SharedWeights
 from node.core.types import Array, Tensors
-from node.data.base import DataSettings
+from node.data.base import DataSettings, Image, Split
 from node.data.load import load
 from node.data.rescan import Rescan
 from node.learn.cache import FeatureCache, default_folder
 from node.learn.features import Features
+from node.learn.images import Images
 from node.learn.objective import Objective
 from node.learn.settings import CacheSettings, TuningSettings
 from node.learn.torch_learner import TorchLearner, leaves
@@ -36,7 +37,7 @@ def build(
 
     Data comes first: its faults are found in less time than a model takes to load.
     """
-    torch.set_num_threads(tuning.threads or max(1, (os.cpu_count() or 2) - 1))
+    use_threads(tuning.threads or max(1, (os.cpu_count() or 2) - 1))
     memory = None if folder is None else folder / "images.json"
     splits = load(data, memory)
     frozen = backbone.load(model, weights_of(cache))
@@ -44,6 +45,11 @@ def build(
     features = Features(frozen, cache_of(cache))
     rescan = Rescan(data, memory, splits)
     return TorchLearner(frozen, made, splits, tuning, features, rescan)
+
+
+def use_threads(count: int) -> None:
+    """Let torch use so many threads; bits hang on it."""
+    torch.set_num_threads(count)
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
@@ -77,9 +83,12 @@ def predictor(
 
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Array:
-        encoded = features.of(images, lambda: False)
-        logits = made.logits(leaves(prompts, frozen.device), {}, encoded, classes)
-        probabilities: Array = logits.softmax(dim=1).cpu().numpy()
+        classify = made.classifier(leaves(prompts, frozen.device), classes)
+        shown = Images(features, made.looks, tuning)
+        # Nobody knows what they are; the labels are not looked at.
+        split = Split(classes, tuple(Image(path, 0) for path in images))
+        found = [classify(batch) for batch in shown.in_order(split, lambda: False)]
+        probabilities: Array = torch.cat(found).softmax(dim=1).cpu().numpy()
         return probabilities
 
     return predict

@@ -32,6 +32,10 @@ VERSION: Final = 2
 """Of the arithmetic: goes up where features change in any bit, so that no run mixes two kinds."""
 
 
+Decoded = tuple[Path, int, int, int]
+"""What tells a decoded image from another: file, view, and the file's time and size."""
+
+
 class Features:
     """Encode images and remember the outcome."""
 
@@ -41,6 +45,17 @@ class Features:
         self._cache = cache
         self._model = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}".encode()
         self._known: dict[bytes, Tensor] = {}
+        self._pixels: dict[Decoded, Tensor] = {}
+        self._limit = self._filled = 0  # bytes of pixels
+
+    @property
+    def device(self) -> torch.device:
+        """Where features and pixels are put."""
+        return self._backbone.device
+
+    def keep_pixels(self, limit: int) -> None:
+        """Keep decoded images in memory up to so many bytes."""
+        self._limit = max(self._limit, limit)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -68,6 +83,33 @@ class Features:
         if not digests:
             return torch.zeros(0, 0, device=self._backbone.device)
         return torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
+
+    def pixels(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+        """Return preprocessed images [n, 3, H, W] on the model's device, each of a file and a view.
+
+        Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        """
+        keys = [_decoded(path, view) for path, view in wanted]
+        missing = sorted({key for key in keys if key not in self._pixels})
+        fresh: dict[Decoded, Tensor] = {}
+        if missing:
+            with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
+                for at in range(0, len(missing), BATCH):
+                    if cancelled():
+                        raise Cancelled
+                    part = missing[at : at + BATCH]
+                    fresh.update(zip(part, pool.map(self._look, part), strict=True))
+        for key, one in fresh.items():
+            size = one.numel() * one.element_size()
+            if self._filled + size <= self._limit:
+                self._filled += size
+                self._pixels[key] = one
+        found = [self._pixels[key] if key in self._pixels else fresh[key] for key in keys]
+        return torch.stack(found).to(self._backbone.device)
+
+    def _look(self, key: Decoded) -> Tensor:
+        path, view = key[0], key[1]
+        return self._decode(path, self._digest(path, view).hex() if view else "")
 
     def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
         """Take from the cache what is there; return the rest."""
@@ -108,3 +150,11 @@ class Features:
             raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
         number = f"/view {view}".encode() if view else b""
         return hashlib.sha256(self._model + content + number).digest()
+
+
+def _decoded(path: Path, view: int) -> Decoded:
+    try:
+        stat = path.stat()
+    except OSError as fault:
+        raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
+    return path, view, stat.st_mtime_ns, stat.st_size

@@ -37,7 +37,14 @@ def build(
             leaves, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay
         )
     else:
-        optimizer = torch.optim.AdamW(leaves, lr=rate, weight_decay=settings.weight_decay)
+        kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+        optimizer = kind(
+            leaves,
+            lr=rate,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+        )
     for name, leaf in prompts.items():
         mine = {
             key.removeprefix(f"{name}/"): torch.from_numpy(np.array(value)).to(leaf.device)

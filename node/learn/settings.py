@@ -35,11 +35,15 @@ class TuningSettings:
     kind: "torch" tunes CLIP prompts; "closed-form" is a quadratic without torch, for trying a mesh.
     context_length: learned context vectors m. init_std: of their normal start; init_words: words
     whose token embeddings they start from instead (they must come to context_length tokens).
-    epochs per round; batch_size images a step; lr, momentum, weight_decay of SGD.
+    epochs per round; batch_size images a step; lr and weight_decay; momentum of SGD; betas and eps
+    of Adam and AdamW. Other policies than ZeroDFL have their own papers' values as defaults.
     schedule: "cosine" steps once a round over `horizon` rounds (0: rounds.max), or "constant".
     knowledge_weight: KgCoOp's w (0 turns it off), distance to the text features of `template`.
     views: random crops and flips of each training image, drawn once and encoded once; an epoch
     takes one of them for each image. 0: the image itself, as in ZeroDFL's code.
+    recompute: keep no activations of the image tower but compute them again in the backward pass:
+    less memory, a third more time; for methods with visual prompts. pixels_mb: of decoded images
+    that such a method keeps in memory; beyond it they are decoded again.
     evaluate_every: rounds between evaluations on own, base and new test images; 0 for never. The
     last round is always evaluated.
     threads: for torch; 0 leaves one core to the network.
@@ -53,15 +57,19 @@ class TuningSettings:
     init_words: str | None = None
     epochs: int = 1
     batch_size: int = 200
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
     lr: float = 0.003
     momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
     weight_decay: float = 1e-5
     schedule: Literal["cosine", "constant"] = "cosine"
     horizon: int = 0
     knowledge_weight: float = 0.0
     template: str = "a photo of a {}."
     views: int = 0
+    recompute: bool = False
+    pixels_mb: int = 1000
     evaluate_every: int = 0
     threads: int = 0
 
@@ -75,9 +83,13 @@ class TuningSettings:
             "knowledge_weight",
             "evaluate_every",
             "views",
+            "pixels_mb",
         ):
             bounded(f"tuning.{key}", getattr(self, key), 0)
         positive("tuning.lr", self.lr)
+        positive("tuning.eps", self.eps)
+        for beta in self.betas:
+            bounded("tuning.betas", beta, 0, 0.9999999)
         bounded("tuning.momentum", self.momentum, 0, 0.9999)
         bounded("tuning.threads", self.threads, 0, 1024)
         if self.template.count("{}") != 1:

@@ -11,20 +11,24 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from node.clip.backbone import Backbone
 from node.core.facts import fingerprint
-from node.core.types import Job, Progress, Report, Tensors
+from node.core.types import MEASURE, Array, Job, Progress, Report, Tensors
 from node.data.base import NodeData, Split
 from node.data.rescan import Rescan
 from node.errors import ModelError
 from node.learn import optimizer
 from node.learn.features import Features
+from node.learn.images import Images
 from node.learn.learner import Cancelled
-from node.learn.objective import Objective
+from node.learn.objective import Batch, Given, Objective, Tuning
 from node.learn.settings import TuningSettings
 
+PRIVATE = "private/"
+"""Prefix, in the carry, of arrays that are trained and never exchanged."""
 ZERO_SHOT = "zero_shot_"
 """Prefix of the hand-written prompt's accuracies among the metrics of an evaluated round."""
 
@@ -34,12 +38,43 @@ def leaves(tensors: Tensors, device: torch.device) -> dict[str, Tensor]:
     return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
 
 
-def _drawn(views: Tensor, order: torch.Generator) -> Tensor:
-    """Return features [n, D], for each image one of its K views [K, n, D]."""
-    if len(views) == 1:
-        return views[0]
-    chosen = torch.randint(len(views), views.shape[1:2], generator=order).to(views.device)
-    return views[chosen, torch.arange(views.shape[1], device=views.device)]
+def _array(leaf: Tensor) -> Array:
+    copied: Array = leaf.detach().cpu().numpy()
+    return copied
+
+
+class _Training:
+    """A job under an optimizer. changed: the prompts that had a gradient in some step."""
+
+    def __init__(
+        self,
+        prompts: Mapping[str, Tensor],
+        private: frozenset[str],
+        tuning: Tuning,
+        descent: torch.optim.Optimizer,
+    ) -> None:
+        self.prompts = prompts
+        self.changed: set[str] = set()
+        self._private = private
+        self._tuning = tuning
+        self._descent = descent
+
+    def step(self, batch: Batch) -> float:
+        """Take one step; return the loss before it."""
+        loss = self._tuning.loss(batch)
+        self._descent.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        # Optimizers pass over what has no gradient: momentum and decay leave it alone too.
+        self.changed |= {name for name, leaf in self.prompts.items() if leaf.grad is not None}
+        self._descent.step()
+        self._tuning.stepped()
+        return float(loss.detach())
+
+    def carry(self) -> Tensors:
+        """Return optimizer state, private prompts and what the objective carries on."""
+        own = {PRIVATE + name: _array(self.prompts[name]) for name in self._private}
+        more = {name: _array(one) for name, one in self._tuning.carry().items()}
+        return Tensors({**optimizer.carried(self._descent, self.prompts), **own, **more})
 
 
 class TorchLearner:
@@ -61,8 +96,7 @@ class TorchLearner:
         self._objective = objective
         self._settings = settings
         self._features = features
-        # What a split became is known until the images change.
-        self._splits: dict[str, tuple[Tensor, Tensor]] = {}
+        self._images = Images(features, objective.looks, settings)
         self._zero_shot: Mapping[str, float] = {}
         self._shapes = objective.initial(0).shapes
 
@@ -116,53 +150,76 @@ class TorchLearner:
     ) -> Report:
         """Run `epochs` epochs over the training images in an order drawn from job.seed."""
         began = time.monotonic()
+        if job.stage == MEASURE:
+            found = self._measure(job, job.tensors, cancelled)
+            return Report(job.tensors, found, self.samples, seconds=time.monotonic() - began)
         self._look_again()
-        settings = self._settings
-        prompts = {name: leaf.requires_grad_() for name, leaf in self._leaves(job.tensors).items()}
-        reference = self._leaves(job.reference)
-        views, labels = self._views(cancelled)
-        rate = optimizer.learning_rate(settings, job.round, job.rounds)
-        descent = optimizer.build(settings, prompts, rate, job.carry)
-        order = torch.Generator().manual_seed(job.seed)
-        steps_per_epoch = -(-len(labels) // settings.batch_size)
-        steps = settings.epochs * steps_per_epoch
-        losses: list[float] = []
-        for _ in range(settings.epochs):
-            shuffled = torch.randperm(len(labels), generator=order).to(labels.device)
-            features = _drawn(views, order)
-            for batch in torch.split(shuffled, settings.batch_size):
-                if cancelled():
-                    raise Cancelled
-                loss = self._objective.loss(
-                    prompts, reference, features[batch], labels[batch], self.classes
-                )
-                descent.zero_grad(set_to_none=True)
-                torch.autograd.backward(loss)
-                descent.step()
-                losses.append(float(loss.detach()))
-                progress(Progress(len(losses), steps, losses[-1]))
-        tuned = Tensors({name: leaf.detach().cpu().numpy() for name, leaf in prompts.items()})
+        training = self._training(job)
+        losses = self._train(job, training, cancelled, progress)
+        tuned = Tensors({name: _array(training.prompts[name]) for name in job.tensors})
         if not tuned.finite():
             raise ModelError(
                 f"tuning diverged in round {job.round}: the loss went from {losses[0]:.4g} to "
-                f"{losses[-1]:.4g}; lower tuning.lr ({settings.lr:g})."
+                f"{losses[-1]:.4g}; lower tuning.lr ({self._settings.lr:g})."
             )
-        metrics = {"loss": float(np.mean(losses)), **self._measure(job, tuned, cancelled)}
+        metrics = {"loss": float(np.mean(losses))}
+        if job.measure:
+            metrics.update(self._measure(job, tuned, cancelled))
         return Report(
             tuned,
             metrics,
             self.samples,
-            carry=optimizer.carried(descent, prompts),
+            carry=training.carry(),
             seconds=time.monotonic() - began,
-            steps=steps,
+            steps=len(losses),
+            changed=tuple(sorted(training.changed & set(job.tensors))),
         )
+
+    def _training(self, job: Job) -> _Training:
+        """Put a job's tensors, the private ones among them, under an optimizer."""
+        kept = self._objective.private()
+        private = {name: job.carry.get(PRIVATE + name, one) for name, one in kept.items()}
+        leaves_ = self._leaves(Tensors({**job.tensors, **private}))
+        prompts = {name: leaf.requires_grad_() for name, leaf in leaves_.items()}
+        given = Given(
+            job,
+            prompts,
+            self._leaves(job.reference),
+            self._leaves(job.carry),
+            self.classes,
+        )
+        rate = optimizer.learning_rate(self._settings, job.round, job.rounds)
+        descent = optimizer.build(self._settings, prompts, rate, job.carry)
+        return _Training(prompts, frozenset(private), self._objective.begin(given), descent)
+
+    def _train(
+        self,
+        job: Job,
+        training: _Training,
+        cancelled: Callable[[], bool],
+        progress: Callable[[Progress], None],
+    ) -> list[float]:
+        settings = self._settings
+        order = torch.Generator().manual_seed(job.seed)
+        count = self.samples
+        steps = settings.epochs * -(-count // settings.batch_size)
+        losses: list[float] = []
+        for _ in range(settings.epochs):
+            shuffled = torch.randperm(count, generator=order)
+            images = self._images.epoch(self.data.train, order, cancelled)
+            for batch in torch.split(shuffled, settings.batch_size):
+                if cancelled():
+                    raise Cancelled
+                losses.append(training.step(images.batch(batch)))
+                progress(Progress(len(losses), steps, losses[-1]))
+        return losses
 
     def _look_again(self) -> None:
         """Take images that came or went since the last round."""
         fresh = self._rescan.look() if self._rescan else None
         if fresh is not None:
             self.data, self._zero_shot = fresh, {}
-            self._splits.clear()
+            self._images.forget()
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]
@@ -170,9 +227,8 @@ class TorchLearner:
         every = self._settings.evaluate_every
         metrics: dict[str, float] = {}
         if self.data.validation.images:
-            metrics["validation"] = self._accuracy(
-                "validation", self.data.validation, tuned, cancelled
-            )
+            found = self._score(self.data.validation, tuned, cancelled)
+            metrics["validation"], metrics["validation_loss"] = found
         if (job.rounds and job.round >= job.rounds) or (every and job.round % every == 0):
             metrics.update(self.evaluate(tuned, cancelled))
             if not self._zero_shot:
@@ -187,45 +243,31 @@ class TorchLearner:
         """
         splits = {"own": self.data.own, "base": self.data.base, "new": self.data.new}
         return {
-            name: self._accuracy(name, split, tensors, cancelled)
+            name: self._score(split, tensors, cancelled)[0]
             for name, split in splits.items()
             if split is not None and split.images
         }
 
-    def _accuracy(
-        self, name: str, split: Split, tensors: Tensors, cancelled: Callable[[], bool]
-    ) -> float:
-        features, labels = self._split(name, split, cancelled)
-        logits = self._logits(tensors, features, split.classes)
-        return float((logits.argmax(dim=1) == labels).float().mean())
+    def _score(
+        self, split: Split, tensors: Tensors, cancelled: Callable[[], bool]
+    ) -> tuple[float, float]:
+        """Return accuracy (0..1) and mean cross-entropy of prompts on labelled images."""
+        logits, labels = self._logits(split, tensors, cancelled)
+        right = float((logits.argmax(dim=1) == labels).float().mean())
+        return right, float(F.cross_entropy(logits, labels))
 
     @torch.no_grad()
-    def _logits(self, tensors: Tensors, features: Tensor, classes: tuple[str, ...]) -> Tensor:
+    def _logits(
+        self, split: Split, tensors: Tensors, cancelled: Callable[[], bool]
+    ) -> tuple[Tensor, Tensor]:
         if not tensors:
-            return self._objective.zero_shot(features, classes)
-        return self._objective.logits(self._leaves(tensors), {}, features, classes)
-
-    def _views(self, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
-        """Return features [K, n, D] of the training images, K views of each, and labels [n]."""
-        if "train" not in self._splits:
-            numbers = range(1, 1 + self._settings.views) or (0,)
-            drawn = [self._encoded(self.data.train, cancelled, number) for number in numbers]
-            self._splits["train"] = (torch.stack([one for one, _ in drawn]), drawn[0][1])
-        return self._splits["train"]
-
-    def _split(
-        self, name: str, split: Split, cancelled: Callable[[], bool]
-    ) -> tuple[Tensor, Tensor]:
-        if name not in self._splits:
-            self._splits[name] = self._encoded(split, cancelled)
-        return self._splits[name]
-
-    def _encoded(
-        self, split: Split, cancelled: Callable[[], bool], view: int = 0
-    ) -> tuple[Tensor, Tensor]:
-        features = self._features.of([image.path for image in split.images], cancelled, view)
-        labels = torch.tensor([image.label for image in split.images], device=features.device)
-        return features, labels
+            features, labels = self._images.features(split, cancelled)
+            return self._objective.zero_shot(features, split.classes), labels
+        classify = self._objective.classifier(self._leaves(tensors), split.classes)
+        found = [
+            (classify(batch), batch.truth) for batch in self._images.in_order(split, cancelled)
+        ]
+        return torch.cat([one for one, _ in found]), torch.cat([one for _, one in found])
 
     def _leaves(self, tensors: Tensors) -> dict[str, Tensor]:
         return leaves(tensors, self._backbone.device)

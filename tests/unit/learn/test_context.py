@@ -11,6 +11,7 @@ from node.core.types import Tensors
 from node.errors import ConfigError
 from node.learn.context import NAME, ContextObjective
 from node.learn.settings import TuningSettings
+from tests.unit.learn.jobs import logits, loss
 
 CLASSES = ("cat", "airplane", "palm tree")
 
@@ -42,7 +43,7 @@ def test_a_normal_start_has_its_deviation_and_is_equal_for_equal_seeds(mini: Bac
 def test_a_start_from_words_gives_the_hand_written_prompt(mini: Backbone) -> None:
     one = objective(mini, init_words="a photo of a")
     features, _ = batch(mini)
-    learned = one.logits(prompts(one.initial(1)), {}, features, CLASSES)
+    learned = logits(one, prompts(one.initial(1)), features, CLASSES)
     assert (learned - one.zero_shot(features, CLASSES)).abs().max() < 1e-4
 
 
@@ -68,13 +69,13 @@ def test_the_loss_is_cross_entropy_of_scaled_cosines(mini: Backbone) -> None:
     one = objective(mini)
     tensors = one.initial(3)
     features, labels = batch(mini)
-    logits = mini.logit_scale * features.double().numpy() @ texts(mini, tensors).T
-    shifted = logits - logits.max(axis=1, keepdims=True)
+    wanted_logits = mini.logit_scale * features.double().numpy() @ texts(mini, tensors).T
+    shifted = wanted_logits - wanted_logits.max(axis=1, keepdims=True)
     log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     wanted = -log_probabilities[np.arange(6), labels.numpy()].mean()
-    ours = one.loss(prompts(tensors), {}, features, labels, CLASSES)
+    ours = loss(one, prompts(tensors), features, labels, CLASSES)
     assert float(ours) == pytest.approx(wanted, rel=1e-5)
-    assert np.allclose(one.logits(prompts(tensors), {}, features, CLASSES), logits, atol=1e-3)
+    assert np.allclose(logits(one, prompts(tensors), features, CLASSES), wanted_logits, atol=1e-3)
 
 
 def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(mini: Backbone) -> None:
@@ -86,8 +87,8 @@ def test_knowledge_weight_adds_the_distance_to_the_hand_written_text(mini: Backb
     written = written.double().numpy()
     written /= np.linalg.norm(written, axis=1, keepdims=True)
     distance = 8.0 * (1.0 - (written * texts(mini, tensors)).sum(axis=1)).mean()
-    added = pulled.loss(prompts(tensors), {}, features, labels, CLASSES) - plain.loss(
-        prompts(tensors), {}, features, labels, CLASSES
+    added = loss(pulled, prompts(tensors), features, labels, CLASSES) - loss(
+        plain, prompts(tensors), features, labels, CLASSES
     )
     assert float(added) == pytest.approx(distance, rel=1e-4)
 
@@ -97,14 +98,14 @@ def test_the_gradient_of_the_loss_against_finite_differences(mini: Backbone) -> 
     features, labels = batch(mini)
     start = prompts(one.initial(3))[NAME]
     leaf = start.clone().requires_grad_()
-    torch.autograd.backward(one.loss({NAME: leaf}, {}, features, labels, CLASSES))
+    torch.autograd.backward(loss(one, {NAME: leaf}, features, labels, CLASSES))
     assert leaf.grad is not None
     # Along the gradient itself the slope is largest, so float32 resolves it best.
     direction = leaf.grad / leaf.grad.norm()
     step = 3e-4
     with torch.no_grad():
         up, down = (
-            one.loss({NAME: start + sign * step * direction}, {}, features, labels, CLASSES)
+            loss(one, {NAME: start + sign * step * direction}, features, labels, CLASSES)
             for sign in (1, -1)
         )
     slope = float(up - down) / (2 * step)

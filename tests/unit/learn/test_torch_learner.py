@@ -6,7 +6,6 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from node.errors import ModelError
 from node.learn.build import build, predictor
 from node.learn.context import ContextObjective
 from node.learn.features import Features
+from node.learn.objective import Batch, Given, Plain, Tuning
 from node.learn.settings import CacheSettings, TuningSettings
 from node.learn.torch_learner import TorchLearner
 
@@ -83,13 +83,18 @@ def test_an_epoch_takes_one_of_the_views_of_each_image(
 ) -> None:
     one = learner(mini, data, features, views=3, epochs=4, lr=1e-9)
     seen: list[torch.Tensor] = []
-    loss = one._objective.loss
+    begin = one._objective.begin
 
-    def spy(prompts: Any, reference: Any, batch: torch.Tensor, *rest: Any) -> torch.Tensor:
-        seen.append(batch)
-        return loss(prompts, reference, batch, *rest)
+    def spy(given: Given) -> Tuning:
+        job = begin(given)
 
-    monkeypatch.setattr(one._objective, "loss", spy)
+        def loss(batch: Batch) -> torch.Tensor:
+            seen.append(batch.seen)
+            return job.loss(batch)
+
+        return Plain(loss)
+
+    monkeypatch.setattr(one._objective, "begin", spy)
     one.tune(Job(1, "prompts", one.initial(1), seed=9), never, ignore)
     paths = [image.path for image in data.train.images]
     views = torch.stack([features.of(paths, never, number) for number in range(4)])

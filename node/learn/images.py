@@ -1,0 +1,99 @@
+"""Batches of a node's images: cached features, or pixels for objectives whose prompts change sight.
+
+Features of a split are encoded once. Pixels are kept in memory up to `tuning.pixels_mb`; beyond it
+they are decoded again each time. An epoch takes one of the K views of each image, where there are
+any (node/data/views.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from node.data.base import Split
+from node.learn.features import Features
+from node.learn.objective import Batch
+from node.learn.settings import TuningSettings
+
+EVALUATED = 64
+"""Images that an evaluation looks at together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The images of one epoch; `pixels` gives those of some places."""
+
+    labels: Tensor
+    features: Tensor | None
+    pixels: Callable[[Tensor], Tensor] | None
+
+    def batch(self, index: Tensor) -> Batch:
+        """Return the images at some places [B]."""
+        labels = self.labels[index.to(self.labels.device)]
+        if self.features is not None:
+            features = self.features[index.to(self.features.device)]
+            return Batch(features=features, labels=labels, index=index)
+        assert self.pixels is not None, "an epoch has features or pixels"
+        return Batch(pixels=self.pixels(index), labels=labels, index=index)
+
+
+class Images:
+    """See the file's header."""
+
+    def __init__(self, features: Features, looks: bool, settings: TuningSettings) -> None:
+        self._features = features
+        self._looks = looks
+        self._views = tuple(range(1, 1 + settings.views)) or (0,)
+        features.keep_pixels(settings.pixels_mb * 1_000_000)
+        # What a split became is known until the images change.
+        self._known: dict[tuple[Split, int], Tensor] = {}
+
+    def forget(self) -> None:
+        """Encode anew: the images have changed."""
+        self._known.clear()
+
+    def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
+        """Return unit features [n, D] of the images themselves, and labels [n]."""
+        return self._encoded(split, 0, cancelled), self._labels(split)
+
+    def epoch(self, split: Split, order: torch.Generator, cancelled: Callable[[], bool]) -> Epoch:
+        """Return the images with a view of each, drawn from a generator where there are several."""
+        count, labels, chosen = len(split.images), self._labels(split), [0] * len(split.images)
+        if len(self._views) > 1:
+            drawn = torch.randint(len(self._views), (count,), generator=order)
+            chosen = [int(one) for one in drawn]
+        if self._looks:
+            wanted = [
+                (image.path, self._views[at])
+                for image, at in zip(split.images, chosen, strict=True)
+            ]
+            return Epoch(
+                labels,
+                None,
+                lambda index: self._features.pixels([wanted[at] for at in index], cancelled),
+            )
+        stack = torch.stack([self._encoded(split, view, cancelled) for view in self._views])
+        return Epoch(labels, stack[torch.tensor(chosen), torch.arange(count)], None)
+
+    def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
+        """Yield the images themselves in batches, as they come."""
+        labels = self._labels(split)
+        if not self._looks:
+            yield Batch(features=self._encoded(split, 0, cancelled), labels=labels)
+            return
+        paths = [(image.path, 0) for image in split.images]
+        for at in range(0, len(paths), EVALUATED):
+            pixels = self._features.pixels(paths[at : at + EVALUATED], cancelled)
+            yield Batch(pixels=pixels, labels=labels[at : at + EVALUATED])
+
+    def _encoded(self, split: Split, view: int, cancelled: Callable[[], bool]) -> Tensor:
+        if (split, view) not in self._known:
+            paths = [image.path for image in split.images]
+            self._known[split, view] = self._features.of(paths, cancelled, view)
+        return self._known[split, view]
+
+    def _labels(self, split: Split) -> Tensor:
+        return torch.tensor([image.label for image in split.images], device=self._features.device)

@@ -1,0 +1,47 @@
+"""How arrays start: normal, as words, or as torch's own layers do; equal for equal seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from node.clip.backbone import Backbone
+from node.core.types import Array
+from node.errors import ConfigError
+from node.learn.settings import TuningSettings
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Return numpy's generator of a seed, stable across platforms."""
+    return np.random.default_rng(seed)
+
+
+def normal(draw: np.random.Generator, shape: tuple[int, ...], deviation: float) -> Array:
+    """Return a normal start."""
+    drawn: Array = (deviation * draw.standard_normal(shape)).astype(np.float32)
+    return drawn
+
+
+def uniform(draw: np.random.Generator, shape: tuple[int, ...], inputs: int) -> Array:
+    """Return the start of a linear layer's weights or bias: uniform within 1 / sqrt(inputs)."""
+    limit = inputs**-0.5
+    drawn: Array = draw.uniform(-limit, limit, shape).astype(np.float32)
+    return drawn
+
+
+def context(backbone: Backbone, settings: TuningSettings, draw: np.random.Generator) -> Array:
+    """Return context vectors [m, width]: the embeddings of init_words, or a normal start."""
+    shape = (settings.context_length, backbone.text.width)
+    if settings.init_words is None:
+        return normal(draw, shape, settings.init_std)
+    return words(backbone, settings.init_words, shape)
+
+
+def words(backbone: Backbone, text: str, shape: tuple[int, int]) -> Array:
+    """Return the token embeddings of words; raise ConfigError where they are not shape[0] many."""
+    found: Array = backbone.text.embed_words(text).float().cpu().numpy()
+    if found.shape != shape:
+        raise ConfigError(
+            f"tuning.init_words {text!r} is {len(found)} tokens and tuning.context_length is "
+            f"{shape[0]}; make them equal."
+        )
+    return found

@@ -1,0 +1,177 @@
+"""Jobs beyond plain tuning: measuring, pixels, private arrays, what moved, what is carried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from node.clip.backbone import Backbone
+from node.core.types import MEASURE, Job, Progress, Report, Tensors
+from node.data.base import DataSettings, NodeData
+from node.data.load import load
+from node.errors import DataError
+from node.learn import features as module
+from node.learn.features import Features
+from node.learn.learner import Cancelled
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import PRIVATE, TorchLearner
+from node.policies.diprompt.config import DiPrompTConfig
+from node.policies.diprompt.objective import AVERAGE, QUERY
+from node.policies.diprompt.objective import Objective as DiPrompT
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.objective import MOVED
+from node.policies.feddpt.objective import Objective as FedDPT
+
+CLASSES = ("accordion", "barrel", "beaver")
+DOMAINS = ("art", "photo")
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeData:
+    return load(DataSettings(classes=CLASSES, shots=2, validation=0.1, test=0.1))
+
+
+@pytest.fixture(scope="module")
+def features(mini: Backbone) -> Features:
+    return Features(mini)
+
+
+def never() -> bool:
+    return False
+
+
+def ignore(_: Progress) -> None:
+    pass
+
+
+def feddpt(mini: Backbone, data: NodeData, features: Features, **set_: Any) -> TorchLearner:
+    tuning = TuningSettings(**{"batch_size": 4, "lr": 0.01, **set_})
+    objective = FedDPT(mini, tuning, FedDPTConfig(domains=DOMAINS))
+    return TorchLearner(mini, objective, data, tuning, features)
+
+
+def diprompt(mini: Backbone, data: NodeData, features: Features) -> TorchLearner:
+    tuning = TuningSettings(optimizer="adam", lr=0.01, batch_size=4)
+    objective = DiPrompT(mini, tuning, DiPrompTConfig(domains=DOMAINS))
+    return TorchLearner(mini, objective, data, tuning, features)
+
+
+def job(one: TorchLearner, own: set[str], number: int = 1, **set_: Any) -> Job:
+    start = one.initial(1)
+    mine = Tensors({name: value for name, value in start.items() if name in own})
+    rest = Tensors({name: value for name, value in start.items() if name not in own})
+    given = {"reference": rest, "rounds": 3, **set_}
+    return Job(number, "prompts", mine, seed=5, **given)
+
+
+OWN = {"text.photo", "visual.art", "visual.photo"}
+
+
+def test_measuring_trains_nothing(mini: Backbone, data: NodeData, features: Features) -> None:
+    one = feddpt(mini, data, features)
+    everything = one.initial(1)
+    report = one.tune(Job(1, MEASURE, everything, 1, rounds=3), never, ignore)
+    assert (report.tensors, report.steps, report.changed) == (everything, 0, ())
+    assert set(report.metrics) == {"validation", "validation_loss"}
+    last = one.tune(Job(3, MEASURE, everything, 1, rounds=3), never, ignore)
+    assert {"own", "zero_shot_own"} < set(last.metrics)
+
+
+def test_a_job_that_is_measured_later_is_not_measured_now(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = feddpt(mini, data, features)
+    report = one.tune(job(one, OWN, 3, measure=False), never, ignore)
+    assert set(report.metrics) == {"loss"}
+
+
+def test_what_moved_and_what_is_carried(mini: Backbone, data: NodeData, features: Features) -> None:
+    """Private prompts and averages go round; the optimizer's state is of all that is trained."""
+    one = diprompt(mini, data, features)
+    names = {"global", "domain.art", "domain.photo"}
+    first = one.tune(job(one, names), never, ignore)
+    assert set(first.tensors) == names
+    moved = {name for name in names if first.tensors[name].tolist() !=
+             one.initial(1)[name].tolist()}  # fmt: skip
+    assert set(first.changed) == moved
+    assert {PRIVATE + QUERY, AVERAGE, f"{QUERY}/exp_avg", "global/step"} <= set(first.carry)
+    second = one.tune(job(one, names, 2, carry=first.carry), never, ignore)
+    # It goes on: a job without the carry asks with the query's first words.
+    fresh = one.tune(job(one, names, 2), never, ignore)
+    assert second.carry[PRIVATE + QUERY].tolist() != fresh.carry[PRIVATE + QUERY].tolist()
+    assert float(second.carry["global/step"]) == 2 * float(first.carry["global/step"])
+
+
+def test_averages_of_others_prompts_go_on(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = feddpt(mini, data, features)
+    moved = one.initial(2)["text.art"]
+    carry = Tensors({MOVED + "text.art": moved})
+    report = one.tune(job(one, OWN, carry=carry, measure=False), never, ignore)
+    steps = report.steps
+    received = np.asarray(one.initial(1)["text.art"], dtype=np.float64)
+    wanted = received + 0.99**steps * (moved - received)
+    assert np.allclose(report.carry[MOVED + "text.art"], wanted, atol=1e-6)
+
+
+def test_equal_jobs_on_pixels_give_equal_bits(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    def made(**set_: Any) -> Report:
+        one = feddpt(mini, data, features, **set_)
+        return one.tune(job(one, OWN, measure=False), never, ignore)
+
+    assert made().tensors == made(pixels_mb=0).tensors
+    assert made().tensors != made(views=2).tensors
+    recomputed = made(recompute=True).tensors
+    for name, value in made().tensors.items():
+        assert np.allclose(value, recomputed[name], atol=1e-6)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    found = []
+    for at in range(3):
+        found.append(tmp_path / f"{at}.png")
+        Image.new("RGB", (64, 64), (80 * at, 10, 200)).save(found[-1])
+    return found
+
+
+def test_pixels_are_kept_up_to_a_limit(
+    mini: Backbone, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    plain = module.read_rgb
+    monkeypatch.setattr(module, "read_rgb", lambda path: read.append(path) or plain(path))
+    features = Features(mini)
+    size = 3 * 64 * 64 * 4
+    features.keep_pixels(2 * size)
+    wanted = [(path, 0) for path in paths]
+    first = features.pixels(wanted, never)
+    assert first.shape == (3, 3, 64, 64)
+    assert torch.equal(first[1], mini.preprocess(plain(paths[1])))
+    assert torch.equal(features.pixels(wanted, never), first)
+    assert (len(read), len(set(read))) == (4, 3), "one of three did not fit and was read twice"
+    again = features.pixels([wanted[2], wanted[2], wanted[0]], never)
+    assert torch.equal(again, first[[2, 2, 0]])
+
+
+def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
+    mini: Backbone, paths: list[Path]
+) -> None:
+    features = Features(mini)
+    features.keep_pixels(10**8)
+    before = features.pixels([(paths[0], 0)], never)
+    Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
+    assert not torch.equal(features.pixels([(paths[0], 0)], never), before)
+    paths[0].unlink()
+    with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
+        features.pixels([(paths[0], 0)], never)
+    with pytest.raises(Cancelled):
+        features.pixels([(paths[1], 1)], lambda: True)
