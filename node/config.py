@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, get_args, get_type_hints
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -32,6 +32,7 @@ ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
 POLICY: Final = "zerodfl"
 Tree = dict[str, Any]
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +117,50 @@ def load_settings(
             place = key.removeprefix(ENVIRONMENT).lower().split("__")
             _put(source.tree, place, _value(environment[key], key), key)
             places[tuple(place)] = key
+    put_flags(source.tree, places, flags)
+    return settings_of(Source(source.where, source.tree, places))
+
+
+def settings_of(source: Source) -> Settings:
+    """Return checked settings of a tree, the policy's own among them; raise ConfigError."""
+    tree = dict(source.tree)
+    policy = tree.get("policy")
+    if isinstance(policy, dict):
+        tree["policy"] = {"name": POLICY, **policy}
+        _put_defaults(tree, str(tree["policy"]["name"]))
+    settings = checked(Settings, Source(source.where, tree, source.places))
+    policy_config(settings, source)
+    return settings
+
+
+def checked(kind: type[Kind], source: Source) -> Kind:
+    """Return a settings dataclass made from a tree; raise ConfigError with every fault."""
+    found, faults = _check(kind, source.tree, source)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    made: Kind = found
+    return made
+
+
+def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[str]) -> None:
+    """Put section.key=value flags into a tree, and note where they are from."""
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
             raise ConfigError(f"--set {flag} has no '=': write section.key=value.")
-        _put(source.tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
+        _put(tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
         places[tuple(name.split("."))] = f"--set {flag}"
-    policy = source.tree.get("policy")
-    if isinstance(policy, dict):
-        source.tree["policy"] = {"name": POLICY, **policy}
-    source = Source(source.where, source.tree, places)
-    settings, faults = _check(Settings, source.tree, source)
-    if settings is not None:
-        policy_config(settings, source)
-    if faults:
-        raise ConfigError("\n".join(faults))
-    checked: Settings = settings
-    return checked
+
+
+def _put_defaults(tree: Tree, policy: str) -> None:
+    """Put the policy's own defaults under what was said about tuning."""
+    said = tree.get("tuning", {})
+    if policy in registry.names() and isinstance(said, dict):
+        defaults = dict(registry.policy(policy).tuning)
+        # Words come to a number of tokens: who asks for another number asks for no words.
+        if "context_length" in said and "init_words" not in said:
+            defaults.pop("init_words", None)
+        tree["tuning"] = {**defaults, **said}
 
 
 def policy_config(settings: Settings, source: Source | None = None) -> Any:

@@ -84,10 +84,10 @@ def make(
     peers = load_peers(peers_path)
     own = which_am_i(peers, name or settings.name, os.environ)
     settings = placed(settings, peers, own)
+    kind, chosen = policy_of(settings)
     faults = disagreements(settings, peers, own)
     if faults:
         raise ConfigError("\n".join(faults))
-    kind, chosen = policy_of(settings)
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     return Plan(own, settings, peers, kind, chosen, folder)
@@ -99,6 +99,9 @@ def disagreements(settings: Settings, peers: Peers, name: str) -> list[str]:
     count, rounds = len(peers.peers), settings.rounds
     if rounds.mode == "quorum" and rounds.quorum > count:
         faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
+    kind, chosen = policy_of(settings)
+    unfit = kind.unfit(chosen, rounds, settings.data.domain)
+    faults += [unfit] if unfit else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
         faults += address_faults(key, name, address) if address else []
@@ -127,6 +130,9 @@ def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
 def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
     facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
+    if plan.policy.shared_state:  # all begin alike, and draw alike
+        facts["seed"] = str(plan.settings.seed)
+        facts["rounds.max"] = str(plan.settings.rounds.max)
     return {
         **facts,
         "mesh": plan.peers.mesh,

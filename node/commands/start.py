@@ -143,6 +143,7 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
         settings.seed,
         replace(settings.rounds, mode=plan.mode),
         learner.samples,
+        settings.data.domain,
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)

@@ -57,6 +57,7 @@ class DataSettings:
     the guard and for status.
     test: share of each class's images kept for evaluation, drawn first and always the same ones.
     seed: of the draws of training images and of Dirichlet shares.
+    domain: which of the mesh's domains these images are of, for methods that ask (Fed-DPT).
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -68,6 +69,7 @@ class DataSettings:
     validation: float = 0.0
     test: float = 0.2
     seed: int = 1
+    domain: str = ""
     partition: PartitionSettings = field(default_factory=PartitionSettings)
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import asdict, fields, replace
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from node import registry
 from node.clip.settings import ModelSettings
 from node.config import Settings, load_peers, load_settings, policy_config
 from node.core.settings import GuardSettings, MembershipSettings, RoundSettings
@@ -41,7 +43,7 @@ def read(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_section_lists_exactly_all_keys_with_their_defaults(section: str) -> None:
-    assert read("node.yaml")[section] == asdict(SECTIONS[section])
+    assert read("node.yaml")[section] == json.loads(json.dumps(asdict(SECTIONS[section])))
 
 
 def test_policy_lists_exactly_all_keys_with_their_defaults() -> None:
@@ -67,6 +69,34 @@ def test_every_key_is_explained() -> None:
             assert above.lstrip().startswith("# "), line
 
 
+POLICIES = sorted(file.stem for file in (CONFIGS / "policies").glob("*.yaml"))
+
+
+def test_every_policy_has_a_file() -> None:
+    assert set(POLICIES) == set(registry.names()) - {"zerodfl", "local"}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policys_file_lists_its_keys_and_its_own_defaults_of_tuning(name: str) -> None:
+    file = CONFIGS / "policies" / f"{name}.yaml"
+    tree, kind = read(f"policies/{name}.yaml"), registry.policy(name)
+    said = tree["policy"]
+    assert said.pop("name") == name
+    domains = {"domains": tuple(said["domains"])} if "domains" in said else {}
+    assert said == json.loads(json.dumps(asdict(kind.config_type(**domains))))
+    assert tree.get("tuning", {}) == dict(kind.tuning)
+    bare = ["policy.name=" + name]
+    if domains:
+        bare.append(f"policy.domains=[{', '.join(domains['domains'])}]")
+    assert load_settings(file, {}).tuning == load_settings(None, {}, bare).tuning
+    lines = file.read_text(encoding="utf-8").splitlines()
+    start = lines.index("policy:")
+    end = lines.index("tuning:") if "tuning:" in lines else len(lines)
+    for above, line in pairwise(lines[start:end]):
+        if re.match(r"  [a-z_]+: ?(.*)", line) and "name:" not in line:
+            assert above.lstrip().startswith("# "), line
+
+
 @pytest.mark.parametrize("name", NODE_FILES)
 def test_files_for_a_purpose_are_valid(name: str) -> None:
     assert isinstance(policy_config(load_settings(CONFIGS / name, {})), ZeroDFLConfig)
@@ -83,6 +113,7 @@ def test_every_domain_of_pacs_is_a_peer_and_all_agree() -> None:
     assert [node["name"] for node in nodes.values()] == names
     for domain, node in nodes.items():
         assert node["data"].pop("path") == f"./PACS/{domain}"
+        assert node["data"].pop("domain") == domain
         assert node.pop("state_dir").endswith(f"/{domain}")
         del node["name"]
     assert all(node == nodes["photo"] for node in nodes.values())

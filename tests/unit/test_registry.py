@@ -62,7 +62,7 @@ def test_an_installed_policy_is_found_beside_them() -> None:
     ("name", "hint"),
     [
         ("zerodlf", "did you mean 'zerodfl'"),
-        ("x", "there are local, zerodfl"),
+        ("x", "there are diprompt, fedclip"),
         ("..os", "no policy"),
     ],
 )

@@ -1,0 +1,112 @@
+"""DiPrompT (CVPR 2024): one global prompt and one for each domain, merged by who changed which.
+
+H of K nodes, drawn alike by all, tune in a round; all receive and merge. A contribution holds the
+changes of the prompts that training moved, and nothing of the others: presence is the indicator of
+equation 4, whose weights are the nodes' own counts of images. Domain prompts are kept twice, as
+merged and as their beta moving average (equation 5), from which everyone starts and predicts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+
+from node.core import domains
+from node.core.aggregate import capped, mean
+from node.core.method import Contribution, Held
+from node.core.policy import Context
+from node.core.rounds import Staged
+from node.core.settings import RoundSettings
+from node.core.types import EMPTY, Array, Job, Json, PolicyState, Report, Tensors
+from node.policies.diprompt.config import DOMAIN, DiPrompTConfig
+from node.policies.diprompt.momentum import alpha
+
+RAW: Final = "raw/"
+"""The merged prompts themselves, V; the shared ones are their averages."""
+SUM: Final = "sum/"
+"""A_r of a domain: rounds in which nobody changed its prompt do not count."""
+
+
+class DiPrompT(Staged):
+    """See the file's header."""
+
+    name: ClassVar[str] = "diprompt"
+    config_type: ClassVar[type[DiPrompTConfig]] = DiPrompTConfig
+    tuning: ClassVar[Mapping[str, Json]] = {
+        "init_words": "a photo of a",
+        "optimizer": "adam",
+        "lr": 5e-4,
+        "weight_decay": 0.0,
+        "batch_size": 16,
+        "schedule": "constant",
+    }
+
+    @classmethod
+    def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Refuse runs without an end, and a missing domain where true ones are wanted."""
+        if config.momentum and not rounds.max:
+            return "rounds.max is 0; DiPrompT's moving average needs to know how many there are."
+        if config.query == "labels":
+            return domains.unfit(config.domains, domain) or super().unfit(config, rounds, domain)
+        return super().unfit(config, rounds, domain)
+
+    @classmethod
+    def start(cls, config: Any, context: Context, initial: Tensors) -> Self:
+        """Begin at round 0; averages begin as the prompts themselves."""
+        names = [name for name in initial if name.startswith(DOMAIN)]
+        first = alpha(0, max(1, context.rounds.max), config.beta)
+        raw: dict[str, Array] = {RAW + name: initial[name] for name in names}
+        sums = {SUM + name: np.array([first], dtype=np.float32) for name in names}
+        arrays = Tensors({**raw, **sums}) if config.momentum else EMPTY
+        return cls(config, context, PolicyState(0, initial, EMPTY, arrays=arrays))
+
+    def participants(self) -> tuple[str, ...]:
+        """Return the nodes that tune in this round, drawn from all of peers.yaml."""
+        everyone = sorted({*self.context.peers, self.context.name})
+        count = self.config.participants or len(everyone)
+        if count >= len(everyone):
+            return tuple(everyone)
+        generator = self.context.common_random(self.current, "participants")
+        return tuple(sorted(generator.sample(everyone, count)))
+
+    def job(self, stage: str) -> Job | None:
+        """Train all prompts, where this node is drawn."""
+        drawn = self.context.name in self.participants()
+        return self.training(stage, self.draft.shared) if drawn else None
+
+    def complete(self, stage: str, names: frozenset[str]) -> bool:
+        """Take any of the prompts: those that changed."""
+        return True
+
+    def contribution(self, stage: str, report: Report | None) -> Tensors:
+        """Return what training changed, for the prompts that it moved."""
+        if report is None:
+            return EMPTY
+        before = self.draft.shared
+        return Tensors({name: report.tensors[name] - before[name] for name in report.changed})
+
+    def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
+        """Add the weighted mean change of each prompt over the nodes that changed it (eq. 4)."""
+        shared, arrays = dict(self.draft.shared), dict(self.draft.arrays)
+        for name in self.draft.shared:
+            given = [one for one in heard if name in one.tensors]
+            if not given:
+                continue
+            weights = [capped(one.samples, self.config.samples_cap) for one in given]
+            change = mean([one.tensors[name] for one in given], weights)
+            if name.startswith(DOMAIN) and self.config.momentum:
+                arrays[RAW + name] = arrays[RAW + name] + change
+                self._average(name, shared, arrays)
+            else:
+                shared[name] = shared[name] + change
+        return replace(self.draft, shared=Tensors(shared), arrays=Tensors(arrays))
+
+    def _average(self, name: str, shared: dict[str, Array], arrays: dict[str, Array]) -> None:
+        weight = alpha(self.current, self.context.rounds.max, self.config.beta)
+        before = float(arrays[SUM + name][0])
+        mixed = [shared[name], arrays[RAW + name]]
+        shared[name] = mean(mixed, [before, weight])
+        arrays[SUM + name] = np.array([before + weight], dtype=np.float32)

@@ -1,0 +1,247 @@
+"""DiPrompT's objective: a global prompt, a prompt for each domain, and a query that tells domains.
+
+G:  CE(s cos(I, Z^G))                                                              (1, 2)
+D:  for the domain m* of each image, CE(s cos(I, Z^m*)) - log[ exp(sim(V_m*, W_m*)) /
+    sum_i exp(sim(V_m*, V_i)) ], W the hand-written prompt of the domain               (3)
+Q:  m* = argmax_m P(y, m | x), a softmax over classes and domains                      (6)
+    MSE and KL between Q and its beta moving average (7), and -log sum_m P(y, m | x), which is ours:
+    both terms of (7) are zero where Q begins, so without it Q would never move.
+Prompts of different lengths are compared by their class-averaged text features. Only the prompts of
+domains that some image was found to be of take a gradient.
+
+A node predicts with Z_j = sum_m w_m Z_j^m + Z_j^G (8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.clip.text import ClassTokens
+from node.core.domains import spoken
+from node.core.types import Tensors
+from node.learn import start
+from node.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
+from node.policies.diprompt.config import GLOBAL, DiPrompTConfig, slot
+from node.policies.diprompt.momentum import alpha
+
+QUERY = "query"
+AVERAGE = "average/query"
+SUM = "average/sum"
+WORDS = "a photo of a"
+BEHIND = "with the domain of"
+
+
+class Objective(Written):
+    """Tune text prompts [m, width] on cached image features."""
+
+    config: DiPrompTConfig
+
+    def initial(self, seed: int) -> Tensors:
+        """Return a start for every exchanged prompt, the same words where words are given."""
+        draw = start.generator(seed)
+        return Tensors(
+            {name: start.context(self.backbone, self.settings, draw) for name in self.config.names}
+        )
+
+    def private(self) -> Tensors:
+        """Return the Q prompt, which begins as words."""
+        if self.config.query != "learn" or not self.has_domains:
+            return Tensors()
+        return Tensors({QUERY: self.query_start().cpu().numpy()})
+
+    @property
+    def has_domains(self) -> bool:
+        """Tell whether there are domain prompts."""
+        return self.config.prompts != "global"
+
+    def query_start(self) -> Tensor:
+        """Return the embeddings of the words that the query begins with, [4, width]."""
+        return self.backbone.text.embed_words(WORDS).float()
+
+    def begin(self, given: Given) -> Tuning:
+        """Start a job."""
+        return _Job(self, given)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return s * cos(I, Z_j) with equation 8's ensemble, or the nearest domain's prompt."""
+        texts = self.domain_texts(prompts, classes) if self.has_domains else None
+        common = self.global_texts(prompts, classes) if GLOBAL in prompts else None
+
+        def logits(batch: Batch) -> Tensor:
+            if texts is None:
+                assert common is not None, "there is one prompt at least"
+                return self.scaled(batch.seen, common)
+            mixed = self.mixed(batch.seen, texts)
+            if common is not None:
+                mixed = mixed + common
+            unit = F.normalize(mixed, dim=2)
+            return self.backbone.logit_scale * torch.einsum("bd,bcd->bc", batch.seen, unit)
+
+        return logits
+
+    def mixed(self, features: Tensor, texts: Tensor) -> Tensor:
+        """Return sum_m w_m Z^m, [B, classes, D], of domain texts [M, classes, D]."""
+        best = torch.einsum("bd,mcd->bmc", features, texts).amax(dim=2)
+        if self.config.ensemble == "top":
+            return texts[best.argmax(dim=1)]
+        weights = best / best.sum(dim=1, keepdim=True)
+        return torch.einsum("bm,mcd->bcd", weights, texts)
+
+    def global_texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
+        """Return Z^G, [classes, D]."""
+        tokens = self.texts.tokens(classes, self.settings.context_length)
+        return self.backbone.text.encode(tokens, prompts[GLOBAL])
+
+    def domain_text(self, prompts: Parameters, domain: str, classes: tuple[str, ...]) -> Tensor:
+        """Return Z^m, [classes, D]: learned vectors, the domain's name, the class."""
+        length = self.settings.context_length
+        tokens = self.texts.tokens(classes, length, words=spoken(domain))
+        return self.backbone.text.encode(tokens, prompts[slot(domain)])
+
+    def domain_texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
+        """Return Z^m of all domains, [M, classes, D]."""
+        found = [self.domain_text(prompts, one, classes) for one in self.config.domains]
+        return torch.stack(found)
+
+    def query_texts(self, query: Tensor, classes: tuple[str, ...]) -> Tensor:
+        """Return Z^Q, [M, classes, D]: the query, the class, "with the domain of" the domain."""
+        tokens: list[ClassTokens] = [
+            self.texts.tokens(classes, len(query), after=f"{BEHIND} {spoken(domain)}")
+            for domain in self.config.domains
+        ]
+        return torch.stack([self.backbone.text.encode(one, query) for one in tokens])
+
+    def written_domain(self, domain: str, classes: tuple[str, ...]) -> Tensor:
+        """Return the hand-written prompt of a domain, class-averaged, as a unit vector [D]."""
+        template = f"{WORDS} {{}} {BEHIND} {spoken(domain)}."
+        return F.normalize(self.texts.written(classes, template).mean(dim=0), dim=0)
+
+
+@dataclass(slots=True)
+class _Query:
+    """The moving average of Q in one job, and its text features [M, classes, D]."""
+
+    average: Tensor
+    texts: Tensor
+    weights: float
+
+
+class _Job:
+    """One node's training in a round."""
+
+    def __init__(self, objective: Objective, given: Given) -> None:
+        self._objective, self._given = objective, given
+        self._query = self._averaged() if QUERY in given.prompts else None
+        config, domain = objective.config, given.job.domain
+        self._true = config.domains.index(domain) if config.query == "labels" else None
+        with torch.no_grad():
+            self._written = (
+                objective.query_texts(objective.query_start(), given.classes)
+                if config.query == "written"
+                else None
+            )
+
+    def loss(self, batch: Batch) -> Tensor:
+        objective, given = self._objective, self._given
+        loss = batch.seen.new_zeros(())
+        if GLOBAL in given.prompts:
+            texts = objective.global_texts(given.prompts, given.classes)
+            loss = loss + F.cross_entropy(objective.scaled(batch.seen, texts), batch.truth)
+        if not objective.has_domains:
+            return loss
+        asked = self._asked()
+        which = self._domains(batch, asked)
+        loss = loss + objective.config.domain_weight * self._domain_loss(batch, which)
+        if self._query is not None:
+            loss = loss + self._query_loss(batch, asked, self._query)
+        return loss
+
+    def stepped(self) -> None:
+        """Averages move once a round."""
+
+    def carry(self) -> Parameters:
+        """Return the moving average of Q with this round in it."""
+        if self._query is None:
+            return {}
+        job, before = self._given.job, self._query.weights
+        weight = alpha(job.round, max(1, job.rounds), self._objective.config.beta)
+        share = weight / (before + weight)
+        query = self._given.prompts[QUERY].detach()
+        average = torch.lerp(self._query.average, query, share)
+        return {AVERAGE: average, SUM: query.new_tensor([before + weight])}
+
+    def _averaged(self) -> _Query:
+        objective, given = self._objective, self._given
+        job, beta = given.job, objective.config.beta
+        average = given.carry.get(AVERAGE, objective.query_start())
+        first = alpha(0, max(1, job.rounds), beta)
+        weights = float(given.carry[SUM]) if SUM in given.carry else first
+        with torch.no_grad():
+            texts = objective.query_texts(average, given.classes)
+        return _Query(average, texts, weights)
+
+    def _asked(self) -> Tensor:
+        """Return Z^Q [M, classes, D] of the query that tells domains in this step."""
+        if self._query is not None:
+            return self._objective.query_texts(self._given.prompts[QUERY], self._given.classes)
+        return torch.empty(0) if self._written is None else self._written
+
+    @torch.no_grad()
+    def _domains(self, batch: Batch, asked: Tensor) -> Tensor:
+        """Return each image's domain [B], by equation 6 under its true class."""
+        if self._true is not None:
+            return torch.full_like(batch.truth, self._true)
+        return torch.einsum("bd,mbd->bm", batch.seen, asked[:, batch.truth]).argmax(dim=1)
+
+    def _domain_loss(self, batch: Batch, which: Tensor) -> Tensor:
+        """Return equation 3, averaged over the images."""
+        objective, given = self._objective, self._given
+        chosen = set(which.tolist())
+        texts: list[Tensor] = []
+        for at, domain in enumerate(objective.config.domains):
+            with torch.set_grad_enabled(at in chosen):
+                texts.append(objective.domain_text(given.prompts, domain, given.classes))
+        loss = batch.seen.new_zeros(())
+        for at in sorted(chosen):
+            mine = which == at
+            logits = objective.scaled(batch.seen[mine], texts[at])
+            loss = loss + F.cross_entropy(logits, batch.truth[mine], reduction="sum")
+            if objective.config.contrast:
+                loss = loss + int(mine.sum()) * self._contrast(texts, at)
+        return loss / len(which)
+
+    def _contrast(self, texts: list[Tensor], at: int) -> Tensor:
+        """Return -log[exp(sim(V_m, W_m)) / sum_i exp(sim(V_m, V_i))]; only V_m has a gradient."""
+        objective, given = self._objective, self._given
+        means = [F.normalize(one.mean(dim=0), dim=0) for one in texts]
+        written = objective.written_domain(objective.config.domains[at], given.classes)
+        kept = [one if number == at else one.detach() for number, one in enumerate(means)]
+        others = torch.stack(kept)
+        return torch.logsumexp(others @ means[at], dim=0) - means[at] @ written
+
+    def _query_loss(self, batch: Batch, asked: Tensor, query: _Query) -> Tensor:
+        """Return equation 7, summed over domains and averaged over images, and our own term."""
+        objective, config = self._objective, self._objective.config
+        scale, rows = objective.backbone.logit_scale, torch.arange(len(batch.truth))
+        now, before = asked[:, batch.truth], query.texts[:, batch.truth]
+        loss = batch.seen.new_zeros(())
+        if config.query_mse:
+            loss = loss + (now - before).square().mean(dim=2).sum(dim=0).mean()
+        # Over classes, for each domain: [M, B, classes].
+        logits, fixed = (
+            scale * torch.einsum("bd,mcd->mbc", batch.seen, one) for one in (asked, query.texts)
+        )
+        if config.query_kl:
+            now_log, fixed_log = logits.log_softmax(dim=2), fixed.log_softmax(dim=2)
+            drift = F.kl_div(fixed_log, now_log, reduction="none", log_target=True)
+            loss = loss + drift.sum(dim=2).sum(dim=0).mean()
+        if config.query_supervised:
+            joint = logits.transpose(0, 1)
+            whole = joint.flatten(1).logsumexp(dim=1)
+            right = joint[rows, :, batch.truth].logsumexp(dim=1) - whole
+            loss = loss - config.query_supervised * right.mean()
+        return loss

@@ -1,0 +1,20 @@
+"""Settings of FedCLIP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from node.core.averaging import AveragingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class FedCLIPConfig(AveragingConfig):
+    """Settings of averaging, and of the adapter's training.
+
+    loss: "contrastive" is the code's, symmetric over the batch, where two images of one class count
+    as different (METHODS section 5); "ce" is the cross-entropy over classes.
+    """
+
+    weights: Literal["samples", "equal"] = "equal"
+    loss: Literal["contrastive", "ce"] = "contrastive"

@@ -1,0 +1,53 @@
+"""FedCLIP's adapter: softmax(W2 tanh(W1 f + b1) + b2) * f on image features f, texts untouched.
+
+At its start the softmax is nearly flat, so an untrained adapter is nearly zero-shot CLIP.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.core.types import Tensors
+from node.learn import start
+from node.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
+
+
+class Objective(Written):
+    """Adapt cached image features; 2 D (D + 1) numbers for features of width D."""
+
+    def initial(self, seed: int) -> Tensors:
+        """Return two linear layers as torch starts them."""
+        draw, width = start.generator(seed), self.written(("thing",)).shape[1]
+        shapes = {
+            "first.weight": (width, width),
+            "first.bias": (width,),
+            "second.weight": (width, width),
+            "second.bias": (width,),
+        }
+        return Tensors({name: start.uniform(draw, one, width) for name, one in shapes.items()})
+
+    def begin(self, given: Given) -> Tuning:
+        """Return the code's contrastive loss over the batch, or the cross-entropy over classes."""
+        written = self.written(given.classes)
+
+        def loss(batch: Batch) -> Tensor:
+            adapted = self._adapt(given.prompts, batch.seen)
+            if self.config.loss == "ce":
+                return F.cross_entropy(self.scaled(adapted, written), batch.truth)
+            logits = self.scaled(adapted, written[batch.truth])
+            own = torch.arange(len(logits), device=logits.device)
+            return 0.5 * (F.cross_entropy(logits, own) + F.cross_entropy(logits.T, own))
+
+        return Plain(loss)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return s * cos of adapted image features with the hand-written texts."""
+        written = self.written(classes)
+        return lambda batch: self.scaled(self._adapt(prompts, batch.seen), written)
+
+    def _adapt(self, weights: Parameters, features: Tensor) -> Tensor:
+        hidden = torch.tanh(F.linear(features, weights["first.weight"], weights["first.bias"]))
+        attention = F.linear(hidden, weights["second.weight"], weights["second.bias"])
+        return F.normalize(attention.softmax(dim=1) * features, dim=1)

@@ -1,0 +1,65 @@
+"""Fed-DPT (Wei et al.): a text prompt for each domain, kept by its owners; visual tokens by all.
+
+Text slots are single-writer registers: a slot is what its owners said last, their mean where they
+are several, and it stays as it is while none of them is there. Visual tokens are averaged over all
+nodes, or are registers as well (`visual: split`). Others' slots reach a node's own training by a
+moving average inside the job (equation 8), so what is adopted is exactly what was received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from node.core import domains
+from node.core.aggregate import mean_by_name
+from node.core.method import Contribution, Held
+from node.core.rounds import Staged
+from node.core.settings import Barrier, RoundSettings
+from node.core.types import EMPTY, Job, Json, Report, Tensors
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.slots import trained
+
+
+class FedDPT(Staged):
+    """See the file's header."""
+
+    name: ClassVar[str] = "feddpt"
+    config_type: ClassVar[type[FedDPTConfig]] = FedDPTConfig
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum", "async")
+    tuning: ClassVar[Mapping[str, Json]] = {
+        "context_length": 16,
+        "optimizer": "adamw",
+        "lr": 5e-4,
+        "weight_decay": 0.01,
+        "batch_size": 32,
+        "schedule": "constant",
+    }
+
+    @classmethod
+    def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Refuse a node without a domain of the mesh."""
+        return domains.unfit(config.domains, domain) or super().unfit(config, rounds, domain)
+
+    def job(self, stage: str) -> Job:
+        """Train what is this node's; refer to what others sent."""
+        mine = trained(self.config, self.context.domain)
+        own = {name: one for name, one in self.draft.shared.items() if name in mine}
+        rest = {name: one for name, one in self.draft.shared.items() if name not in mine}
+        return self.training(stage, Tensors(own), Tensors(rest))
+
+    def contribution(self, stage: str, report: Report | None) -> Tensors:
+        """Return what this node trains."""
+        return EMPTY if report is None else report.tensors
+
+    def complete(self, stage: str, names: frozenset[str]) -> bool:
+        """Take what the nodes of some domain train, and nothing else."""
+        return any(names == trained(self.config, one) for one in self.config.domains)
+
+    def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
+        """Return each array's mean over those that told it, unweighted (Algorithm 1, line 16)."""
+        given = [one.tensors for one in heard]
+        shared = mean_by_name(given, [1.0] * len(given), self.draft.shared)
+        keep = self.config.optimizer == "keep"
+        return replace(self.draft, shared=shared, carry=self.draft.carry if keep else EMPTY)

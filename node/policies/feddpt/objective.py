@@ -1,0 +1,149 @@
+"""Fed-DPT's objective: text features mixed by how much an image looks at each domain's token.
+
+    w_i = softmax_i(<q_cls, k_i> / tau_d)            (5)    in the image tower's last block
+    f_T(x, c) = sum_i w_i(x) f_T^i(c)                (6)    f_T^i of domain i's text prompt
+    L = -cos(f_V, f_T(x, y))                         (9)    equation 7 lacks the sign
+
+Others' text prompts are constants of a step that move between steps (equation 8):
+t <- alpha t + (1 - alpha) t_received. Where they have got to is carried from round to round.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.clip.vision import Seen
+from node.core.types import Array, Tensors
+from node.learn import start
+from node.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.slots import TEXT, VISUAL, text_slots, visual_slots
+
+MOVED = "moved/"
+"""Prefix, in the carry, of others' arrays where the moving average has brought them."""
+
+
+class Objective(Written):
+    """Tune text prompts [m, text width] and visual tokens [vision width], one of each a domain."""
+
+    config: FedDPTConfig
+
+    @property
+    def looks(self) -> bool:  # type: ignore[override]
+        """Look at pixels unless only text is tuned."""
+        return self.config.components != "text"
+
+    def initial(self, seed: int) -> Tensors:
+        """Return normal prompts, drawn slot by slot in the domains' order."""
+        draw = start.generator(seed)
+        found: dict[str, Array] = {
+            name: start.context(self.backbone, self.settings, draw)
+            for name in text_slots(self.config)
+        }
+        for name in visual_slots(self.config):
+            width = self.backbone.vision.width
+            found[name] = start.normal(draw, (width,), self.settings.init_std)
+        return Tensors(found)
+
+    def begin(self, given: Given) -> Tuning:
+        """Start a job with others' arrays where the last one left them."""
+        return _Job(self, given)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return s * cos(f_V, f_T(x, c))."""
+        banks = self.banks(prompts, classes)
+
+        def logits(batch: Batch) -> Tensor:
+            features, weights = self.see(prompts, batch)
+            return self.backbone.logit_scale * self.cosines(features, weights, banks)
+
+        return logits
+
+    def banks(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
+        """Return the unit text features [n, classes, D] of n text prompts, in the slots' order.
+
+        Prompts that take no gradient are encoded apart from those that do, at less cost.
+        """
+        slots = text_slots(self.config)
+        if not slots:
+            return self.written(classes)[None]
+        tokens = self.texts.tokens(classes, self.settings.context_length)
+        found: dict[str, Tensor] = {}
+        for gradient in (True, False):
+            names = [name for name in slots if prompts[name].requires_grad == gradient]
+            if names:
+                stack = torch.stack([prompts[name] for name in names])
+                with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
+                    encoded = self.backbone.text.encode(tokens, stack)
+                found.update(zip(names, encoded, strict=True))
+        return torch.stack([found[name] for name in slots])
+
+    def see(
+        self, prompts: Parameters, batch: Batch, recompute: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Return image features [B, D] and the domains' weights [B, n] (1 where there is one)."""
+        names = visual_slots(self.config)
+        if not names:
+            return batch.seen, torch.ones_like(batch.seen[:, :1])
+        visual = torch.stack([prompts[name] for name in names])[None]
+        seen = self.backbone.vision.encode(batch.looked, visual, recompute)
+        if self.config.components != "full":
+            return seen.features, torch.ones_like(seen.features[:, :1])
+        return seen.features, self.weights(seen)
+
+    def weights(self, seen: Seen) -> Tensor:
+        """Return equation 5's weights [B, n] in the scaling of `score`."""
+        query, keys = seen.query.float(), seen.keys.float()
+        if self.config.score == "cosine":
+            query = F.normalize(query.flatten(1), dim=1)[:, None]
+            keys = F.normalize(keys.transpose(1, 2).flatten(2), dim=2)[:, None]
+        scores = torch.einsum("bhd,bhnd->bn", query, keys.expand(len(query), -1, -1, -1))
+        if self.config.score == "scaled":
+            scores = scores / (query.shape[1] * query.shape[2] ** 0.5)
+        return (scores / self.config.temperature).softmax(dim=1)
+
+    def cosines(self, features: Tensor, weights: Tensor, banks: Tensor) -> Tensor:
+        """Return cos(f_V, f_T(x, c)), [B, classes], with equation 6's sum made a unit vector."""
+        mixed = torch.einsum("bn,ncd->bcd", weights, banks)
+        return torch.einsum("bd,bcd->bc", features, F.normalize(mixed, dim=2))
+
+
+class _Job:
+    """One node's training in a round."""
+
+    def __init__(self, objective: Objective, given: Given) -> None:
+        self._objective, self._given = objective, given
+        config = objective.config
+        self._moving = {
+            name
+            for name in given.reference
+            if (name.startswith(TEXT) and config.text == "ema")
+            or (name.startswith(VISUAL) and config.visual == "split_ema")
+        }
+        self._others = {
+            name: given.carry.get(MOVED + name, one).clone() if name in self._moving else one
+            for name, one in given.reference.items()
+        }
+
+    def loss(self, batch: Batch) -> Tensor:
+        objective, given = self._objective, self._given
+        prompts = {**self._others, **given.prompts}
+        banks = objective.banks(prompts, given.classes)
+        features, weights = objective.see(prompts, batch, objective.settings.recompute)
+        if objective.config.loss == "ce":
+            cosines = objective.cosines(features, weights, banks)
+            return F.cross_entropy(objective.backbone.logit_scale * cosines, batch.truth)
+        mixed = torch.einsum("bn,nbd->bd", weights, banks[:, batch.truth])
+        return -(features * F.normalize(mixed, dim=1)).sum(dim=1).mean()
+
+    @torch.no_grad()
+    def stepped(self) -> None:
+        """Bring others' arrays nearer to what was received (equation 8)."""
+        share = 1.0 - self._objective.config.alpha
+        for name in self._moving:
+            self._others[name].lerp_(self._given.reference[name], share)
+
+    def carry(self) -> Parameters:
+        return {MOVED + name: self._others[name] for name in self._moving}

@@ -1,0 +1,33 @@
+"""Which of Fed-DPT's arrays there are, and who trains which. Pure."""
+
+from __future__ import annotations
+
+from node.policies.feddpt.config import FedDPTConfig
+
+TEXT = "text."
+VISUAL = "visual."
+SHARED = "shared"
+"""The text slot of the variants that have one prompt for all domains."""
+
+
+def text_slots(config: FedDPTConfig) -> tuple[str, ...]:
+    """Return the names of the text prompts, [m, text width] each, in the domains' order."""
+    if config.components == "visual":
+        return ()
+    slots = config.domains if config.components == "full" else (SHARED,)
+    return tuple(TEXT + slot for slot in slots)
+
+
+def visual_slots(config: FedDPTConfig) -> tuple[str, ...]:
+    """Return the names of the visual tokens, [vision width] each, in the domains' order."""
+    return () if config.components == "text" else tuple(VISUAL + one for one in config.domains)
+
+
+def trained(config: FedDPTConfig, domain: str) -> frozenset[str]:
+    """Return the arrays that a node of a domain trains and tells the others."""
+    text, visual = frozenset(text_slots(config)), frozenset(visual_slots(config))
+    if config.components == "full" and config.text != "train_all":
+        text &= {TEXT + domain}
+    if config.visual != "average":
+        visual &= {VISUAL + domain}
+    return text | visual

@@ -1,0 +1,24 @@
+"""Settings of FedMaPLe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from node.core.averaging import AveragingConfig
+from node.core.settings import bounded
+
+
+@dataclass(frozen=True, slots=True)
+class FedMaPLeConfig(AveragingConfig):
+    """Settings of averaging, and of what is averaged.
+
+    depth: blocks of both towers with prompts of their own; as many as a tower has, at most.
+    """
+
+    weights: Literal["samples", "equal"] = "equal"
+    depth: int = 9
+
+    def __post_init__(self) -> None:
+        AveragingConfig.__post_init__(self)
+        bounded("policy.depth", self.depth, 1)

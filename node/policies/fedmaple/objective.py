@@ -1,0 +1,64 @@
+"""MaPLe's coupled prompts: visual prompts are linear images of the text prompts, block by block.
+
+Context vectors [m, text width] in the first block and `depth` - 1 further sets, replaced from block
+to block; each set has a projection of its own to the width of the image tower.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.core.types import Tensors
+from node.learn import start
+from node.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
+
+
+class Objective(Written):
+    """Tune both towers by cross-entropy; looks at pixels."""
+
+    looks = True
+
+    def initial(self, seed: int) -> Tensors:
+        """Return words or a normal start; deeper prompts normal, projections as torch has them."""
+        text, vision, draw = self.backbone.text, self.backbone.vision, start.generator(seed)
+        depth = min(self.config.depth, text.layers, vision.layers)
+        length = self.settings.context_length
+        deeper = (depth - 1, length, text.width)
+        return Tensors(
+            {
+                "context": start.context(self.backbone, self.settings, draw),
+                "deeper": start.normal(draw, deeper, self.settings.init_std),
+                "projection.weight": start.uniform(
+                    draw, (depth, vision.width, text.width), text.width
+                ),
+                "projection.bias": start.uniform(draw, (depth, vision.width), text.width),
+            }
+        )
+
+    def begin(self, given: Given) -> Tuning:
+        """Return the cross-entropy over the node's classes."""
+
+        def loss(batch: Batch) -> Tensor:
+            texts = self._texts(given.prompts, given.classes)
+            seen = self._see(given.prompts, batch.looked, self.settings.recompute)
+            return F.cross_entropy(self.scaled(seen, texts), batch.truth)
+
+        return Plain(loss)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return s * cos of prompted image features with prompted texts."""
+        texts = self._texts(prompts, classes)
+        return lambda batch: self.scaled(self._see(prompts, batch.looked), texts)
+
+    def _texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
+        tokens = self.texts.tokens(classes, self.settings.context_length)
+        deeper = prompts["deeper"] if len(prompts["deeper"]) else None
+        return self.backbone.text.encode(tokens, prompts["context"], deeper)
+
+    def _see(self, prompts: Parameters, pixels: Tensor, recompute: bool = False) -> Tensor:
+        every = torch.cat([prompts["context"][None], prompts["deeper"]])
+        bias = prompts["projection.bias"][:, None]
+        visual = torch.baddbmm(bias, every, prompts["projection.weight"].transpose(1, 2))
+        return self.backbone.vision.encode(pixels, visual, recompute).features

@@ -1,0 +1,24 @@
+"""Settings of FedTPG."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from node.core.averaging import AveragingConfig
+from node.core.settings import bounded
+from node.core.types import Dtype
+
+
+@dataclass(frozen=True, slots=True)
+class FedTPGConfig(AveragingConfig):
+    """Settings of averaging, and of the network. heads: of its cross-attention."""
+
+    weights: Literal["samples", "equal"] = "equal"
+    optimizer: Literal["keep", "reset"] = "keep"
+    wire_dtype: Dtype = "float16"
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        AveragingConfig.__post_init__(self)
+        bounded("policy.heads", self.heads, 1)

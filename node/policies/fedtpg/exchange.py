@@ -1,0 +1,18 @@
+"""FedTPG (Qiu et al. 2024): a network that makes prompts from class names, averaged every round."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from node.core.averaging import Averaging
+from node.core.types import Json
+from node.policies.fedtpg.config import FedTPGConfig
+
+
+class FedTPG(Averaging):
+    """Federated averaging of what objective.py tunes."""
+
+    name: ClassVar[str] = "fedtpg"
+    config_type: ClassVar[type[FedTPGConfig]] = FedTPGConfig
+    tuning: ClassVar[Mapping[str, Json]] = {}

@@ -1,0 +1,92 @@
+"""FedTPG's prompt generator: soft queries look at the class names and become context vectors.
+
+Cross-attention from learned queries [m, width] to the text features [classes, D] of the bare names
+(layer norms ahead of it, no residual around it), then x + FFN(LN(x)) with a gated GELU of four
+times the width. So the prompt depends on which classes a node, or a test set, has.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from node.core.types import Array, Tensors
+from node.errors import ConfigError
+from node.learn import start
+from node.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
+
+EXPANSION = 4
+
+
+class Objective(Written):
+    """Train the generator by cross-entropy on cached image features."""
+
+    def initial(self, seed: int) -> Tensors:
+        """Return the network as torch starts its layers, queries normal."""
+        width, draw = self.backbone.text.width, start.generator(seed)
+        if width % self.config.heads:
+            raise ConfigError(
+                f"policy.heads is {self.config.heads}, which does not divide the model's text "
+                f"width {width}."
+            )
+        features = self.written(("thing",)).shape[1]
+        wide = EXPANSION * width
+        layers = {
+            "attend.query": (width, width),
+            "attend.key": (width, features),
+            "attend.value": (width, features),
+            "attend.out": (width, width),
+            "ffn.in": (2 * wide, width),
+            "ffn.out": (width, wide),
+        }
+        found: dict[str, Array] = {
+            "queries": start.normal(
+                draw, (self.settings.context_length, width), self.settings.init_std
+            )
+        }
+        for name, shape in layers.items():
+            found[f"{name}.weight"] = start.uniform(draw, shape, shape[1])
+            found[f"{name}.bias"] = start.uniform(draw, shape[:1], shape[1])
+        for name, size in {"query": width, "names": features, "ffn": width}.items():
+            found[f"norm.{name}.weight"] = start.normal(draw, (size,), 0.0) + 1.0
+            found[f"norm.{name}.bias"] = start.normal(draw, (size,), 0.0)
+        return Tensors(found)
+
+    def begin(self, given: Given) -> Tuning:
+        """Return the cross-entropy with the prompts that the network makes of the node's names."""
+
+        def loss(batch: Batch) -> Tensor:
+            texts = self._encode(given.prompts, given.classes)
+            return F.cross_entropy(self.scaled(batch.seen, texts), batch.truth)
+
+        return Plain(loss)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return s * cos with the prompts that the network makes of these names."""
+        texts = self._encode(prompts, classes)
+        return lambda batch: self.scaled(batch.seen, texts)
+
+    def context(self, weights: Parameters, classes: tuple[str, ...]) -> Tensor:
+        """Return the context vectors [m, width] for some class names."""
+
+        def norm(name: str, x: Tensor) -> Tensor:
+            scale, shift = (weights[f"norm.{name}.{part}"] for part in ("weight", "bias"))
+            return F.layer_norm(x, scale.shape, scale, shift)
+
+        def linear(name: str, x: Tensor) -> Tensor:
+            return F.linear(x, weights[f"{name}.weight"], weights[f"{name}.bias"])
+
+        names = norm("names", self.texts.written(classes, "{}"))
+        q = self._heads(linear("attend.query", norm("query", weights["queries"])))
+        k, v = (self._heads(linear(f"attend.{part}", names)) for part in ("key", "value"))
+        mixed = F.scaled_dot_product_attention(q, k, v).transpose(0, 1).flatten(1)
+        x = linear("attend.out", mixed)
+        value, gate = linear("ffn.in", norm("ffn", x)).chunk(2, dim=1)
+        return x + linear("ffn.out", value * F.gelu(gate))
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(len(x), self.config.heads, -1).transpose(0, 1)
+
+    def _encode(self, weights: Parameters, classes: tuple[str, ...]) -> Tensor:
+        tokens = self.texts.tokens(classes, self.settings.context_length)
+        return self.backbone.text.encode(tokens, self.context(weights, classes))

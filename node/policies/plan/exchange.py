@@ -1,0 +1,94 @@
+"""PLAN (Gong et al., IEEE TIFS): tune towards the global prompts, then learn how to merge them.
+
+A round has two stages and two exchanges. "prompts": local prompts T_k, V_k, tuned from the global
+ones and pulled towards them (equation 10), go to everyone. "aggregators": with all local prompts
+fixed each node trains the aggregators on its own images (equation 15), and their mean (equation
+16) makes the next global prompts, by every node for itself. The second exchange is bound to the
+contributions of the first by their digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+from node.core.aggregate import mean, mean_by_name
+from node.core.method import Contribution, Held
+from node.core.policy import Context
+from node.core.rounds import Staged
+from node.core.types import EMPTY, Array, Dtype, Job, Json, PolicyState, Tensors
+from node.policies.plan.aggregator import aggregate, split
+from node.policies.plan.config import PlanConfig
+
+PROMPTS = "prompts"
+AGGREGATORS = "aggregators"
+
+
+class Plan(Staged):
+    """See the file's header."""
+
+    name: ClassVar[str] = "plan"
+    config_type: ClassVar[type[PlanConfig]] = PlanConfig
+    stages: ClassVar[tuple[str, ...]] = (PROMPTS, AGGREGATORS)
+    tuning: ClassVar[Mapping[str, Json]] = {
+        "context_length": 8,
+        "lr": 0.0015,
+        "batch_size": 32,
+        "weight_decay": 5e-4,
+        "schedule": "constant",
+    }
+
+    def __init__(self, config: PlanConfig, context: Context, state: PolicyState) -> None:
+        super().__init__(config, context, state)
+        self.local: tuple[Tensors, ...] = ()  # this round's prompts, in the order of senders
+        if not config.aggregated:
+            self.stages = (PROMPTS,)  # type: ignore[misc]
+
+    def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of prompts or of aggregators."""
+        return self._part(stage, self.held.shared).shapes
+
+    def dtype(self, stage: str) -> Dtype:
+        """Return the second exchange's own dtype, which may be narrower."""
+        found: Dtype = self.config.wire_dtype
+        return self.config.aggregator_dtype if stage == AGGREGATORS else found
+
+    def job(self, stage: str) -> Job | None:
+        """Train prompts towards the global ones, or aggregators over the local ones."""
+        trained = self._part(stage, self.draft.shared)
+        if stage == PROMPTS:
+            # Nobody has global prompts before the first round is over.
+            reference = trained if self.current > 1 else EMPTY
+            return replace(self.training(stage, trained, reference), carry=EMPTY)
+        locals_ = {
+            f"{at:03d}/{name}": one
+            for at, prompts in enumerate(self.local)
+            for name, one in prompts.items()
+        }
+        return replace(self.training(stage, trained, Tensors(locals_)), carry=EMPTY)
+
+    def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
+        """Keep the local prompts; then make the global ones with the mean of the aggregators."""
+        given = [one.tensors for one in heard if one.tensors]
+        if stage == PROMPTS:
+            self.local = tuple(given)
+            if self.stages[-1] != PROMPTS:
+                return self.draft
+            given = []
+        prompts, before = split(self.draft.shared)
+        aggregators = mean_by_name(given, [1.0] * len(given), before)
+        merged: dict[str, Array] = {}
+        for name in prompts:
+            local = [one[name] for one in self.local]
+            if not local:
+                merged[name] = prompts[name]
+            elif name in self.config.aggregated:
+                merged[name] = aggregate(aggregators, name, local, self.config.residual)
+            else:
+                merged[name] = mean(local, [1.0] * len(local))
+        return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
+
+    def _part(self, stage: str, tensors: Tensors) -> Tensors:
+        prompts, aggregators = split(tensors)
+        return prompts if stage == PROMPTS else aggregators

@@ -1,0 +1,12 @@
+"""Settings of PromptFL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from node.core.averaging import AveragingConfig
+
+
+@dataclass(frozen=True, slots=True)
+class PromptFLConfig(AveragingConfig):
+    """Settings of averaging; there is nothing else to set."""

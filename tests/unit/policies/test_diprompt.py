@@ -1,0 +1,301 @@
+"""DiPrompT's equations 1 to 8 against float64, the mask, the moving average, and who trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from node.clip.backbone import Backbone
+from node.core.method import Contribution
+from node.core.policy import Context
+from node.core.settings import RoundSettings
+from node.core.types import Report, Tensors
+from node.learn.objective import Batch
+from node.policies.diprompt.config import DiPrompTConfig
+from node.policies.diprompt.exchange import DiPrompT
+from node.policies.diprompt.momentum import alpha
+from node.policies.diprompt.objective import AVERAGE, QUERY, SUM, Objective
+from tests.unit.learn.jobs import batch, given, job, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    Wide,
+    drawn,
+    features,
+    frozen,
+    softmax,
+    tuning,
+    unit,
+    wide,
+)
+
+DOMAINS = ("photo", "art_painting")
+SPOKEN = ("photo", "art painting")
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
+
+
+def objective(model: Backbone, **set_: Any) -> Objective:
+    return Objective(model, tuning(), DiPrompTConfig(domains=DOMAINS, **set_))
+
+
+class Hand:
+    """Everything that the equations speak of, in float64; texts through open_clip's tokens."""
+
+    def __init__(self, one: Objective, prompts: dict[str, Tensor]) -> None:
+        text = one.backbone.text
+        self.scale = one.backbone.logit_scale
+        self.images = wide(features())
+        self.rows = np.arange(len(LABELS))
+        self.labels = LABELS.numpy()
+        learned = text.tokens(CLASSES, 3)
+        self.common = wide(text.encode(learned, prompts["global"]))
+        self.domains = np.stack(
+            [
+                wide(text.encode(text.tokens(CLASSES, 3, words=said), prompts[f"domain.{name}"]))
+                for name, said in zip(DOMAINS, SPOKEN, strict=True)
+            ]
+        )
+        self.written = [
+            wide(text.encode(text.texts(CLASSES, f"a photo of a {{}} with the domain of {said}.")))
+            for said in SPOKEN
+        ]
+
+    def query(self, one: Objective, query: Tensor) -> Wide:
+        text = one.backbone.text
+        return np.stack(
+            [
+                wide(text.encode(text.tokens(CLASSES, 4, after=f"with the domain of {s}"), query))
+                for s in SPOKEN
+            ]
+        )
+
+    def ce(self, texts: Wide, rows: np.ndarray) -> Wide:
+        p = softmax(self.scale * self.images[rows] @ texts.T)
+        return np.asarray(-np.log(p[np.arange(len(rows)), self.labels[rows]]))
+
+    def contrast(self, m: int) -> float:
+        mean = [unit(one.mean(axis=0)) for one in self.domains]
+        top = np.exp(mean[m] @ unit(self.written[m].mean(axis=0)))
+        return float(-np.log(top / sum(np.exp(mean[m] @ other) for other in mean)))
+
+    def domain_loss(self, which: np.ndarray, contrast: bool = True) -> float:
+        losses = []
+        for row, m in zip(self.rows, which, strict=True):
+            found = float(self.ce(self.domains[m], np.array([row]))[0])
+            losses.append(found + (self.contrast(m) if contrast else 0.0))
+        return float(np.mean(losses))
+
+
+def start(one: Objective) -> dict[str, Tensor]:
+    return leaves(Tensors({**drawn(one.initial(1), 7), **drawn(one.private(), 9, 0.5)}))
+
+
+@pytest.mark.parametrize("contrast", [True, False])
+def test_global_and_domain_losses_against_float64(model: Backbone, contrast: bool) -> None:
+    """The domain of an image is equation 6's under its true class."""
+    one = objective(
+        model, contrast=contrast, query_mse=False, query_kl=False, query_supervised=0.0,
+        domain_weight=0.7,
+    )  # fmt: skip
+    prompts = start(one)
+    hand = Hand(one, prompts)
+    asked = hand.query(one, prompts[QUERY])
+    joint = np.einsum("bd,mcd->bcm", hand.images, asked)
+    which = joint[hand.rows, hand.labels].argmax(axis=1)
+    assert set(which) == {0, 1}, "the batch should have images of both domains"
+    wanted = hand.ce(hand.common, hand.rows).mean() + 0.7 * hand.domain_loss(which, contrast)
+    under_way = one.begin(given(prompts, CLASSES))
+    found = float(under_way.loss(batch(LABELS, features=features())))
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_true_domains_may_be_given_instead(model: Backbone) -> None:
+    one = objective(model, query="labels")
+    assert one.private() == Tensors()
+    prompts = start(one)
+    hand = Hand(one, prompts)
+    wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(np.ones(5, dtype=int))
+    of = job(domain="art_painting")
+    found = float(one.begin(given(prompts, CLASSES, of)).loss(batch(LABELS, features=features())))
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_the_query_loss_against_float64(model: Backbone) -> None:
+    """Equation 7 and our own term; each part by itself."""
+    prompts = start(objective(model))
+    average = 0.3 * prompts[QUERY].flip(0)  # a shift of all numbers alike would be normed away
+    carry = {AVERAGE: average, SUM: torch.tensor([1.0])}
+    everything = batch(LABELS, features=features())
+
+    def loss(**set_: Any) -> float:
+        one = objective(model, **set_)
+        return float(one.begin(given(prompts, CLASSES, carry=carry)).loss(everything))
+
+    none = {"query_mse": False, "query_kl": False, "query_supervised": 0.0}
+    one = objective(model)
+    hand = Hand(one, prompts)
+    now, before = hand.query(one, prompts[QUERY]), hand.query(one, average)
+    mse = np.square(now - before)[:, hand.labels].mean(axis=2).sum(axis=0).mean()
+    p, q = (
+        softmax(hand.scale * np.einsum("bd,mcd->mbc", hand.images, one)) for one in (now, before)
+    )
+    kl = (p * np.log(p / q)).sum(axis=2).sum(axis=0).mean()
+    joint = softmax(
+        hand.scale * np.einsum("bd,mcd->bcm", hand.images, now).reshape(len(LABELS), -1)
+    ).reshape(len(LABELS), len(CLASSES), 2)
+    own = -np.log(joint[hand.rows, hand.labels].sum(axis=1)).mean()
+    bare = loss(**none)
+    parts = {"query_mse": (True, mse), "query_kl": (True, kl), "query_supervised": (2.0, 2 * own)}
+    for name, (value, wanted) in parts.items():
+        assert wanted > 1e-3
+        assert loss(**{**none, name: value}) - bare == pytest.approx(wanted, rel=2e-3, abs=1e-5)
+
+
+def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
+    """Equation 7 and its gradient are zero where Q is its own average (METHODS section 3)."""
+    for weight, moves in ((0.0, False), (1.0, True)):
+        one = objective(model, query_supervised=weight)
+        tensors = Tensors({**one.initial(1), **one.private()})
+        prompts = leaves(tensors, gradient=True)
+        under_way = one.begin(given(prompts, CLASSES))
+        torch.autograd.backward(under_way.loss(batch(LABELS, features=features())))
+        gradient = prompts[QUERY].grad
+        assert gradient is not None
+        assert (float(gradient.abs().max()) > 1e-3) == moves
+
+
+def test_only_prompts_of_domains_that_were_found_have_a_gradient(model: Backbone) -> None:
+    one = objective(model, query="labels")
+    prompts = leaves(drawn(one.initial(1), 7), gradient=True)
+    under_way = one.begin(given(prompts, CLASSES, job(domain="photo")))
+    torch.autograd.backward(under_way.loss(batch(LABELS, features=features())))
+    moved = {name for name, leaf in prompts.items() if leaf.grad is not None}
+    assert moved == {"global", "domain.photo"}
+
+
+@pytest.mark.parametrize("ensemble", ["dynamic", "top"])
+def test_predictions_are_equation_8(model: Backbone, ensemble: str) -> None:
+    one = objective(model, ensemble=ensemble)
+    prompts = start(one)
+    hand = Hand(one, prompts)
+    cosines = np.einsum("bd,mcd->bmc", hand.images, hand.domains)
+    best = cosines.max(axis=2)
+    weights = best / best.sum(axis=1, keepdims=True)
+    if ensemble == "top":
+        weights = np.eye(2)[best.argmax(axis=1)]
+    mixed = np.einsum("bm,mcd->bcd", weights, hand.domains) + hand.common
+    wanted = hand.scale * np.einsum("bd,bcd->bc", hand.images, unit(mixed))
+    found = one.classifier(prompts, CLASSES)(Batch(features=features()))
+    assert np.allclose(wide(found), wanted, atol=1e-3)
+
+
+def test_the_weights_of_the_moving_average_are_those_of_the_paper() -> None:
+    """R = 100, beta = 0.2 (METHODS section 3): a U with a tenth of the weight at each end."""
+    weights = np.array([alpha(at, 100, 0.2) for at in range(101)])
+    share = weights / weights.sum()
+    assert share[0] == pytest.approx(share[100])
+    assert share[[0, 50]] == pytest.approx([0.10, 0.004], abs=0.005)
+    steps = weights / weights.cumsum()
+    wanted = {1: 0.295, 10: 0.034, 50: 0.009, 99: 0.047, 100: 0.10}
+    for at, value in wanted.items():
+        assert steps[at] == pytest.approx(value, abs=0.002)
+    assert alpha(101, 100, 0.2) == alpha(1, 100, 0.2)
+
+
+def node(rounds: int = 10, **set_: Any) -> DiPrompT:
+    config = DiPrompTConfig(domains=DOMAINS, **set_)
+    context = Context(
+        "a", ("b", "c"), "m", "diprompt", "f", 1, RoundSettings(mode="sync", max=rounds), 8
+    )
+    tensors = Tensors({name: [[1.0, 2.0]] for name in config.names})
+    made = DiPrompT.start(config, context, tensors)
+    made.current = 1
+    return made
+
+
+def said(sender: str, samples: int, **changes: float) -> Contribution:
+    names = {"common": "global", "photo": "domain.photo", "art": "domain.art_painting"}
+    tensors = Tensors({names[key]: [[value, 0.0]] for key, value in changes.items()})
+    return Contribution(sender, tensors, samples)
+
+
+def test_changes_are_merged_by_who_changed_what() -> None:
+    """Equation 4: weights are of those that changed a prompt; nobody leaves it as it is."""
+    policy = node(momentum=False)
+    heard = [said("a", 10, common=1.0, photo=3.0), said("b", 30, common=2.0), said("c", 99)]
+    merged = policy.merge("prompts", heard).shared
+    assert merged["global"][0].tolist() == [1.0 + (10 * 1 + 30 * 2) / 40, 2.0]
+    assert merged["domain.photo"][0].tolist() == [4.0, 2.0]
+    assert merged["domain.art_painting"][0].tolist() == [1.0, 2.0]
+    capped = node(momentum=False, samples_cap=10).merge("prompts", heard).shared
+    assert capped["global"][0, 0] == 2.5
+
+
+def test_domain_prompts_are_averaged_over_rounds() -> None:
+    """Equation 5 over three rounds; a round in which nobody changed a prompt does not count."""
+    policy = node(rounds=5)
+    raw = average = 1.0
+    weight = alpha(0, 5, 0.2)
+    for number, change in ((1, 0.5), (2, None), (3, -2.0)):
+        policy.current = number
+        heard = [said("a", 10, photo=change)] if change is not None else [said("a", 10)]
+        policy.draft = policy.held = policy.merge("prompts", heard)
+        if change is not None:
+            raw += change
+            step = alpha(number, 5, 0.2)
+            average = (weight * average + step * raw) / (weight + step)
+            weight += step
+        assert policy.held.shared["domain.photo"][0, 0] == pytest.approx(average, rel=1e-6)
+        assert policy.held.arrays["raw/domain.photo"][0, 0] == pytest.approx(raw)
+    assert abs(raw - average) > 0.1
+
+
+def test_a_message_holds_only_what_training_moved() -> None:
+    policy = node()
+    tuned = Tensors({name: [[1.5, 2.0]] for name in policy.held.shared})
+    told = policy.contribution("prompts", Report(tuned, {}, 8, changed=("global",)))
+    assert {name: one.tolist() for name, one in told.items()} == {"global": [[0.5, 0.0]]}
+    assert policy.contribution("prompts", None) == Tensors()
+
+
+def test_all_nodes_draw_the_same_participants() -> None:
+    drawn_by = []
+    for name, peers in (("a", ("b", "c")), ("c", ("b", "a"))):
+        config = DiPrompTConfig(domains=DOMAINS, participants=2)
+        context = Context(name, peers, "m", "diprompt", "f", 1, RoundSettings(max=9), 8)
+        policy = DiPrompT.start(config, context, Tensors({"global": [1.0]}))
+        draws = []
+        for number in range(1, 10):
+            policy.current = number
+            draws.append(policy.participants())
+        drawn_by.append(draws)
+    assert drawn_by[0] == drawn_by[1]
+    assert {len(one) for one in drawn_by[0]} == {2}
+    assert len(set(drawn_by[0])) == 3
+
+
+def test_the_average_of_the_query_is_carried(model: Backbone) -> None:
+    one = objective(model)
+    prompts = start(one)
+    under_way = one.begin(given(prompts, CLASSES, job(round=2, rounds=10)))
+    carried = under_way.carry()
+    before, step = alpha(0, 10, 0.2), alpha(2, 10, 0.2)
+    wanted = (before * one.query_start() + step * prompts[QUERY]) / (before + step)
+    assert torch.allclose(carried[AVERAGE], wanted, atol=1e-6)
+    assert float(carried[SUM]) == pytest.approx(before + step)
+
+
+def test_runs_without_an_end_are_a_sentence() -> None:
+    config = DiPrompTConfig(domains=DOMAINS)
+    assert "rounds.max is 0" in DiPrompT.unfit(config, RoundSettings(max=0), "")
+    assert DiPrompT.unfit(config, RoundSettings(max=3), "") == ""
+    labels = DiPrompTConfig(domains=DOMAINS, query="labels")
+    assert "data.domain is not set" in DiPrompT.unfit(labels, RoundSettings(max=3), "")

@@ -1,0 +1,207 @@
+"""Fed-DPT's equations 5, 6, 8 and 9 against float64, and who owns which prompt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from node.clip.backbone import Backbone
+from node.core.policy import Context
+from node.core.settings import RoundSettings
+from node.core.types import Job, Tensors
+from node.learn.objective import Batch
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.exchange import FedDPT
+from node.policies.feddpt.objective import MOVED, Objective
+from tests.unit.learn.jobs import batch, given, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    Wide,
+    drawn,
+    frozen,
+    pixels,
+    softmax,
+    tuning,
+    unit,
+    wide,
+)
+
+DOMAINS = ("photo", "art", "sketch")
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
+
+
+def objective(model: Backbone, **set_: Any) -> Objective:
+    return Objective(model, tuning(), FedDPTConfig(domains=DOMAINS, **set_))
+
+
+def weights_by_hand(seen: Any, score: str) -> Wide:
+    """Equation 5, head by head."""
+    query, keys = wide(seen.query), wide(seen.keys)
+    count, heads, width = query.shape
+    found = np.zeros((count, len(DOMAINS)))
+    for image in range(count):
+        for domain in range(len(DOMAINS)):
+            pairs = [
+                (query[image, head], keys[image % len(keys), head, domain]) for head in range(heads)
+            ]
+            if score == "scaled":
+                found[image, domain] = np.mean([q @ k / np.sqrt(width) for q, k in pairs])
+            else:
+                q, k = (np.concatenate(one) for one in zip(*pairs, strict=True))
+                length = np.linalg.norm(q) * np.linalg.norm(k) if score == "cosine" else 1.0
+                found[image, domain] = q @ k / length
+    return softmax(found / 0.1)
+
+
+def parts(one: Objective, model: Backbone, prompts: dict[str, Tensor]) -> tuple[Wide, Any]:
+    """Return text features [n, classes, D], each slot by itself, and what the images say."""
+    tokens = model.text.tokens(CLASSES, 3)
+    banks = [wide(model.text.encode(tokens, prompts[f"text.{name}"])) for name in DOMAINS]
+    visual = torch.stack([prompts[f"visual.{name}"] for name in DOMAINS])[None]
+    return np.stack(banks), model.vision.encode(pixels(), visual)
+
+
+@pytest.mark.parametrize("score", ["scaled", "cosine", "raw"])
+@pytest.mark.parametrize("loss", ["cosine", "ce"])
+def test_the_loss_against_float64(model: Backbone, score: str, loss: str) -> None:
+    one = objective(model, score=score, loss=loss)
+    prompts = leaves(drawn(one.initial(1), 7))
+    banks, seen = parts(one, model, prompts)
+    weights = weights_by_hand(seen, score)
+    images, mixed = wide(seen.features), unit(np.einsum("bn,ncd->bcd", weights, banks))
+    cosines = np.einsum("bd,bcd->bc", images, mixed)
+    own = np.arange(len(LABELS)), LABELS.numpy()
+    wanted = -cosines[own].mean()
+    if loss == "ce":
+        wanted = -np.log(softmax(model.logit_scale * cosines)[own]).mean()
+    job = one.begin(given(prompts, CLASSES))
+    found = float(job.loss(batch(LABELS, pixels=pixels())))
+    assert found == pytest.approx(wanted, rel=1e-4)
+    logits = one.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
+    assert np.allclose(wide(logits), model.logit_scale * cosines, atol=1e-4)
+    # Without the attention weights it would be another loss.
+    flat = unit(banks.mean(axis=0))
+    assert abs(wanted - -np.einsum("bd,bd->b", images, flat[LABELS.numpy()]).mean()) > 1e-3
+
+
+def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Backbone) -> None:
+    """Along the gradient, the loss changes as finite differences say."""
+    one = objective(model)
+    start = drawn(one.initial(1), 7)
+    prompts = leaves(start, gradient=True)
+    given_batch = batch(LABELS, pixels=pixels())
+    torch.autograd.backward(one.begin(given(prompts, CLASSES)).loss(given_batch))
+    for name in ("visual.art", "text.photo"):
+        leaf = prompts[name]
+        assert leaf.grad is not None
+        direction, step = leaf.grad / leaf.grad.norm(), 3e-3
+        values = []
+        for sign in (1, -1):
+            moved = {**leaves(start), name: leaf.detach() + sign * step * direction}
+            values.append(float(one.begin(given(moved, CLASSES)).loss(given_batch)))
+        slope = (values[0] - values[1]) / (2 * step)
+        assert slope == pytest.approx(float(leaf.grad.norm()), rel=0.03)
+
+
+def test_others_prompts_come_in_by_the_moving_average(model: Backbone) -> None:
+    """Equation 8, three steps from where the last job left it; the loss feels it."""
+    one = objective(model, alpha=0.9)
+    start, received = drawn(one.initial(1), 7), drawn(one.initial(1), 8)
+    own = {"text.photo", *(f"visual.{name}" for name in DOMAINS)}
+    prompts = {name: value for name, value in leaves(start).items() if name in own}
+    reference = {name: one for name, one in leaves(received).items() if name not in own}
+    carry = {MOVED + "text.art": leaves(start)["text.art"]}
+    job = one.begin(given(prompts, CLASSES, reference=reference, carry=carry))
+    given_batch = batch(LABELS, pixels=pixels())
+    losses = []
+    for _ in range(3):
+        losses.append(float(job.loss(given_batch)))
+        job.stepped()
+    expected = np.asarray(start["text.art"], dtype=np.float64)
+    for _ in range(3):
+        expected = 0.9 * expected + 0.1 * received["text.art"]
+    moved = job.carry()
+    assert np.allclose(moved[MOVED + "text.art"].numpy(), expected, atol=1e-6)
+    # One that was never heard of before begins as it was received, and stays.
+    assert torch.equal(moved[MOVED + "text.sketch"], reference["text.sketch"])
+    assert len(set(losses)) == 3
+    at_once = objective(model, text="replace").begin(
+        given(prompts, CLASSES, reference=reference, carry=carry)
+    )
+    assert at_once.carry() == {}
+    assert abs(float(at_once.loss(given_batch)) - losses[0]) > 1e-5
+
+
+def test_variants_tune_what_they_say(model: Backbone) -> None:
+    """Table 5: without text prompts the hand-written text; without visual ones cached features."""
+    names = {
+        variant: set(objective(model, components=variant).initial(1))
+        for variant in ("visual", "text", "agnostic")
+    }
+    visual = {f"visual.{name}" for name in DOMAINS}
+    assert names == {
+        "visual": visual,
+        "text": {"text.shared"},
+        "agnostic": visual | {"text.shared"},
+    }
+    assert not objective(model, components="text").looks
+    agnostic = objective(model, components="agnostic")
+    prompts = leaves(drawn(agnostic.initial(1), 7))
+    tokens = model.text.tokens(CLASSES, 3)
+    visual_stack = torch.stack([prompts[f"visual.{name}"] for name in DOMAINS])[None]
+    wanted = (
+        model.vision.encode(pixels(), visual_stack).features
+        @ model.text.encode(tokens, prompts["text.shared"]).T
+    )
+    found = agnostic.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
+    assert torch.allclose(found, model.logit_scale * wanted, atol=1e-4)
+
+
+def node(domain: str = "photo", **set_: Any) -> FedDPT:
+    config = FedDPTConfig(domains=DOMAINS, **set_)
+    context = Context("a", ("b",), "m", "feddpt", "f", 1, RoundSettings(mode="sync"), 8, domain)
+    names = [*(f"text.{one}" for one in DOMAINS), *(f"visual.{one}" for one in DOMAINS)]
+    return FedDPT.start(config, context, Tensors({name: [0.0, 1.0] for name in names}))
+
+
+def trained(**set_: Any) -> set[str]:
+    job = node(**set_).job("prompts")
+    assert isinstance(job, Job)
+    assert set(job.tensors) | set(job.reference) == set(node().held.shared)
+    return set(job.tensors)
+
+
+def test_a_node_trains_its_own_text_and_all_visual_tokens() -> None:
+    visual = {f"visual.{one}" for one in DOMAINS}
+    assert trained() == {"text.photo", *visual}
+    assert trained(text="train_all") == {*(f"text.{one}" for one in DOMAINS), *visual}
+    assert trained(visual="split") == {"text.photo", "visual.photo"}
+
+
+def test_a_message_holds_what_some_domain_trains_and_nothing_else() -> None:
+    policy = node()
+    full = frozenset({"text.art", *(f"visual.{one}" for one in DOMAINS)})
+    assert policy.complete("prompts", full)
+    assert not policy.complete("prompts", full | {"text.photo"})
+    assert not policy.complete("prompts", full - {"visual.art"})
+
+
+def test_a_domain_that_the_mesh_does_not_know_is_a_sentence() -> None:
+    config = FedDPTConfig(domains=DOMAINS)
+    for domain, said in (("", "data.domain is not set"), ("foto", "data.domain is 'foto'")):
+        assert said in FedDPT.unfit(config, RoundSettings(), domain)
+    with pytest.raises(ValueError, match="names 'a b'"):
+        FedDPTConfig(domains=("a b",))
+    with pytest.raises(ValueError, match="names 'art' twice"):
+        FedDPTConfig(domains=("art", "art"))
+    with pytest.raises(ValueError, match="names 0 domains"):
+        FedDPTConfig()

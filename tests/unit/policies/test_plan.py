@@ -1,0 +1,195 @@
+"""PLAN's equations 8 to 16 against float64, and its figures of parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from node.clip.backbone import Backbone
+from node.core.policy import Context
+from node.core.settings import RoundSettings
+from node.core.types import Tensors
+from node.learn.objective import Batch
+from node.policies.plan import aggregator
+from node.policies.plan.config import PlanConfig
+from node.policies.plan.exchange import AGGREGATORS, PROMPTS, Plan
+from node.policies.plan.objective import Objective, aggregate
+from tests.unit.learn.jobs import batch, given, job, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    drawn,
+    frozen,
+    pixels,
+    softmax,
+    tuning,
+    wide,
+)
+
+TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
+
+
+def objective(model: Backbone, **set_: Any) -> Objective:
+    return Objective(model, tuning(), PlanConfig(reduction=8, **set_))
+
+
+def some(seed: int) -> Tensors:
+    return drawn(Tensors({name: np.zeros(shape) for name, shape in TOWERS.items()}), seed)
+
+
+def probabilities(one: Objective, model: Backbone, prompts: Tensors) -> np.ndarray:
+    """Equations 6 and 8 from the towers' features, in float64."""
+    held = leaves(prompts)
+    tokens = model.text.tokens(CLASSES, 3)
+    texts = wide(model.text.encode(tokens, held["text"][0], held["text"][1:]))
+    images = wide(model.vision.encode(pixels(), held["visual"]).features)
+    return softmax(model.logit_scale * images @ texts.T)
+
+
+@pytest.mark.parametrize("kl", [0.0, 0.5])
+def test_the_first_stage_is_cross_entropy_and_the_pull_to_the_global_prompts(
+    model: Backbone, kl: float
+) -> None:
+    one, local, world = objective(model, kl=kl), some(1), some(2)
+    p, taught = (probabilities(one, model, each) for each in (local, world))
+    ce = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    pull = (taught * np.log(taught / p)).sum(axis=1).mean()
+    assert pull > 0.01
+    under_way = one.begin(given(leaves(local), CLASSES, job(PROMPTS), leaves(world)))
+    for _ in range(2):  # the second time the teacher is remembered
+        found = float(under_way.loss(batch(LABELS, pixels=pixels())))
+        assert found == pytest.approx(ce + kl * pull, rel=1e-4)
+
+
+@pytest.mark.parametrize("teacher", ["zero_shot", "none"])
+def test_in_round_one_zero_shot_teaches(model: Backbone, teacher: str) -> None:
+    one, local = objective(model, first_teacher=teacher), some(1)
+    p = probabilities(one, model, local)
+    images = wide(model.vision.encode(pixels()).features)
+    taught = softmax(model.logit_scale * images @ wide(one.written(CLASSES)).T)
+    wanted = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    if teacher == "zero_shot":
+        wanted += (taught * np.log(taught / p)).sum(axis=1).mean()
+    under_way = one.begin(given(leaves(local), CLASSES, job(PROMPTS)))
+    found = float(under_way.loss(batch(LABELS, pixels=pixels())))
+    assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def by_hand(weights: Tensors, name: str, local: list[np.ndarray], residual: bool) -> np.ndarray:
+    """Equations 12 and 13, block by block and client by client."""
+
+    def f(part: str, block: int, x: np.ndarray) -> np.ndarray:
+        key = f"aggregator.{name}.{part}."
+        down, bias, up, end = (
+            np.asarray(weights[key + each], dtype=np.float64)
+            for each in ("down", "down_bias", "up", "up_bias")
+        )
+        at = min(block, len(down) - 1)
+        hidden = x @ down[at] + bias[at]
+        gelu = np.vectorize(lambda u: 0.5 * u * (1 + math.erf(u / math.sqrt(2))))(hidden)
+        return np.asarray(gelu @ up[at] + end[at])
+
+    asks = np.asarray(weights[f"aggregator.{name}.asks"], dtype=np.float64)
+    blocks = []
+    for block in range(len(local[0])):
+        mine = [np.asarray(one[block], dtype=np.float64) for one in local]
+        ask = asks[min(block, len(asks) - 1)]
+        gamma = softmax(np.array([(ask * f("query", block, one)).sum() for one in mine]))
+        blocks.append(
+            sum(
+                g * (f("value", block, one) + (one if residual else 0.0))
+                for g, one in zip(gamma, mine, strict=True)
+            )
+        )
+    return np.stack(blocks)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+def test_numpy_and_torch_merge_as_equations_12_and_13(tied: bool, residual: bool) -> None:
+    shapes = aggregator.shapes("text", (2, 3, 32), 8, tied)
+    weights = drawn(Tensors({name: np.zeros(shape) for name, shape in shapes.items()}), 3, 0.5)
+    local = [some(seed)["text"] for seed in (4, 5, 6)]
+    wanted = by_hand(weights, "text", local, residual)
+    merged = aggregator.aggregate(weights, "text", local, residual)
+    assert np.allclose(merged, wanted, atol=1e-6)
+    stack = torch.tensor(np.stack(local))
+    assert np.allclose(aggregate(leaves(weights), "text", stack, residual), wanted, atol=1e-5)
+    # Which client counts how much is the attention's: equal weights give something else.
+    turned = aggregator.aggregate(weights, "text", local[::-1], residual)
+    assert np.allclose(turned, merged, atol=1e-6)
+    mean = sum(aggregator.aggregate(weights, "text", [one], residual) for one in local) / 3
+    assert np.abs(merged - mean).max() > 0.1
+
+
+def test_the_second_stage_trains_the_aggregators_alone(model: Backbone) -> None:
+    one = objective(model)
+    start = one.initial(1)
+    _, weights = aggregator.split(start)
+    local = {f"{at:03d}/{name}": x for at in range(3) for name, x in some(at).items()}
+    prompts = leaves(weights, gradient=True)
+    under_way = one.begin(given(prompts, CLASSES, job(AGGREGATORS), leaves(Tensors(local))))
+    loss = under_way.loss(batch(LABELS, pixels=pixels()))
+    torch.autograd.backward(loss)
+    assert all(leaf.grad is not None for leaf in prompts.values())
+    merged = {
+        name: aggregator.aggregate(
+            weights, name, [local[f"{at:03d}/{name}"] for at in range(3)], False
+        )
+        for name in TOWERS
+    }
+    p = probabilities(one, model, Tensors(merged))
+    wanted = -np.log(p[np.arange(len(LABELS)), LABELS.numpy()]).mean()
+    assert float(loss.detach()) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_parameters_are_as_many_as_the_paper_has() -> None:
+    """ViT-B/16: 122,880 numbers of prompts, 5,269,248 of untied aggregators (METHODS section 4)."""
+    towers = {"text": (12, 8, 512), "visual": (12, 8, 768)}
+    assert sum(math.prod(shape) for shape in towers.values()) == 122_880
+    count = sum(
+        math.prod(shape)
+        for name, prompts in towers.items()
+        for shape in aggregator.shapes(name, prompts, 8, tied=False).values()
+    )
+    assert count == 5_269_248
+
+
+def node(model: Backbone, **set_: Any) -> tuple[Plan, Objective]:
+    one = objective(model, **set_)
+    context = Context("a", ("b",), "m", "plan", "f", 1, RoundSettings(mode="sync"), 8)
+    return Plan.start(one.config, context, one.initial(1)), one
+
+
+def test_without_aggregators_there_is_one_exchange_and_a_mean(model: Backbone) -> None:
+    policy, one = node(model, aggregators="none")
+    assert policy.stages == (PROMPTS,)
+    assert set(one.initial(1)) == set(TOWERS)
+    only_text, _ = node(model, aggregators="text")
+    assert only_text.stages == (PROMPTS, AGGREGATORS)
+    assert not [name for name in only_text.shapes(AGGREGATORS) if "visual" in name]
+
+
+def test_a_residual_aggregator_begins_as_a_weighted_mean(model: Backbone) -> None:
+    _, one = node(model, residual=True)
+    local = [some(seed)["visual"] for seed in (1, 1, 1)]
+    merged = aggregator.aggregate(one.initial(1), "visual", local, residual=True)
+    bias = np.asarray(one.initial(1)["aggregator.visual.value.up_bias"])
+    assert not bias.any()
+    assert np.allclose(merged, local[0], atol=1e-6)
+
+
+def test_predictions_use_the_global_prompts(model: Backbone) -> None:
+    one, prompts = objective(model), some(2)
+    found = one.classifier(leaves(prompts), CLASSES)
+    shown = found(Batch(pixels=pixels())).softmax(dim=1)
+    assert np.allclose(wide(shown), probabilities(one, model, prompts), atol=1e-5)

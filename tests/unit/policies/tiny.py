@@ -1,0 +1,63 @@
+"""A tiny random CLIP as a backbone, and batches for it: every objective in milliseconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import open_clip
+import torch
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+from torch import Tensor
+
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.core.types import Tensors
+from node.learn.settings import TuningSettings
+from tests.unit.clip import tiny
+
+CLASSES = ("cat", "palm tree", "saxophone")
+Wide = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def frozen() -> backbone.Backbone:
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 32})
+    tokenizer = open_clip.tokenizer.SimpleTokenizer()
+    return backbone.wrap(tiny.clip(3), preprocessing, tokenizer, "tiny", ModelSettings())
+
+
+def tuning(**set_: Any) -> TuningSettings:
+    return TuningSettings(**{"context_length": 3, "init_std": 0.3, **set_})
+
+
+def pixels(count: int = 5) -> Tensor:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(4))
+
+
+def features(count: int = 5) -> Tensor:
+    drawn = torch.randn(count, tiny.EMBED, generator=torch.Generator().manual_seed(5))
+    return torch.nn.functional.normalize(drawn, dim=1)
+
+
+LABELS = torch.tensor([0, 2, 1, 1, 0])
+
+
+def wide(values: Tensor) -> Wide:
+    return np.asarray(values.detach().double().numpy())
+
+
+def unit(x: Wide) -> Wide:
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
+
+
+def softmax(x: Wide, axis: int = -1) -> Wide:
+    shifted = np.exp(x - x.max(axis=axis, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=axis, keepdims=True))
+
+
+def drawn(tensors: Tensors, seed: int, deviation: float = 0.3) -> Tensors:
+    """Return other arrays of the same shapes."""
+    generator = np.random.default_rng(seed)
+    return Tensors(
+        {name: deviation * generator.standard_normal(one.shape) for name, one in tensors.items()}
+    )

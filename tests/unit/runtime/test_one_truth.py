@@ -1,0 +1,197 @@
+"""One truth: daemons over gRPC and the simulator end with the same bits, for every policy.
+
+In sync mode, with the torch learner on one thread. The daemons are whole nodes on loopback: driver,
+store, gRPC transport. They start in a shuffled order and every message is held back for a drawn
+number of turns of the event loop. A deadline that fires fails the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from node import registry
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.config import Settings, Source, policy_config, settings_of
+from node.core.settings import MembershipSettings, RoundSettings, StartSettings
+from node.core.types import Dtype, PolicyState
+from node.data.base import DataSettings, NodeData, PartitionSettings
+from node.data.load import load
+from node.learn.features import Features
+from node.learn.torch_learner import TorchLearner
+from node.runtime.driver import Driver
+from node.runtime.store import Store
+from node.sim.world import Plan, World
+from node.transports.base import Address
+from node.transports.grpc import GrpcTransport
+
+NODES = ("node-1", "node-2", "node-3")
+DOMAINS = ("photo", "art", "photo")
+CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
+ROUNDS = 2
+GUARD_S = 120.0
+PATIENT = MembershipSettings(probe_interval_s=0.05, probe_timeout_s=30.0, suspicion_probes=1000)
+CASES: dict[str, dict[str, Any]] = {
+    "local": {},
+    "zerodfl": {"recipients": 1},
+    "zerodfl pull": {"strategy": "pull"},
+    "promptfl": {},
+    "promptfl int8": {"wire_dtype": "int8"},
+    "fedtpg": {},
+    "fedclip": {},
+    "fedmaple": {},
+    "feddpt": {"domains": ["art", "photo"]},
+    "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
+    "diprompt": {"domains": ["art", "photo"], "participants": 2},
+    "plan": {"aggregator_dtype": "float16"},
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[backbone.Backbone]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield backbone.load(ModelSettings())
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="module")
+def data() -> list[NodeData]:
+    return [
+        load(
+            DataSettings(
+                classes=CLASSES,
+                shots=1,
+                validation=0.1,
+                partition=PartitionSettings("dirichlet", at, len(NODES), 100.0),
+            )
+        )
+        for at in range(len(NODES))
+    ]
+
+
+@pytest.fixture(scope="module")
+def features(model: backbone.Backbone) -> Features:
+    return Features(model)
+
+
+def settings(case: str) -> Settings:
+    tuning = {"batch_size": 4, "epochs": 1, "context_length": 4, "evaluate_every": 1}
+    tree = {"policy": {"name": case.split()[0], **CASES[case]}, "tuning": tuning}
+    return settings_of(Source("test", tree))
+
+
+def learners(
+    case: str, model: backbone.Backbone, data: list[NodeData], features: Features
+) -> dict[str, TorchLearner]:
+    chosen = settings(case)
+    kind, config = registry.policy(case.split()[0]), policy_config(chosen)
+    return {
+        name: TorchLearner(
+            model,
+            registry.objective(kind.name)(model, chosen.tuning, config),
+            one,
+            chosen.tuning,
+            features,
+        )
+        for name, one in zip(NODES, data, strict=True)
+    }
+
+
+def plan(case: str) -> Plan:
+    start = StartSettings(peers=len(NODES) - 1, timeout_s=GUARD_S)
+    rounds = RoundSettings("sync", max=ROUNDS, deadline_s=GUARD_S, start=start)
+    kind, config = registry.policy(case.split()[0]), policy_config(settings(case))
+    domains = dict(zip(NODES, DOMAINS, strict=True))
+    return Plan(kind, config, rounds, 1, PATIENT, domains=domains)
+
+
+class Shuffling(GrpcTransport):
+    """Hold every frame back for a drawn number of turns of the loop."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._chance = random.Random(seed)
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+        for _ in range(self._chance.randrange(60)):
+            await asyncio.sleep(0)
+        return await super().send(to, frame, timeout_s)
+
+
+@asynccontextmanager
+async def daemons(
+    folder: Path, case: str, learned: dict[str, TorchLearner], seed: int
+) -> AsyncIterator[dict[str, Driver]]:
+    shared = plan(case)
+    dtype: Dtype = getattr(shared.config, "wire_dtype", "float32")
+    transports = {name: Shuffling(seed + at) for at, name in enumerate(NODES)}
+    places: dict[str, Address] = {}
+    made: dict[str, Driver] = {}
+    async with AsyncExitStack() as stack:
+        order = list(NODES)
+        random.Random(seed).shuffle(order)
+        for name in order:
+            store = Store(folder / name)
+            build = shared.build(name, tuple(one for one in NODES if one != name), learned[name])
+            driver = Driver(
+                build(store.latest()), transports[name], store, learned[name], {}, dtype, 30.0
+            )
+            places[name] = await transports[name].listen("127.0.0.1:0", driver.on_frame)
+            made[name] = driver
+        tasks = []
+        for name in order:
+            made[name].addresses.update({one: places[one] for one in NODES if one != name})
+            tasks.append(asyncio.create_task(made[name].run()))
+        stack.push_async_callback(end, made, tasks)
+        yield made
+
+
+async def end(made: dict[str, Driver], tasks: list[asyncio.Task[None]]) -> None:
+    for driver in made.values():
+        driver.stop()
+    await asyncio.gather(*tasks)
+
+
+def simulated(case: str, learned: dict[str, TorchLearner], seed: int) -> dict[str, PolicyState]:
+    world = World(seed)
+    world.populate(plan(case), learned)
+    assert world.run(world.finished, 36000.0)
+    kinds = {record.kind for host in world.hosts.values() for record in host.records}
+    assert not kinds & {"round.deadline", "round.drift", "round.aborted", "round.taken"}
+    return {name: world.kernel(name).policy.state() for name in NODES}
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_daemons_and_simulator_end_with_the_same_bits(
+    case: str,
+    tmp_path: Path,
+    model: backbone.Backbone,
+    data: list[NodeData],
+    features: Features,
+) -> None:
+    learned = learners(case, model, data, features)
+    expected = simulated(case, learned, seed=1)
+    async with daemons(tmp_path, case, learned, seed=3) as made, asyncio.timeout(GUARD_S):
+        while not all(one.kernel.view().life == "finished" for one in made.values()):
+            assert not any(one.kernel.view().life == "leaving" for one in made.values())
+            await asyncio.sleep(0)
+        found = {name: driver.kernel.policy.state() for name, driver in made.items()}
+        kinds = {record.kind for one in made.values() for _, record in one.telemetry.events}
+    assert not kinds & {"round.deadline", "round.drift", "round.aborted", "round.taken"}
+    for name in NODES:
+        assert found[name].round == ROUNDS
+        assert found[name].tensors == expected[name].tensors
+        assert found[name].tuned == expected[name].tuned
+        assert found[name].carry == expected[name].carry
+        assert found[name].arrays == expected[name].arrays
+    alike = {one.tensors for one in found.values()}
+    assert (len(alike) == 1) == registry.policy(case.split()[0]).shared_state
