@@ -29,6 +29,7 @@ COMMANDS: Final = {
     "leave": ("node.commands.control", "Let a node say goodbye to its peers."),
     "retune": ("node.commands.control", "Let a node run one more round."),
     "rollback": ("node.commands.control", "Start the next round from the best prompts so far."),
+    "experiment": ("node.commands.experiment", "Compare methods on one data set."),
     "bench": ("node.commands.bench", "Measure speed beside open_clip's own encoders."),
     "mesh": ("bootstrap.mesh_command", "Run several nodes on this machine."),
     "demo": ("bootstrap.demo_command", "Show on images whether exchanging prompts helps."),

@@ -42,9 +42,10 @@ def custom(seed: int = 0, **text: Any) -> CustomTextCLIP:
     return model.eval().requires_grad_(False)
 
 
-def register(folder: Path, **vision: Any) -> str:
+def register(folder: Path, text: dict[str, Any] | None = None, **vision: Any) -> str:
     """Make open_clip know a tiny architecture by name; return the name."""
-    config = {"embed_dim": EMBED, "vision_cfg": {**VISION, **vision}, "text_cfg": TEXT}
+    texts = {**TEXT, **(text or {})}
+    config = {"embed_dim": EMBED, "vision_cfg": {**VISION, **vision}, "text_cfg": texts}
     path = folder / f"{NAME}.json"
     path.write_text(json.dumps(config))
     open_clip.add_model_config(path)

@@ -1,0 +1,117 @@
+"""`fednode experiment FILE`: compare methods, with progress; what was run is not run again."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from node.errors import ConfigError
+from node.experiment import picture, report
+from node.experiment.files import load_experiment
+from node.experiment.run import Done, cells, run_all
+
+RUNS = Path("runs")
+
+
+@click.command()
+@click.argument("file", type=Path)
+@click.option("--smoke", is_flag=True, help="The small sizes of the file's section `smoke`.")
+@click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
+@click.option("--out", type=Path, help="Folder of the outcome [runs/experiment-NAME].")
+@click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
+@click.option("--plot", is_flag=True, help="Draw curves.png (needs matplotlib).")
+def experiment(
+    file: Path, smoke: bool, flags: tuple[str, ...], out: Path | None, workers: int, plot: bool
+) -> int:
+    """Run the methods of FILE on one data set and write tables, curves and bytes.
+
+    What was run before is not run again: start the same command once more after an interruption.
+    """
+    if workers < 0:
+        raise ConfigError(
+            f"--workers is {workers}; give 0 for all cores, or a number of processes."
+        )
+    found = load_experiment(file, smoke, flags)
+    folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
+    console = Console()
+    command = _command(file, smoke, flags)
+    with _View(console, len(cells(found))) as view:
+        done = run_all(found, folder, workers or os.cpu_count() or 1, view.note)
+    written = report.write(found, done, folder, command)
+    if plot:
+        picture.draw(done, folder / "curves.png")
+    console.print(
+        written.read_text(encoding="utf-8"), soft_wrap=True, highlight=False, markup=False
+    )
+    console.print(f"All of it is in {folder}", soft_wrap=True, highlight=False)
+    return 2 if any(one.fault for one in done) else 0
+
+
+def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
+    parts = ["fednode", "experiment", str(file), *(["--smoke"] if smoke else [])]
+    for flag in flags:
+        parts += ["--set", flag]
+    return shlex.join(parts)
+
+
+class _View:
+    """A bar on a terminal, a line for each cell elsewhere; time left from the cells so far."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
+        self._began = time.monotonic()
+        self._kept = self._fresh = 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=total, left="")
+
+    def __enter__(self) -> _View:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        if self._kept:
+            self._console.print(f"{self._kept} of {self._total} runs were there from before.")
+
+    def note(self, done: Done) -> None:
+        """Show one more cell."""
+        if not done.fresh:
+            self._kept += 1
+            self._bar.update(self._task, advance=1, description="taken over")
+            return
+        self._fresh += 1
+        ended = self._kept + self._fresh
+        passed = time.monotonic() - self._began
+        left = f"about {_span(passed / self._fresh * (self._total - ended))} left"
+        said = f"failed: {done.fault}" if done.fault else _scores(done)
+        self._bar.update(self._task, advance=1, description=done.cell.title, left=left)
+        line = f"{ended}/{self._total} {done.cell.title}: {said}"
+        if not self._console.is_terminal:
+            line += f" ({left})"
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _scores(done: Done) -> str:
+    scores = done.outcome["scores"]
+    shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
+    return ", ".join(shown) + f" in {done.outcome['seconds']:.0f} s"
+
+
+def _span(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,187 @@
+"""One run of one method: all nodes in the simulator with the torch learner, then every test.
+
+Nodes share one frozen model and one memory of features. Figures are of what a node would use: its
+own tuned prompts with ZeroDFL and local training, the merged ones with methods that share a state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from node import registry
+from node.clip import backbone
+from node.core.settings import MembershipSettings, StartSettings
+from node.core.types import EMPTY, Json, Snapshot, Tensors
+from node.data.base import NodeData, Split
+from node.errors import FednodeError
+from node.experiment.accounting import by_paper
+from node.experiment.files import learns, policy_of, settings_of
+from node.experiment.scene import Scene
+from node.experiment.settings import Experiment, MethodSettings
+from node.learn.context import ContextObjective
+from node.learn.features import Features
+from node.learn.objective import Objective
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import TorchLearner
+from node.sim.world import Plan, World
+
+LIMIT_S: Final = 1e6
+"""Virtual seconds, far more than any run takes."""
+# Everyone is up from the start, and nobody dies: probes would only fill the meters.
+STILL: Final = MembershipSettings(probe_interval_s=1e5, probe_timeout_s=1.0)
+Scores = dict[str, dict[str, float]]
+"""Accuracy (0..1) by test and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all runs of one process have in common."""
+
+    frozen: backbone.Backbone
+    features: Features
+
+
+class Judge:
+    """Test prompts, each only once: nodes that share a state have the same ones."""
+
+    def __init__(self, parts: Parts, objective: Objective, tuning: TuningSettings) -> None:
+        self._parts, self._objective, self._tuning = parts, objective, tuning
+        self._learners: dict[Split, TorchLearner] = {}
+        self._known: dict[tuple[Split, str], float] = {}
+
+    def scores(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Scores:
+        """Return the accuracy of each node's prompts in each of its tests; none is zero-shot."""
+        return {
+            test.name: {
+                name: self._score(split, prompts.get(name, EMPTY))
+                for name, split in test.images.items()
+            }
+            for test in scene.tests
+        }
+
+    def _score(self, split: Split, prompts: Tensors) -> float:
+        key = (split, prompts.digest)
+        if key not in self._known:
+            if split not in self._learners:
+                nothing = Split(split.classes, ())
+                self._learners[split] = TorchLearner(
+                    self._parts.frozen,
+                    self._objective,
+                    NodeData(train=nothing, validation=nothing, own=split),
+                    self._tuning,
+                    self._parts.features,
+                )
+            found = self._learners[split].evaluate(prompts, lambda: False)
+            self._known[key] = found.get("own", float("nan"))
+        return self._known[key]
+
+
+def run(
+    experiment: Experiment, method: MethodSettings, seed: int, scene: Scene, parts: Parts
+) -> dict[str, Json]:
+    """Return the outcome of one method on one scene, as JSON."""
+    began = time.monotonic()
+    if not learns(method):
+        tuning = TuningSettings(**{**experiment.tuning, **method.tuning})
+        judge = Judge(parts, ContextObjective(parts.frozen, tuning), tuning)
+        return {"scores": _json(judge.scores(scene, {})), "seconds": time.monotonic() - began}
+    settings = settings_of(experiment, method, experiment.title, scene.domains)
+    kind, config = policy_of(settings)
+    for client in scene.clients:
+        unfit = kind.unfit(config, settings.rounds, client.domain)
+        if unfit:
+            raise FednodeError(f"{method.label}: {unfit}")
+    objective: Objective = registry.objective(kind.name)(parts.frozen, settings.tuning, config)
+    learners = {
+        client.name: TorchLearner(
+            parts.frozen, objective, client.data, settings.tuning, parts.features
+        )
+        for client in scene.clients
+    }
+    rounds = replace(settings.rounds, start=StartSettings(len(learners) - 1))
+    domains = {client.name: client.domain for client in scene.clients}
+    world = World(seed, memorable=False)
+    diary = _Diary(len(learners), experiment.curve_every, rounds.max)
+    world.watch = diary.note
+    world.populate(Plan(kind, config, rounds, seed, STILL, domains=domains), learners)
+    over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
+    if world.errors:  # a daemon would try again; here it would fail again
+        raise FednodeError(f"{method.label}: {world.errors[0]}")
+    if not over:
+        raise FednodeError(f"{method.label} did not end within {LIMIT_S:g} virtual seconds.")
+    trained = time.monotonic() - began
+    judge = Judge(parts, objective, settings.tuning)
+    curve = {
+        str(number): _json(judge.scores(scene, prompts))
+        for number, prompts in sorted(diary.kept.items())
+    }
+    shapes = next(iter(learners.values())).initial(seed).shapes
+    return {
+        "scores": curve[str(rounds.max)],
+        "curve": curve,
+        "loss": list(diary.losses),
+        "consensus": list(diary.distances),
+        "bytes": {phase: asdict(meter) for phase, meter in sorted(world.meters.items())},
+        "paper_bytes": by_paper(kind.name, config, shapes, rounds.max, len(learners)),
+        "nodes": len(learners),
+        "rounds": rounds.max,
+        "warnings": sorted(
+            {
+                f"{name}: {record.text}"
+                for name, host in world.hosts.items()
+                for record in host.records
+                if record.level in {"warning", "error"}
+            }
+        )[:20],
+        "training_seconds": trained,
+        "seconds": time.monotonic() - began,
+    }
+
+
+class _Diary:
+    """Follow a run: loss and distance in every round, prompts in some."""
+
+    def __init__(self, nodes: int, every: int, last: int) -> None:
+        self._nodes, self._every, self._last = nodes, every, last
+        self._open: dict[int, dict[str, Snapshot]] = {}
+        self.kept: dict[int, dict[str, Tensors]] = {}
+        self.losses: list[float] = []
+        self.distances: list[float] = []
+
+    def note(self, name: str, snapshot: Snapshot) -> None:
+        """Take a node's round; once all have had it, work out what it tells."""
+        number = snapshot.policy.round
+        held = self._open.setdefault(number, {})
+        held[name] = snapshot
+        if len(held) < self._nodes:
+            return
+        del self._open[number]
+        prompts = {one: held[one].policy.tuned for one in sorted(held)}
+        losses = [one.metrics["loss"] for one in held.values() if "loss" in one.metrics]
+        self.losses.append(float(np.mean(losses)) if losses else float("nan"))
+        self.distances.append(consensus_distance(list(prompts.values())))
+        if number == self._last or (self._every and number % self._every == 0):
+            self.kept[number] = prompts
+
+
+def consensus_distance(prompts: list[Tensors]) -> float:
+    """Return the root mean square distance of nodes' prompts from their mean, all arrays together.
+
+    sqrt(mean_i |x_i - mean_j x_j|^2); 0 where all nodes hold the same.
+    """
+    if len({one.digest for one in prompts}) < 2:
+        return 0.0
+    total = 0.0
+    for name in prompts[0]:
+        stack = np.stack([one[name] for one in prompts]).astype(np.float64)
+        total += float(np.square(stack - stack.mean(axis=0)).sum()) / len(prompts)
+    return float(np.sqrt(total))
+
+
+def _json(scores: Scores) -> Any:
+    return scores

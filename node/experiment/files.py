@@ -1,0 +1,110 @@
+"""Read an experiment's file: strictly, with --smoke and --set put over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from node import registry
+from node.config import Settings, Source, Tree, checked, policy_config, put_flags, read_yaml
+from node.config import settings_of as node_settings
+from node.core.policy import Policy
+from node.errors import ConfigError
+from node.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
+
+
+def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) -> Experiment:
+    """Return the experiment of a file; raise ConfigError with every fault in one text."""
+    source = read_yaml(path)
+    tree, places = source.tree, dict(source.places)
+    tree["methods"] = _methods(tree.get("methods"), path)
+    if isinstance(tree.get("model"), str):  # `model: ViT-B-16` for short
+        tree["model"] = {"name": tree["model"]}
+    if smoke:
+        over = tree.get("smoke")
+        if not isinstance(over, dict) or not over:
+            raise ConfigError(f"{path} has no section `smoke`: say what --smoke makes smaller.")
+        tree = _merged(tree, over)
+        if "rounds" in over:  # of every method
+            tree["methods"] = [{**one, "rounds": None} for one in tree["methods"]]
+    put_flags(tree, places, flags)
+    found = checked(Experiment, Source(str(path), tree, places))
+    faults = [fault for one in found.methods for fault in _method_faults(found, one, path)]
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return found
+
+
+def settings_of(
+    experiment: Experiment, method: MethodSettings, where: str, domains: Sequence[str] = ()
+) -> Settings:
+    """Return a method's settings as a node's; domains: of the scene, for policies that ask."""
+    policy = dict(method.policy)
+    kind = registry.policy(str(policy.get("name", "")))
+    if domains and any(one.name == "domains" for one in fields(kind.config_type)):
+        policy.setdefault("domains", list(domains))
+    rounds = asdict(experiment.rounds_of(method))
+    if "mode" in policy:
+        rounds["mode"] = policy.pop("mode")
+    elif "sync" in kind.modes:  # what comes out must not hang on delays
+        rounds["mode"] = "sync"
+    tree: Tree = {
+        "policy": policy,
+        "tuning": {**experiment.tuning, **method.tuning},
+        "rounds": rounds,
+        "model": asdict(experiment.model),
+    }
+    here = f"{where}, method {method.label!r}"
+    places: dict[tuple[str, ...], str] = {("policy",): here, ("tuning",): here}
+    return node_settings(Source(where, tree, places))
+
+
+def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
+    """Return the policy's class and its checked configuration."""
+    return registry.policy(str(settings.policy["name"])), policy_config(settings)
+
+
+def learns(method: MethodSettings) -> bool:
+    """Tell whether a method is anything but zero-shot."""
+    return method.policy.get("name") != ZERO_SHOT
+
+
+def _methods(given: Any, path: Path) -> list[Tree]:
+    """Let a method be its policy's name alone."""
+    if not isinstance(given, list):
+        raise ConfigError(f"{path}: methods is not a list; name one policy at least.")
+    found: list[Tree] = []
+    for one in given:
+        if isinstance(one, str):
+            found.append({"label": one, "policy": {"name": one}})
+        elif isinstance(one, dict):
+            policy = one.get("policy")
+            named = {"name": policy} if isinstance(policy, str) else policy
+            found.append({**one, **({} if named is None else {"policy": named})})
+        else:
+            raise ConfigError(f"{path}: methods holds {one!r}; name a policy, or give a section.")
+    return found
+
+
+def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -> list[str]:
+    if not learns(method):
+        return []
+    # Domains are filled in from the data; any names do for checking the rest.
+    stand_in = [] if experiment.protocol.kind == "base-to-new" else ["a", "b"]
+    try:
+        settings_of(experiment, method, str(path), stand_in)
+    except ConfigError as fault:
+        return [str(fault)]
+    return []
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
+    """Return a tree with another put over it, section by section."""
+    found = dict(under)
+    for key, value in over.items():
+        held = found.get(key)
+        both = isinstance(held, dict) and isinstance(value, dict)
+        found[key] = _merged(held, value) if both else value  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,175 @@
+"""Write an experiment down: report.md, scores.csv, curves.csv, report.json, and curves.png."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from node.errors import StateError
+from node.experiment.run import Done
+from node.experiment.settings import Experiment
+from node.experiment.table import Row, rows, shown_columns
+
+MIB: Final = 2**20
+
+
+def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: str) -> Path:
+    """Write all files; return the path of report.md. Raise StateError where it cannot."""
+    table = rows(experiment, done)
+    files = {
+        "report.md": markdown(experiment, table, done, command),
+        "scores.csv": _csv(_score_lines(done)),
+        "curves.csv": _csv(_curve_lines(done)),
+        "report.json": _json(experiment, table, done, command),
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as fault:
+        raise StateError(
+            f"{folder} cannot be written: {fault.strerror}; free space there or choose another "
+            "folder with --out."
+        ) from fault
+    return folder / "report.md"
+
+
+def markdown(
+    experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str
+) -> str:
+    """Return the report for people."""
+    first = next((one.outcome for one in done if one.outcome), {})
+    data, protocol = experiment.data, experiment.protocol
+    seeds = ", ".join(map(str, experiment.seeds))
+    lines = [
+        f"# {experiment.title}",
+        "",
+        f"`{command}`",
+        "",
+        f"{protocol.kind}, {data.shots or 'all'} shots, {first.get('backbone', 'no model')}, "
+        f"seeds {seeds}. Accuracy in percent, mean ± standard deviation over seeds.",
+        "",
+        *_accuracy_lines(experiment, table),
+        "",
+        *_spread_lines(experiment, table),
+        *_traffic_lines(table),
+    ]
+    faults = [f"- {one.cell.title}: {one.fault}" for one in done if one.fault]
+    if faults:
+        lines += ["", "## Cells that failed", "", *faults]
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+    names = shown_columns(experiment)
+    papers = any(row.method.paper for row in table)
+    head = ["method", *names, *(["paper: " + names[-1]] if papers else [])]
+    body = []
+    for row in table:
+        cells = [row.method.label, *(str(row.figures.get(name, "-")) for name in names)]
+        if papers:
+            said = row.method.paper.get(names[-1])
+            cells.append("-" if said is None else f"{said:g}")
+        body.append(cells)
+    return _lines(head, body)
+
+
+def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+    """Say how much nodes differ, where they do."""
+    names = [
+        name
+        for name in shown_columns(experiment)
+        if any(row.figures[name].over_nodes for row in table if name in row.figures)
+    ]
+    if not names:
+        return []
+    body = []
+    for row in table:
+        spreads = [row.figures[name].over_nodes if name in row.figures else None for name in names]
+        if any(spreads):
+            body.append(
+                [row.method.label, *("-" if one is None else f"{one:.2f}" for one in spreads)]
+            )
+    return ["Standard deviation over nodes, mean over seeds:", "",
+            *_lines(["method", *names], body), ""]  # fmt: skip
+
+
+def _traffic_lines(table: Sequence[Row]) -> list[str]:
+    head = [
+        *("method", "messages", "payload MiB", "serialized MiB", "wire MiB (estimate)"),
+        *("as its paper counts, MiB", "consensus distance", "seconds", "warnings"),
+    ]
+    body = []
+    for row in table:
+        sent = row.traffic
+        if sent is None:
+            body.append([row.method.label, *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
+            continue
+        sizes = (sent.payload, sent.serialized, sent.wire)
+        body.append(
+            [
+                row.method.label,
+                f"{sent.messages:.0f}",
+                *(f"{one / MIB:.2f}" for one in sizes),
+                "-" if sent.paper is None else f"{sent.paper / MIB:.2f}",
+                "-" if row.consensus is None else f"{row.consensus:.3g}",
+                f"{row.seconds:.0f}",
+                str(row.warnings),
+            ]
+        )
+    text = (
+        "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
+    )
+    return [text, "", *_lines(head, body)]
+
+
+def _lines(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    shown = [head, ["---", *["---:"] * (len(head) - 1)], *body]
+    return [f"| {' | '.join(one)} |" for one in shown]
+
+
+def _score_lines(done: Sequence[Done]) -> list[list[Any]]:
+    lines: list[list[Any]] = [["method", "seed", "left out", "test", "node", "accuracy"]]
+    for one in done:
+        for test, nodes in one.outcome.get("scores", {}).items():
+            for node, value in sorted(nodes.items()):
+                lines.append([*_place(one), test, node, f"{value:.6f}"])
+    return lines
+
+
+def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
+    lines: list[list[Any]] = [["method", "seed", "left out", "round", "quantity", "value"]]
+    for one in done:
+        for number, scores in one.outcome.get("curve", {}).items():
+            for test, nodes in scores.items():
+                mean = sum(nodes.values()) / len(nodes)
+                lines.append([*_place(one), number, f"accuracy {test}", f"{mean:.6f}"])
+        for what in ("loss", "consensus"):
+            for number, value in enumerate(one.outcome.get(what, ()), 1):
+                lines.append([*_place(one), number, what, f"{value:.6g}"])
+    return lines
+
+
+def _place(one: Done) -> list[Any]:
+    return [one.cell.method.label, one.cell.seed, one.cell.target]
+
+
+def _csv(lines: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _json(experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str) -> str:
+    tree = {
+        "command": command,
+        "experiment": asdict(experiment),
+        "rows": [asdict(row) for row in table],
+        "cells": [{"file": one.cell.file, "fault": one.fault, **one.outcome} for one in done],
+    }
+    return json.dumps(tree, indent=1) + "\n"

@@ -1,0 +1,122 @@
+"""What an experiment is: data, protocol, methods, seeds; read as strictly as node.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+from node.clip.settings import ModelSettings
+from node.core.settings import STRICT, RoundSettings, bounded
+
+ZERO_SHOT: Final = "zero-shot"
+"""The method that learns nothing: the hand-written prompt."""
+Kind = Literal["leave-one-domain-out", "in-domain", "base-to-new"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolSettings:
+    """Who has which images, and what is tested.
+
+    kind: "leave-one-domain-out" (DiPrompT, PLAN) trains on all domains but one and tests on all
+    images of that one, for each of `targets` in turn; "in-domain" (Fed-DPT) trains on all domains
+    and tests each node on the test images of its own; "base-to-new" (ZeroDFL, FedTPG) gives each
+    node a block of the base classes and tests it on base and new classes of its data set.
+    clients: nodes, spread evenly over domains or data sets; None for one a domain, or, base-to-new,
+    as many as `classes_per_client` makes. alpha: Dirichlet skew of classes among the nodes of one
+    domain; None for equal shares. targets: domains to leave out; None for each in turn.
+    datasets: folders of data sets below data.path, one federation over them all (heterogeneous);
+    None where data.path is itself one data set.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    kind: Kind = "leave-one-domain-out"
+    clients: int | None = None
+    classes_per_client: int = 20
+    alpha: float | None = None
+    targets: tuple[str, ...] | None = None
+    datasets: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.clients is not None:
+            bounded("protocol.clients", self.clients, 1)
+        bounded("protocol.classes_per_client", self.classes_per_client, 1)
+        if self.alpha is not None:
+            bounded("protocol.alpha", self.alpha, 1e-3, 1e6)
+
+
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """The images: root/<domain>/<class>/<image> for domains, root/<class>/<image> for base-to-new.
+
+    shots, test, validation: as in node.yaml. classes: to use; None for all. test_images: most
+    images of one class that a test takes, 0 for all: a slow machine's way to a rough figure.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    path: str
+    shots: int = 16
+    test: float = 0.2
+    validation: float = 0.0
+    classes: tuple[str, ...] | None = None
+    test_images: int = 0
+
+    def __post_init__(self) -> None:
+        bounded("data.shots", self.shots, 0)
+        bounded("data.test", self.test, 0, 0.99)
+        bounded("data.validation", self.validation, 0, 0.99)
+        bounded("data.test_images", self.test_images, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodSettings:
+    """One row of the table. policy, tuning: as in node.yaml, on top of the experiment's own.
+
+    rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    label: str
+    policy: dict[str, Any] = field(default_factory=dict)
+    tuning: dict[str, Any] = field(default_factory=dict)
+    rounds: int | None = None
+    paper: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One file. tuning: for all methods, below what a method says itself.
+
+    round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
+    of the accuracy curves; 0 for the end alone. smoke: what --smoke puts over all this.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    title: str
+    data: DataPart
+    methods: tuple[MethodSettings, ...]
+    protocol: ProtocolSettings = field(default_factory=ProtocolSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    tuning: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 30
+    seeds: tuple[int, ...] = (1, 2, 3)
+    curve_every: int = 0
+    smoke: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounded("rounds", self.rounds, 1)
+        bounded("curve_every", self.curve_every, 0)
+        labels = [one.label for one in self.methods]
+        for what, values in (("methods", labels), ("seeds", list(map(str, self.seeds)))):
+            if not values:
+                raise ValueError(f"{what} is empty; give one at least.")
+            twice = sorted({one for one in values if values.count(one) > 1})
+            if twice:
+                raise ValueError(f"{what} names {twice[0]!r} twice.")
+
+    def rounds_of(self, method: MethodSettings) -> RoundSettings:
+        """Return the rounds of a method in the simulator, where all nodes start together."""
+        return RoundSettings(max=method.rounds or self.rounds, deadline_s=600.0)

@@ -1,0 +1,164 @@
+"""From cells to figures: mean and deviation over seeds and over nodes, bytes, curves.
+
+A figure of one test and seed is the mean over the nodes tested. "avg" is the mean over the columns,
+as the papers print it; base-to-new over several data sets averages each kind of test apart, and
+gives the mean over nodes beside it, which counts large data sets more. Deviations are of a sample
+(n - 1); one seed has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import Any, Final
+
+from node.experiment.run import Done
+from node.experiment.scene import columns
+from node.experiment.settings import Experiment, MethodSettings
+
+HARMONIC: Final = "H"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Percent: mean over seeds, deviation over seeds (None for one), mean deviation over nodes."""
+
+    mean: float
+    over_seeds: float | None
+    over_nodes: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        spread = "" if self.over_seeds is None else f" ± {self.over_seeds:.1f}"
+        return f"{self.mean:.1f}{spread}"
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Of one method, mean over its cells: bytes of all nodes in a whole run."""
+
+    messages: float
+    payload: float
+    serialized: float
+    wire: float
+    paper: float | None
+    nodes: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One method: figures by column, "avg" and the like among them."""
+
+    method: MethodSettings
+    figures: dict[str, Figure]
+    traffic: Traffic | None
+    consensus: float | None
+    seconds: float
+    warnings: int
+    missing: int
+
+
+def rows(experiment: Experiment, done: Sequence[Done]) -> list[Row]:
+    """Return a row for each method."""
+    return [
+        _row(experiment, method, [one for one in done if one.cell.method == method])
+        for method in experiment.methods
+    ]
+
+
+def shown_columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the columns of the table, averages last."""
+    found = columns(experiment)
+    if experiment.protocol.kind != "base-to-new":
+        return (*found, "avg")
+    if experiment.protocol.datasets is None:
+        return ("base", "new", HARMONIC, "own")
+    return (*(one for one in found if one.endswith("/new")), "new", "new, by node", "base")
+
+
+def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Row:
+    ended = [one for one in done if one.outcome]
+    by_seed = {
+        seed: {
+            name: list(nodes.values())
+            for one in ended
+            if one.cell.seed == seed
+            for name, nodes in one.outcome["scores"].items()
+        }
+        for seed in experiment.seeds
+    }
+    figures = {
+        column: figure
+        for column in shown_columns(experiment)
+        if (figure := _figure(experiment, column, list(by_seed.values()))) is not None
+    }
+    last = [one.outcome["consensus"][-1] for one in ended if one.outcome.get("consensus")]
+    return Row(
+        method,
+        figures,
+        _traffic([one.outcome for one in ended]),
+        fmean(last) if last else None,
+        sum(one.outcome["seconds"] for one in ended),
+        sum(len(one.outcome.get("warnings", ())) for one in ended),
+        len(done) - len(ended),
+    )
+
+
+def _figure(
+    experiment: Experiment, column: str, seeds: list[dict[str, list[float]]]
+) -> Figure | None:
+    means: list[float] = []
+    spreads: list[float] = []
+    for scores in seeds:
+        found = _value(experiment, column, scores)
+        if found is not None:
+            means.append(100 * found)
+        nodes = scores.get(column, [])
+        if len(nodes) > 1:
+            spreads.append(100 * stdev(nodes))
+    if not means:
+        return None
+    return Figure(
+        fmean(means),
+        stdev(means) if len(means) > 1 else None,
+        fmean(spreads) if spreads else None,
+        len(means),
+    )
+
+
+def _value(experiment: Experiment, column: str, scores: dict[str, list[float]]) -> float | None:
+    """Return a column's accuracy in one seed; None where a part of it is not there yet."""
+    if column in scores:
+        return fmean(scores[column])
+    if column == HARMONIC:
+        base, new = (fmean(scores.get(one, [0.0])) for one in ("base", "new"))
+        return 2 * base * new / (base + new) if base + new else None
+    if column == "new, by node":
+        values = [one for name, nodes in scores.items() if name.endswith("/new") for one in nodes]
+        return fmean(values) if values else None
+    parts = [one for one in columns(experiment) if column == "avg" or one.endswith(f"/{column}")]
+    if not parts or not all(one in scores for one in parts):
+        return None
+    return fmean(fmean(scores[one]) for one in parts)
+
+
+def _traffic(outcomes: list[dict[str, Any]]) -> Traffic | None:
+    spoken = [one for one in outcomes if one.get("bytes")]
+    if not spoken:
+        return None
+    totals = {
+        key: fmean(
+            sum(meter[key] for phase, meter in one["bytes"].items() if phase != "hello")
+            for one in spoken
+        )
+        for key in ("messages", "payload", "serialized", "wire")
+    }
+    paper = [one["paper_bytes"] for one in spoken if one.get("paper_bytes") is not None]
+    return Traffic(
+        **totals,
+        paper=fmean(paper) if paper else None,
+        nodes=spoken[0]["nodes"],
+        rounds=spoken[0]["rounds"],
+    )

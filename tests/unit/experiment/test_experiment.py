@@ -1,0 +1,283 @@
+"""`fednode experiment` from file to tables: settings, resumption, figures, faults."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from safetensors.torch import save_file
+
+from node.cli import main
+from node.core.types import Tensors
+from node.errors import ConfigError
+from node.experiment import run
+from node.experiment.accounting import by_paper
+from node.experiment.cell import consensus_distance
+from node.experiment.files import load_experiment
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.zerodfl.config import ZeroDFLConfig
+from tests.unit.clip import tiny
+from tests.unit.experiment.pictures import DOMAINS, domains
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs/experiments"
+FILES = sorted(CONFIGS.glob("*.yaml"))
+SETS = (
+    *("caltech101", "oxford_flowers", "oxford_pets", "fgvc_aircraft", "dtd"),
+    *("ucf101", "food101", "stanford_cars", "sun397"),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return domains(tmp_path_factory.mktemp("domains"))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Make open_clip know a tiny model, and a file of weights for it; return it for --set."""
+    place = tmp_path_factory.mktemp("model")
+    name = tiny.register(place, {"context_length": 77})
+    weights = tiny.clip(1, context_length=77).state_dict()
+    save_file(dict(weights), place / "weights.safetensors")
+    return f"model={{name: {name}, pretrained: {place / 'weights.safetensors'}}}"
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Any:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    run._parts.cache_clear()
+
+
+def write(path: Path, data: Path, **changed: Any) -> Path:
+    tree: dict[str, Any] = {
+        "title": "a trial",
+        "data": {"path": str(data), "shots": 2, "test_images": 2},
+        "protocol": {"kind": "in-domain"},
+        "rounds": 2,
+        "seeds": [1, 2],
+        "curve_every": 1,
+        "tuning": {"batch_size": 4, "context_length": 3},
+        "methods": [
+            {"label": "zero-shot", "policy": "zero-shot"},
+            "local",
+            {"label": "ours", "policy": {"name": "zerodfl", "recipients": 2}},
+            {"label": "mean", "policy": "promptfl", "tuning": {"epochs": 1}},
+        ],
+        **changed,
+    }
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def start(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["experiment", *map(str, arguments), "--workers", "1"])
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+def test_tables_curves_and_a_second_start(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write(tmp_path / "trial.yaml", folder), tmp_path / "out"
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert code == 0
+    assert "8/8 mean, seed 2" in shown
+    report = json.loads((out / "report.json").read_text())
+    rows = {row["method"]["label"]: row for row in report["rows"]}
+    # Every figure again, from the file of single scores.
+    scores = read(out / "scores.csv")
+    for label, row in rows.items():
+        means = []
+        for seed in ("1", "2"):
+            mine = [
+                float(one["accuracy"])
+                for one in scores
+                if (one["method"], one["seed"]) == (label, seed)
+            ]
+            assert len(mine) == len(DOMAINS)
+            means.append(100 * sum(mine) / len(mine))
+        figure = row["figures"]["avg"]
+        assert figure["mean"] == pytest.approx(sum(means) / 2, abs=1e-3)
+        assert figure["over_seeds"] == pytest.approx(stdev(means), abs=1e-3)
+        assert f"| {label} |" in shown
+    assert rows["zero-shot"]["traffic"] is None
+    # Payload: prompts of 3 x 32 numbers; float16 to two of three, float32 to all.
+    traffic = {label: rows[label]["traffic"] for label in ("local", "ours", "mean")}
+    assert traffic["local"]["payload"] == 0
+    assert traffic["ours"]["payload"] == 2 * 4 * 2 * (3 * 32 * 2)
+    assert traffic["mean"]["payload"] == 2 * 4 * 3 * (3 * 32 * 4)
+    assert traffic["mean"]["payload"] < traffic["mean"]["serialized"] < traffic["mean"]["wire"]
+    assert rows["mean"]["consensus"] == 0.0 < rows["ours"]["consensus"]
+    curves = read(out / "curves.csv")
+    assert {one["round"] for one in curves if one["method"] == "ours"} == {"1", "2"}
+    # Started again, nothing is run; with another setting of one method, that one alone.
+    cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert "8 of 8 runs were there from before" in shown
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
+    tree = yaml.safe_load(file.read_text())
+    tree["methods"][3]["tuning"]["lr"] = 0.5
+    file.write_text(yaml.safe_dump(tree))
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert "6 of 8 runs were there from before" in shown
+
+
+def test_a_torn_cell_is_run_again(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
+    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
+    start(capsys, file, "--set", model, "--out", out)
+    (torn,) = (out / "cells").iterdir()
+    whole = json.loads(torn.read_text())["scores"]
+    torn.write_text(torn.read_text()[:100])
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert (code, json.loads(torn.read_text())["scores"]) == (0, whole)
+    assert "from before" not in shown
+
+
+def test_a_method_that_fails_is_named_and_the_others_run(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [
+        {"label": "zero-shot", "policy": "zero-shot"},
+        {"label": "wild", "policy": "local", "tuning": {"lr": 1e30, "schedule": "constant"}},
+        {"label": "strange", "policy": {"name": "feddpt", "domains": ["x"]}},
+    ]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
+    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
+    assert code == 2
+    assert "data.domain is 'art'; say which of policy.domains its images are of: x." in shown
+    assert "| zero-shot |" in shown
+    assert "wild, seed 1: failed:" in shown
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"metods": []}, "unknown key 'metods'; did you mean 'methods'?"),
+        ({"methods": []}, "methods is empty"),
+        ({"methods": ["zerodlf"]}, "did you mean 'zerodfl'"),
+        ({"methods": ["local", "local"]}, "methods names 'local' twice"),
+        ({"methods": [{"label": "x", "policy": {"name": "zerodfl", "recipient": 1}}]}, "recipient"),
+        ({"methods": [{"label": "x", "policy": "local", "tuning": {"lr": 0}}]}, "tuning.lr is 0"),
+        ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"seeds": []}, "seeds is empty"),
+    ],
+)
+def test_faults_of_a_file_are_sentences(
+    tmp_path: Path, folder: Path, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_experiment(write(tmp_path / "t.yaml", folder, **changed))
+
+
+def test_smoke_needs_its_section(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(ConfigError, match="has no section `smoke`"):
+        load_experiment(write(tmp_path / "t.yaml", folder), smoke=True)
+
+
+def path_for(file: Path, folder: Path) -> Path:
+    """Return which of the drawn folders an experiment is to run on."""
+    tree = yaml.safe_load(file.read_text())
+    if tree["protocol"]["kind"] != "base-to-new":
+        return folder / "domains"
+    return folder / "sets" if tree["protocol"].get("datasets") else folder / "sets/dtd"
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("all")
+    domains(root / "domains")
+    domains(root / "sets", SETS, 3, tuple(f"class {at:02d}" for at in range(12)))
+    return root
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_every_file_that_ships_runs_small(
+    file: Path,
+    tmp_path: Path,
+    everything: Path,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same file on other images with another model: two lines are changed."""
+    changed = ["--set", f"data.path={path_for(file, everything)}", "--set", model]
+    if "classes" in yaml.safe_load(file.read_text())["data"]:
+        changed += ["--set", "data.classes=null"]
+    if "targets" not in str(changed) and path_for(file, everything).name == "domains":
+        changed += ["--set", "protocol.targets=[photo]"]
+    code, shown, err = start(capsys, file, "--smoke", *changed, "--out", tmp_path)
+    assert code == 0, shown + err
+    labels = [one.label for one in load_experiment(file, smoke=True).methods]
+    for label in labels:
+        assert f"\n| {label} | " in shown
+    for path in (tmp_path / "cells").iterdir():
+        assert json.loads(path.read_text()).get("warnings", []) == []
+
+
+def test_consensus_distance_is_the_root_mean_square_from_the_mean() -> None:
+    prompts = [Tensors({"a": [0.0, 3.0], "b": [x]}) for x in (1.0, 2.0, 6.0)]
+    assert consensus_distance(prompts) == pytest.approx(((4 + 1 + 9) / 3) ** 0.5)
+    assert consensus_distance(prompts[:1] * 2) == 0.0
+
+
+def test_the_papers_way_to_count_bytes() -> None:
+    """METHODS, sections 1 to 5, ViT-B/16."""
+    context = {"context": (4, 512)}
+    assert by_paper("zerodfl", ZeroDFLConfig(), context, 500, 59) == 500 * 59 * 5 * 28 * 1024
+    assert by_paper("local", None, context, 500, 59) is None
+    fedtpg = by_paper("fedtpg", None, {"net": (4_206_080,)}, 500, 59)
+    assert fedtpg is not None
+    assert fedtpg / 2**30 == pytest.approx(462.2, abs=0.1)
+    names = ("a", "b", "c", "d", "e", "f")
+    shapes: dict[str, tuple[int, ...]] = {f"text.{name}": (16, 512) for name in names}
+    shapes |= {f"visual.{name}": (768,) for name in names}
+    up = 32_768 + 6 * 3072
+    down = 6 * 32_768 + 6 * 3072
+    config = FedDPTConfig(domains=names)
+    assert by_paper("feddpt", config, shapes, 1, 6) == 6 * (up + down)
+    plan = {"text": (12, 8, 512), "visual": (12, 8, 768), "aggregator.x": (5_269_248,)}
+    stage_up, each = 122_880 * 4, 5_269_248 * 4
+    expected = 3 * (stage_up + each + stage_up + 3 * stage_up + each)
+    assert by_paper("plan", None, plan, 1, 3) == expected
+
+
+@pytest.mark.slow
+def test_two_lines_make_it_a_vit_b_16_on_ones_own_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`data.path` and `model` of a file that ships, changed in the file; random weights."""
+    import open_clip
+
+    mine = domains(tmp_path / "mine", ("here", "there"), 3, ("cup", "saw"))
+    weights = tmp_path / "random.safetensors"
+    save_file(dict(open_clip.create_model("ViT-B-16").state_dict()), weights)
+    lines = (CONFIGS / "pacs-leave-one-out.yaml").read_text().splitlines()
+    changed = [
+        f"data: {{path: {mine}, shots: 8}}" if line.startswith("data:")
+        else f"model: {{name: ViT-B-16, pretrained: {weights}}}" if line.startswith("model:")
+        else line
+        for line in lines
+    ]  # fmt: skip
+    assert sum(one != other for one, other in zip(lines, changed, strict=True)) == 2
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join(changed))
+    code, shown, err = start(capsys, file, "--smoke", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "ViT-B-16 (random.safetensors)" in shown
