@@ -66,6 +66,7 @@ RESEND_S: Final = 0.5
 AGAIN: Final = "again"
 WANT: Final = "want"
 STATE: Final = "state"
+DIGITS_MAX: Final = 18
 ADOPTED: Final = "adopted"
 """Fact of a "state" message: after which round the state is."""
 
@@ -123,7 +124,8 @@ class Staged(Method):
             return "" if not found else f"phase {phase!r} carries no tensors"
         if phase == STATE:
             wanted = self.held.packed().shapes
-            fits = found == wanted and message.facts.get(ADOPTED, "").isdecimal()
+            number = message.facts.get(ADOPTED, "")
+            fits = found == wanted and number.isdecimal() and len(number) <= DIGITS_MAX
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
         if phase not in self.stages:
             return f"{self.name} has no phase {phase!r}"

@@ -11,11 +11,14 @@ import torch
 from PIL import Image
 
 from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
 from node.core.types import MEASURE, Job, Progress, Report, Tensors
 from node.data.base import DataSettings, NodeData
+from node.data.images import read_rgb
 from node.data.load import load
 from node.errors import DataError
 from node.learn import features as module
+from node.learn.build import predictor
 from node.learn.features import Features
 from node.learn.learner import Cancelled
 from node.learn.settings import TuningSettings
@@ -147,15 +150,19 @@ def test_pixels_are_kept_up_to_a_limit(
     mini: Backbone, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Path] = []
-    plain = module.read_rgb
-    monkeypatch.setattr(module, "read_rgb", lambda path: read.append(path) or plain(path))
+
+    def counted(path: Path) -> Image.Image:
+        read.append(path)
+        return read_rgb(path)
+
+    monkeypatch.setattr(module, "read_rgb", counted)
     features = Features(mini)
     size = 3 * 64 * 64 * 4
     features.keep_pixels(2 * size)
     wanted = [(path, 0) for path in paths]
     first = features.pixels(wanted, never)
     assert first.shape == (3, 3, 64, 64)
-    assert torch.equal(first[1], mini.preprocess(plain(paths[1])))
+    assert torch.equal(first[1], mini.preprocess(read_rgb(paths[1])))
     assert torch.equal(features.pixels(wanted, never), first)
     assert (len(read), len(set(read))) == (4, 3), "one of three did not fit and was read twice"
     again = features.pixels([wanted[2], wanted[2], wanted[0]], never)
@@ -175,3 +182,16 @@ def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
         features.pixels([(paths[0], 0)], never)
     with pytest.raises(Cancelled):
         features.pixels([(paths[1], 1)], lambda: True)
+
+
+def test_a_predictor_looks_at_pixels_where_its_objective_does(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    one = feddpt(mini, data, features)
+    prompts, config = one.initial(3), FedDPTConfig(domains=DOMAINS)
+    predict = predictor(ModelSettings(device="cpu"), TuningSettings(), FedDPT, config)
+    found = predict(prompts, [image.path for image in data.own.images], data.own.classes)
+    labels = np.array([image.label for image in data.own.images])
+    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-5)
+    accuracy = one.evaluate(prompts, never)["own"]
+    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
