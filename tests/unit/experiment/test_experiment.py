@@ -8,9 +8,11 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from PIL import Image
 from safetensors.torch import save_file
 
 from node.cli import main
@@ -281,3 +283,15 @@ def test_two_lines_make_it_a_vit_b_16_on_ones_own_images(
     code, shown, err = start(capsys, file, "--smoke", "--out", tmp_path / "out")
     assert code == 0, err
     assert "ViT-B-16 (random.safetensors)" in shown
+
+
+def test_curves_are_drawn(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}, "local", "zerodfl"]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
+    code, _, err = start(capsys, file, "--set", model, "--out", tmp_path / "out", "--plot")
+    assert code == 0, err
+    drawn = np.asarray(Image.open(tmp_path / "out/curves.png").convert("RGB"))
+    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"
