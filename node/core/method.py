@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
@@ -65,7 +66,7 @@ def _under(prefix: str, tensors: Tensors) -> Tensors:
     return Tensors(found)
 
 
-class Method:
+class Method(ABC):
     """The hooks of a method; what they are given and return is of the round under way.
 
     held: what the last round left. draft: becomes `held` when this one, number `current`, is over.
@@ -101,9 +102,9 @@ class Method:
         """Return what to tell the others of a stage's outcome; no report where none was trained."""
         return EMPTY if report is None else report.tensors
 
+    @abstractmethod
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return the draft after a stage, from everyone's contributions, the own one among them."""
-        raise TypeError(f"{type(self).__name__} does not say how it merges")
 
     def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         """Return what a contribution may hold; `complete` says whether it must hold it all."""

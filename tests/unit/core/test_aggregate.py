@@ -1,0 +1,51 @@
+"""Means in float64 and in the order given, names that nobody contributed, and capped weights."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from node.core.aggregate import capped, mean, mean_by_name
+from node.core.types import Array, Tensors
+
+
+def arrays(count: int) -> list[Array]:
+    draw = np.random.default_rng(3)
+    return [draw.standard_normal((3, 2)).astype(np.float32) for _ in range(count)]
+
+
+def test_the_mean_is_the_exact_one_rounded_once() -> None:
+    given, weights = arrays(5), [3.0, 1.0, 10.0, 7.0, 2.0]
+    found = mean(given, weights)
+    assert found.dtype == np.float32
+    for place in np.ndindex(3, 2):
+        exact = sum(
+            Fraction(w) * Fraction(float(one[place])) for one, w in zip(given, weights, strict=True)
+        ) / Fraction(sum(weights))
+        assert found[place] == np.float32(float(exact))
+
+
+def test_equal_arrays_have_themselves_as_mean() -> None:
+    (one,) = arrays(1)
+    assert np.array_equal(mean([one, one, one], [1.0, 1.0, 1.0]), one)
+
+
+@pytest.mark.parametrize(("given", "weights"), [([], []), (arrays(1), [0.0])])
+def test_nothing_has_no_mean(given: list[Array], weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="have no mean"):
+        mean(given, weights)
+
+
+def test_what_nobody_contributed_stays() -> None:
+    kept = Tensors({"a": [1.0], "b": [2.0]})
+    found = mean_by_name([{"a": kept["b"]}, {}], [1.0, 5.0], kept)
+    assert {name: float(one[0]) for name, one in found.items()} == {"a": 2.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("samples", "cap", "weight"), [(5, 0, 5), (5, 3, 3), (0, 0, 1), (10**18, 100, 100)]
+)
+def test_a_nodes_word_is_taken_up_to_the_cap(samples: int, cap: int, weight: int) -> None:
+    assert capped(samples, cap) == weight
