@@ -1,0 +1,98 @@
+"""Processes started by `fednode start` end with the bits that the simulator has, PLAN and ZeroDFL.
+
+Every policy is compared in one process in tests/unit/runtime/test_one_truth.py; here whole daemons
+are: settings from the command line, their own model, images and state directories.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bootstrap.mesh import Mesh, MeshSettings
+from bootstrap.observe import NodeStatus, RpcObserver
+from node import registry
+from node.clip import backbone
+from node.commands.plan import policy_of
+from node.config import Source, settings_of
+from node.core.settings import MembershipSettings, RoundSettings, StartSettings
+from node.data.base import DataSettings, PartitionSettings
+from node.data.load import load
+from node.learn.features import Features
+from node.learn.torch_learner import TorchLearner
+from node.runtime.store import read_snapshot
+from node.sim.world import Plan, World
+
+NODES = ("node-1", "node-2", "node-3")
+CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
+ROUNDS = 2
+LIMIT_S = 150.0
+PATIENT = "membership={probe_interval_s: 0.5, probe_timeout_s: 30, suspicion_probes: 100}"
+
+
+async def daemons(folder: Path, policy: str) -> None:
+    settings = MeshSettings(
+        run_dir=folder,
+        nodes=len(NODES),
+        settings=(
+            f"policy.name={policy}",
+            "tuning.batch_size=4",
+            "tuning.context_length=3",
+            "tuning.init_words=null",
+            f"data.classes=[{', '.join(CLASSES)}]",
+            "data.shots=1",
+            "data.test=0.1",
+            "data.partition.how=dirichlet",
+            "data.partition.alpha=100.0",
+            f"rounds={{mode: sync, max: {ROUNDS}, deadline_s: {LIMIT_S}, "
+            f"start: {{peers: {len(NODES) - 1}, timeout_s: {LIMIT_S}}}}}",
+            PATIENT,
+        ),
+        poll_s=0.1,
+    )
+    async with Mesh(settings, RpcObserver()) as mesh:
+
+        def through(name: str) -> bool:
+            return (mesh.status()[name] or NodeStatus(name)).round >= ROUNDS
+
+        await mesh.wait_for(lambda: all(map(through, NODES)), LIMIT_S)
+
+
+def simulated(model: backbone.Backbone, policy: str) -> World:
+    tuning = {"batch_size": 4, "context_length": 3, "init_words": None}
+    settings = settings_of(Source("test", {"policy": {"name": policy}, "tuning": tuning}))
+    kind, config = policy_of(settings)
+    features = Features(model)
+    learners = {}
+    for at, name in enumerate(NODES):
+        share = PartitionSettings("dirichlet", at, len(NODES), 100.0)
+        data = load(DataSettings(classes=CLASSES, shots=1, test=0.1, partition=share))
+        objective = registry.objective(policy)(model, settings.tuning, config)
+        learners[name] = TorchLearner(model, objective, data, settings.tuning, features)
+    rounds = RoundSettings("sync", max=ROUNDS, start=StartSettings(len(NODES) - 1))
+    world = World(7)
+    world.populate(Plan(kind, config, rounds, 1, MembershipSettings()), learners)
+    assert world.run(world.finished, 36000.0)
+    return world
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("policy", ["plan", "zerodfl"])
+async def test_processes_and_simulator_end_with_the_same_bits(policy: str, tmp_path: Path) -> None:
+    await daemons(tmp_path, policy)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        settings = settings_of(Source("test", {"policy": {"name": policy}}))
+        world = simulated(backbone.load(settings.model), policy)
+    finally:
+        torch.set_num_threads(threads)
+    for name in NODES:
+        found, wanted = read_snapshot(tmp_path / name).policy, world.hosts[name].durable
+        assert wanted is not None
+        assert found.round == wanted.policy.round == ROUNDS
+        assert found.tensors == wanted.policy.tensors
+        assert found.tuned == wanted.policy.tuned
+        assert found.carry == wanted.policy.carry
