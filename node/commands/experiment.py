@@ -81,8 +81,10 @@ class _View:
         self._bar.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
+        if kind is KeyboardInterrupt:
+            self._console.print("Stopped. The same command goes on from here.")
         if self._kept:
             self._console.print(f"{self._kept} of {self._total} runs were there from before.")
 

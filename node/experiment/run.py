@@ -10,9 +10,11 @@ import hashlib
 import json
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from importlib import metadata
@@ -134,7 +136,11 @@ def _run(experiment: Experiment, todo: list[Cell], folder: Path, workers: int) -
 
 
 def _prepare() -> None:
-    """Give each process one thread: they share the processors, and bits do not hang on them."""
+    """Give each process one thread: they share the processors, and bits do not hang on them.
+
+    Ctrl-C reaches all processes of a terminal; the first one ends the others.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     use_threads(1)
 
 
@@ -151,6 +157,9 @@ def _ended(folder: Path, one: Cell, work: Callable[[], Outcome]) -> Done:
         outcome = work()
     except FednodeError as fault:
         return Done(one, {}, str(fault))
+    except BrokenProcessPool:
+        text = "a process of the experiment was ended, for lack of memory, say; use fewer --workers"
+        return Done(one, {}, text)
     _write(folder / CELLS / one.file, outcome)
     return Done(one, outcome)
 
