@@ -20,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from node import registry
 from node.clip.settings import ModelSettings
+from node.core.policy import Policy
 from node.core.settings import STRICT, GuardSettings, MembershipSettings, RoundSettings
 from node.data.base import DataSettings
 from node.errors import AddressError, ConfigError
@@ -171,6 +172,11 @@ def policy_config(settings: Settings, source: Source | None = None) -> Any:
     if faults:
         raise ConfigError("\n".join(faults))
     return config
+
+
+def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
+    """Return the policy's class and its checked configuration."""
+    return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
 def load_peers(path: Path) -> Peers:

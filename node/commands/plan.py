@@ -19,19 +19,21 @@ from node.config import (
     address_faults,
     load_peers,
     load_settings,
-    policy_config,
+    policy_of,
     which_am_i,
 )
 from node.core.policy import Policy
 from node.core.settings import Barrier
 from node.core.types import Tensors
 from node.errors import ConfigError, StateError
+from node.files import put
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.runtime.store import read_snapshot
 
 SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
+ELSEWHERE: Final = "state directory with --state"
 ROOT: Final = Path(".local/state/fednode")
 """Where state directories lie below the home folder: <mesh>/<node>."""
 
@@ -85,26 +87,27 @@ def make(
     own = which_am_i(peers, name or settings.name, os.environ)
     settings = placed(settings, peers, own)
     kind, chosen = policy_of(settings)
-    faults = disagreements(settings, peers, own)
-    if faults:
-        raise ConfigError("\n".join(faults))
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
-    return Plan(own, settings, peers, kind, chosen, folder)
+    plan = Plan(own, settings, peers, kind, chosen, folder)
+    faults = disagreements(plan)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return plan
 
 
-def disagreements(settings: Settings, peers: Peers, name: str) -> list[str]:
+def disagreements(plan: Plan) -> list[str]:
     """Return where the settings of a node do not fit the mesh that it is to be in."""
     faults: list[str] = []
-    count, rounds = len(peers.peers), settings.rounds
+    settings, count = plan.settings, len(plan.peers.peers)
+    rounds = settings.rounds
     if rounds.mode == "quorum" and rounds.quorum > count:
         faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
-    kind, chosen = policy_of(settings)
-    unfit = kind.unfit(chosen, rounds, settings.data.domain)
+    unfit = plan.policy.unfit(plan.policy_config, rounds, settings.data.domain)
     faults += [unfit] if unfit else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
-        faults += address_faults(key, name, address) if address else []
+        faults += address_faults(key, plan.name, address) if address else []
     return faults
 
 
@@ -120,11 +123,6 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
         count=len(order) if share.count is None else share.count,
     )
     return replace(settings, data=replace(settings.data, partition=share))
-
-
-def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
-    """Return the policy's class and its checked configuration."""
-    return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
 def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
@@ -168,20 +166,8 @@ def remember(plan: Plan, learner: Learner) -> None:
     own = replace(plan.settings, name=plan.name, state_dir=str(plan.state))
     # JSON's types alone: tuples become lists, as YAML wants them.
     settings = yaml.safe_dump(json.loads(json.dumps(asdict(own))), sort_keys=False)
-    _write(plan.state / SETTINGS, settings)
-    _write(plan.state / CLASSES, "".join(f"{name}\n" for name in learner.classes))
-
-
-def _write(path: Path, text: str) -> None:
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(text, encoding="utf-8")
-        aside.replace(path)
-    except OSError as fault:
-        raise StateError(
-            f"{path} cannot be written: {fault.strerror}; free space there or choose another "
-            "state directory with --state."
-        ) from fault
+    put(plan.state / SETTINGS, settings, ELSEWHERE)
+    put(plan.state / CLASSES, "".join(f"{name}\n" for name in learner.classes), ELSEWHERE)
 
 
 def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:

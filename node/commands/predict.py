@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from node.commands.plan import find, policy_of, recall
+from node.commands.plan import find, recall
+from node.config import policy_of
 from node.errors import ConfigError, DataError
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from node.core.aggregate import capped, mean_by_name
-from node.core.method import Contribution, Held
+from node.core.method import OWN, Contribution, Held
 from node.core.numbers import roundtrip
 from node.core.rounds import Staged
 from node.core.settings import STRICT, Barrier, RoundSettings, bounded
-from node.core.types import EMPTY, Dtype, Job, Report, Tensors
+from node.core.types import EMPTY, Dtype, Report, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,20 @@ class Averaging(Staged):
             return f"policy.wire_dtype is int8, which needs rounds.mode sync; it is {mode}."
         return super().unfit(config, rounds, domain)
 
-    def job(self, stage: str) -> Job:
-        """Train everything."""
-        return self.training(stage, self.draft.shared)
-
     def contribution(self, stage: str, report: Report | None) -> Tensors:
         """Return the tuned tensors, or in int8 what changed and was not told yet."""
         if report is None or self.config.wire_dtype != "int8":
             return super().contribution(stage, report)
-        before, owed = self.draft.shared, self.draft.own
+        before, owed = self.draft.shared, self.draft.arrays
         change = Tensors(
-            {name: one - before[name] + owed.get(name, 0.0) for name, one in report.tensors.items()}
+            {
+                name: one - before[name] + owed.get(OWN + name, 0.0)
+                for name, one in report.tensors.items()
+            }
         )
         told = roundtrip(change, "int8")
-        left = Tensors({name: one - told[name] for name, one in change.items()})
-        self.draft = replace(self.draft, own=left)
+        left = Tensors({OWN + name: one - told[name] for name, one in change.items()})
+        self.draft = replace(self.draft, arrays=left)
         return change
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:

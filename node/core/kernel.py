@@ -47,7 +47,7 @@ from node.core.gate import Gate
 from node.core.membership import Membership, PeerView
 from node.core.policy import Context, Policy
 from node.core.settings import GuardSettings, MembershipSettings
-from node.core.types import EMPTY, Message, Snapshot, Tensors
+from node.core.types import Message, Snapshot, Tensors
 
 START = "kernel.start"
 ROUND = "kernel.round"
@@ -340,15 +340,4 @@ class Kernel:
         return Send(peer, self._message("hello", self._facts))
 
     def _message(self, phase: str, facts: Mapping[str, str] | None = None) -> Message:
-        context = self.context
-        return Message(
-            context.mesh,
-            context.fingerprint,
-            context.policy,
-            context.name,
-            self.policy.state().round,
-            phase,
-            EMPTY,
-            samples=context.samples,
-            facts=facts or {},
-        )
+        return self.context.message(self.policy.state().round, phase, facts=facts)

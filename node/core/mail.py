@@ -52,13 +52,11 @@ class Mail:
         """Return what this node said in a stage."""
         return self._said[number, stage]
 
-    def settle(self, peer: str, message: Message) -> bool:
-        """Note that a message needs no more care; tell whether it did until now."""
-        held = self.pending.get(_key(peer, message))
-        if held is None or held != message:
-            return False
-        del self.pending[_key(peer, message)]
-        return True
+    def settle(self, peer: str, message: Message) -> None:
+        """Note that a message needs no more care."""
+        key = _key(peer, message)
+        if self.pending.get(key) == message:
+            del self.pending[key]
 
     def lose(self, peer: str, message: Message) -> bool:
         """Note that a message did not get through; tell whether it is to be sent again."""
@@ -88,7 +86,8 @@ class Mail:
     def take_latest(self, message: Message) -> None:
         """Keep a message in place of an older one of its sender and stage, whatever its round."""
         self.newest_is(message)
-        for key in [key for key in self._inbox if (key[0], key[2]) == _name(message)]:
+        own = (message.sender, message.phase)
+        for key in [key for key in self._inbox if (key[0], key[2]) == own]:
             del self._inbox[key]
         self._inbox[_key(message.sender, message)] = message
 
@@ -123,7 +122,3 @@ class Mail:
 
 def _key(peer: str, message: Message) -> Key:
     return peer, message.round, message.phase
-
-
-def _name(message: Message) -> tuple[str, str]:
-    return message.sender, message.phase

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 from node.core.policy import Context
 from node.core.settings import Barrier, RoundSettings
-from node.core.types import EMPTY, Array, Dtype, Job, Json, PolicyState, Report, Tensors
+from node.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
 
 OWN: Final = "own/"
 SHARED: Final = "shared/"
@@ -29,34 +29,27 @@ class Contribution:
 class Held:
     """What a node has between rounds.
 
-    shared, arrays: alike at all nodes; shared is what is tuned and measured, arrays what merging
-    needs beside it. carry: the learner's. own: what merging needs of this node alone.
+    shared: what is tuned and measured. carry: the learner's. arrays: what merging needs beside it;
+    all nodes have these alike too, but for names that begin with OWN, which are this node's alone.
     """
 
     shared: Tensors
     carry: Tensors = EMPTY
     arrays: Tensors = EMPTY
-    own: Tensors = EMPTY
-
-    @classmethod
-    def of(cls, state: PolicyState) -> Self:
-        """Return what a stored state holds."""
-        own = _under(OWN, state.arrays)
-        rest = {name: one for name, one in state.arrays.items() if not name.startswith(OWN)}
-        return cls(state.tensors, state.carry, Tensors(rest), own)
-
-    def stored(self) -> Tensors:
-        """Return the arrays beside the prompts, as a state stores them."""
-        return Tensors({**self.arrays, **{OWN + name: one for name, one in self.own.items()}})
 
     def packed(self) -> Tensors:
         """Return what all nodes have alike, in one set of arrays."""
         shared = {SHARED + name: one for name, one in self.shared.items()}
-        return Tensors({**shared, **{ARRAYS + name: one for name, one in self.arrays.items()}})
+        arrays = {
+            ARRAYS + name: one for name, one in self.arrays.items() if not name.startswith(OWN)
+        }
+        return Tensors({**shared, **arrays})
 
     def taking(self, packed: Tensors) -> Self:
         """Return this with what another node packed."""
-        return replace(self, shared=_under(SHARED, packed), arrays=_under(ARRAYS, packed))
+        own = {name: one for name, one in self.arrays.items() if name.startswith(OWN)}
+        arrays = Tensors({**_under(ARRAYS, packed), **own})
+        return replace(self, shared=_under(SHARED, packed), arrays=arrays)
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:

@@ -6,11 +6,17 @@ import hashlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Final, Protocol, Self
 
 from node.core.events import Effect, Event
 from node.core.settings import Barrier, RoundSettings
-from node.core.types import Json, Message, PolicyState, Tensors
+from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
+
+DEADLINE: Final = "policy.deadline"
+"""Timer of the longest wait for others in a round."""
+RESEND: Final = "policy.resend"
+# Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
+RESEND_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,26 @@ class Context:
     rounds: RoundSettings
     samples: int = 0
     domain: str = ""
+
+    def message(
+        self,
+        round_number: int,
+        phase: str,
+        tensors: Tensors = EMPTY,
+        facts: Mapping[str, str] | None = None,
+    ) -> Message:
+        """Return a message of this node, stamped with its mesh, configuration, policy and name."""
+        return Message(
+            self.mesh,
+            self.fingerprint,
+            self.policy,
+            self.name,
+            round_number,
+            phase,
+            tensors,
+            samples=self.samples,
+            facts=facts or {},
+        )
 
     def common_random(self, round_number: int, purpose: str) -> random.Random:
         """Return the generator for a draw that all nodes of a mesh make alike."""

@@ -46,7 +46,7 @@ from node.core.facts import contributors
 from node.core.mail import Mail
 from node.core.method import Contribution, Held, Method
 from node.core.numbers import roundtrip
-from node.core.policy import Context
+from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
 from node.core.settings import Barrier
 from node.core.types import (
     EMPTY,
@@ -59,10 +59,6 @@ from node.core.types import (
     Tensors,
 )
 
-DEADLINE: Final = "policy.deadline"
-RESEND: Final = "policy.resend"
-# Between tries to reach a live peer; its death or the deadline ends them.
-RESEND_S: Final = 0.5
 AGAIN: Final = "again"
 WANT: Final = "want"
 STATE: Final = "state"
@@ -78,7 +74,7 @@ class Staged(Method):
     repeatable: ClassVar[frozenset[str]] = frozenset({AGAIN, WANT, STATE})
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
-        super().__init__(config, context, Held.of(state))
+        super().__init__(config, context, Held(state.tensors, state.carry, state.arrays))
         self.current = state.round
         self._round = state.round  # the last one adopted
         self._tuned = state.tuned
@@ -110,7 +106,7 @@ class Staged(Method):
     def state(self) -> PolicyState:
         """Return all that must survive a restart."""
         held = self.held
-        return PolicyState(self._round, held.shared, self._tuned, held.carry, arrays=held.stored())
+        return PolicyState(self._round, held.shared, self._tuned, held.carry, arrays=held.arrays)
 
     @property
     def phase(self) -> str:
@@ -262,10 +258,11 @@ class Staged(Method):
         given[self.context.name] = self._own[stage]
         everyone = [given[name] for name in sorted(given)]
         self.draft = self.merge(stage, everyone)
-        self._set = contributors({one.sender: one.tensors for one in everyone})
         self._stage += 1
-        over = self._stage == len(self.stages)
-        return [*notes, *(self._measure() if over else self._start_stage())]
+        if self._stage == len(self.stages):
+            return [*notes, *self._measure()]
+        self._set = contributors({one.sender: one.tensors for one in everyone})
+        return [*notes, *self._start_stage()]
 
     def _measure(self) -> list[Effect]:
         self._job = replace(self.training(MEASURE, self.draft.shared), measure=True, carry=EMPTY)
@@ -378,14 +375,4 @@ class Staged(Method):
 
     def message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         """Return a message of this round."""
-        context = self.context
-        return Message(
-            context.mesh,
-            context.fingerprint,
-            self.name,
-            context.name,
-            self.current,
-            phase,
-            tensors,
-            samples=context.samples,
-        )
+        return self.context.message(self.current, phase, tensors)

@@ -15,12 +15,13 @@ import numpy as np
 
 from node import registry
 from node.clip import backbone
+from node.config import policy_of
 from node.core.settings import MembershipSettings, StartSettings
 from node.core.types import EMPTY, Json, Snapshot, Tensors
 from node.data.base import NodeData, Split
 from node.errors import FednodeError
 from node.experiment.accounting import by_paper
-from node.experiment.files import learns, policy_of, settings_of
+from node.experiment.files import learns, settings_of
 from node.experiment.scene import Scene
 from node.experiment.settings import Experiment, MethodSettings
 from node.learn.context import ContextObjective

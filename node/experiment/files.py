@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from node import registry
-from node.config import Settings, Source, Tree, checked, policy_config, put_flags, read_yaml
+from node.config import Settings, Source, Tree, checked, put_flags, read_yaml
 from node.config import settings_of as node_settings
-from node.core.policy import Policy
 from node.errors import ConfigError
 from node.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
 
@@ -59,11 +58,6 @@ def settings_of(
     here = f"{where}, method {method.label!r}"
     places: dict[tuple[str, ...], str] = {("policy",): here, ("tuning",): here}
     return node_settings(Source(where, tree, places))
-
-
-def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
-    """Return the policy's class and its checked configuration."""
-    return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
 def learns(method: MethodSettings) -> bool:

@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from node.errors import StateError
-from node.experiment.run import Done
+from node.experiment.run import ELSEWHERE, Done
 from node.experiment.settings import Experiment
 from node.experiment.table import Row, rows, shown_columns
+from node.files import put
 
 MIB: Final = 2**20
 
@@ -27,15 +27,8 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
         "curves.csv": _csv(_curve_lines(done)),
         "report.json": _json(experiment, table, done, command),
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-    except OSError as fault:
-        raise StateError(
-            f"{folder} cannot be written: {fault.strerror}; free space there or choose another "
-            "folder with --out."
-        ) from fault
+    for name, text in files.items():
+        put(folder / name, text, ELSEWHERE)
     return folder / "report.md"
 
 

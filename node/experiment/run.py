@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
-import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -28,11 +27,13 @@ from node.errors import FednodeError, StateError
 from node.experiment import cell, scene
 from node.experiment.files import learns, settings_of
 from node.experiment.settings import Experiment, MethodSettings
+from node.files import put
 from node.learn.build import cache_of, use_threads, weights_of
 from node.learn.features import Features
 from node.learn.settings import CacheSettings
 
 CELLS: Final = "cells"
+ELSEWHERE: Final = "folder with --out"
 Outcome = dict[str, Any]
 
 
@@ -160,7 +161,7 @@ def _ended(folder: Path, one: Cell, work: Callable[[], Outcome]) -> Done:
     except BrokenProcessPool:
         text = "a process of the experiment was ended, for lack of memory, say; use fewer --workers"
         return Done(one, {}, text)
-    _write(folder / CELLS / one.file, outcome)
+    put(folder / CELLS / one.file, json.dumps(outcome, indent=1), ELSEWHERE)
     return Done(one, outcome)
 
 
@@ -189,22 +190,10 @@ def _read(path: Path) -> Outcome | None:
     return found if isinstance(found, dict) and "scores" in found else None
 
 
-def _write(path: Path, outcome: Outcome) -> None:
-    aside = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        aside.write_text(json.dumps(outcome, indent=1), encoding="utf-8")
-        aside.replace(path)
-    except OSError as fault:
-        raise StateError(
-            f"{path} cannot be written: {fault.strerror}; free space there or choose another "
-            "folder with --out."
-        ) from fault
-
-
 def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as fault:
         raise StateError(
-            f"{folder} cannot be made: {fault.strerror}; choose another folder with --out."
+            f"{folder} cannot be made: {fault.strerror}; choose another {ELSEWHERE}."
         ) from fault

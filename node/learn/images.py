@@ -75,8 +75,10 @@ class Images:
                 None,
                 lambda index: self._features.pixels([wanted[at] for at in index], cancelled),
             )
-        stack = torch.stack([self._encoded(split, view, cancelled) for view in self._views])
-        return Epoch(labels, stack[torch.tensor(chosen), torch.arange(count)], None)
+        views = [self._encoded(split, view, cancelled) for view in self._views]
+        if len(views) == 1:
+            return Epoch(labels, views[0], None)
+        return Epoch(labels, torch.stack(views)[torch.tensor(chosen), torch.arange(count)], None)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the images themselves in batches, as they come."""

@@ -58,8 +58,8 @@ class Batch:
 class Given:
     """One job as an objective sees it.
 
-    prompts: what is trained, exchanged and private arrays together, with gradients. reference,
-    carry: the job's own as tensors.
+    prompts: what is trained, exchanged and private arrays together, with gradients. reference: the
+    job's own as tensors. carry: what the last job carried on beside the optimizer's state.
     """
 
     job: Job

@@ -33,7 +33,7 @@ ZERO_SHOT = "zero_shot_"
 """Prefix of the hand-written prompt's accuracies among the metrics of an evaluated round."""
 
 
-def leaves(tensors: Tensors, device: torch.device) -> dict[str, Tensor]:
+def leaves(tensors: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
     """Return copies of arrays as float32 tensors on a device."""
     return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
 
@@ -181,11 +181,12 @@ class TorchLearner:
         private = {name: job.carry.get(PRIVATE + name, one) for name, one in kept.items()}
         leaves_ = self._leaves(Tensors({**job.tensors, **private}))
         prompts = {name: leaf.requires_grad_() for name, leaf in leaves_.items()}
+        beside = {name: one for name, one in job.carry.items() if name.split("/")[0] not in prompts}
         given = Given(
             job,
             prompts,
             self._leaves(job.reference),
-            self._leaves(job.carry),
+            leaves(beside, self._backbone.device),
             self.classes,
         )
         rate = optimizer.learning_rate(self._settings, job.round, job.rounds)

@@ -15,8 +15,7 @@ from bootstrap.mesh import Mesh, MeshSettings
 from bootstrap.observe import NodeStatus, RpcObserver
 from node import registry
 from node.clip import backbone
-from node.commands.plan import policy_of
-from node.config import Source, settings_of
+from node.config import Source, policy_of, settings_of
 from node.core.settings import MembershipSettings, RoundSettings, StartSettings
 from node.data.base import DataSettings, PartitionSettings
 from node.data.load import load

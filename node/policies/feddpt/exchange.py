@@ -17,7 +17,7 @@ from node.core.aggregate import mean_by_name
 from node.core.method import Contribution, Held
 from node.core.rounds import Staged
 from node.core.settings import Barrier, RoundSettings
-from node.core.types import EMPTY, Job, Json, Report, Tensors
+from node.core.types import EMPTY, Job, Json, Tensors
 from node.policies.feddpt.config import FedDPTConfig
 from node.policies.feddpt.slots import trained
 
@@ -48,10 +48,6 @@ class FedDPT(Staged):
         own = {name: one for name, one in self.draft.shared.items() if name in mine}
         rest = {name: one for name, one in self.draft.shared.items() if name not in mine}
         return self.training(stage, Tensors(own), Tensors(rest))
-
-    def contribution(self, stage: str, report: Report | None) -> Tensors:
-        """Return what this node trains."""
-        return EMPTY if report is None else report.tensors
 
     def complete(self, stage: str, names: frozenset[str]) -> bool:
         """Take what the nodes of some domain train, and nothing else."""

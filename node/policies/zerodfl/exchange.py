@@ -36,7 +36,7 @@ from node.core.events import (
     TuneFailed,
     Undelivered,
 )
-from node.core.policy import Context
+from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
 from node.core.pool import Entry, Pool, merge
 from node.core.recipients import draw_recipients, draw_sources, join
 from node.core.settings import Barrier, RoundSettings
@@ -54,11 +54,6 @@ from node.core.types import (
 from node.policies.zerodfl import rows
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.state import ROWS, Memory
-
-DEADLINE = "policy.deadline"
-RESEND = "policy.resend"
-# Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
-RESEND_S = 0.5
 
 
 class ZeroDFL:
@@ -386,14 +381,4 @@ class ZeroDFL:
         return Send(peer, self._message(phase, Tensors({ROWS: shared})))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
-        context = self._context
-        return Message(
-            context.mesh,
-            context.fingerprint,
-            self.name,
-            context.name,
-            self._current or self._memory.round,
-            phase,
-            tensors,
-            samples=context.samples,
-        )
+        return self._context.message(self._current or self._memory.round, phase, tensors)

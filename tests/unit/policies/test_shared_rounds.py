@@ -28,8 +28,8 @@ from node.core.events import (
     Undelivered,
 )
 from node.core.facts import contributors
-from node.core.policy import Context
-from node.core.rounds import ADOPTED, DEADLINE, RESEND, Staged
+from node.core.policy import DEADLINE, RESEND, Context
+from node.core.rounds import ADOPTED, Staged
 from node.core.settings import Barrier, RoundSettings
 from node.core.types import Message, Report, Tensors
 from node.policies.plan import aggregator

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from node.core.events import PeerDown, PeerUp, SetTimer, TimerFired, Undelivered
-from node.policies.zerodfl.exchange import RESEND, ZeroDFL
+from node.core.policy import RESEND
+from node.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.policies.scenes import adopted, node, origin, said, sends, tuned
 
 
