@@ -29,6 +29,8 @@ COMMANDS: Final = {
     "leave": ("node.commands.control", "Let a node say goodbye to its peers."),
     "retune": ("node.commands.control", "Let a node run one more round."),
     "rollback": ("node.commands.control", "Start the next round from the best prompts so far."),
+    "identity": ("node.commands.identity", "Show, make or replace a node's key."),
+    "introducer": ("bootstrap.introducer_command", "Enrol nodes that peers.yaml does not list."),
     "experiment": ("node.commands.experiment", "Compare methods on one data set."),
     "bench": ("node.commands.bench", "Measure speed beside open_clip's own encoders."),
     "mesh": ("bootstrap.mesh_command", "Run several nodes on this machine."),

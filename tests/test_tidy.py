@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "node.policies.*.objective": ("node.core", "node.clip", "node.learn"),
     "node.wire": ("node.core",),
     "node.transports": ("node.core", "node.wire.gen"),
+    "node.identity": ("node.core", "node.files", "node.transports.address", "node.runtime.disk"),
     "node.data": ("node.core",),
     "node.clip": ("node.core",),
     "node.learn": ("node.core", "node.clip", "node.data"),
@@ -33,6 +34,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "node.wire",
         "node.transports",
         "node.learn.learner",
+        "node.identity",
         "node.registry",
     ),
     "node.sim": (
@@ -44,6 +46,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
 }
 ALWAYS = ("node.errors", "node.core.settings", "node.clip.settings", "node.learn.settings")
+
+NAMED = ("node.data.base", "node.__version__", "node.transports.base")
 
 # Third-party packages with a fixed place: prefix of the module -> where it may be imported.
 PLACES: dict[str, tuple[str, ...]] = {
@@ -64,6 +68,8 @@ PLACES: dict[str, tuple[str, ...]] = {
         "tests",
     ),
     "pydantic": ("node.config", "tests"),
+    "cryptography": ("node.identity", "node.transports.tls", "bootstrap", "tests"),
+    "OpenSSL": ("node.transports.tls",),
     "pickle": (),
 }
 WITHOUT_TORCH = (
@@ -129,7 +135,14 @@ def test_imports_follow_the_architecture(path: Path) -> None:
         own = (name.rpartition(".")[0],) if "*" in pattern else (pattern,)
         for target in sorted(wanted):
             if matches(target, "node") and "." in target:
-                fine = (*allowed, *ALWAYS, *own, "node.data.base", "node.__version__")
+                fine = (
+                    *allowed,
+                    *ALWAYS,
+                    *own,
+                    "node.data.base",
+                    "node.__version__",
+                    "node.transports.base",
+                )
                 assert anywhere(target, fine), f"{name} must not import {target}"
     for package, places in PLACES.items():
         for target in sorted(wanted):

@@ -12,14 +12,15 @@ from typing import Literal
 
 import click
 
+from node.commands.mesh import client_of
 from node.commands.plan import Plan, facts_of, learner_of, make
 from node.config import load_peers, load_settings
 from node.core.facts import fingerprint
 from node.errors import ConfigError, FednodeError, Unreachable
 from node.learn.learner import Learner
-from node.runtime.client import Client
 from node.runtime.store import Store
-from node.transports.grpc import GrpcTransport
+from node.transports.address import parse
+from node.transports.grpc import check_free
 
 FAULTY = 2
 
@@ -118,19 +119,8 @@ def _of_files(
 
 
 def _of_port(plan: Plan) -> Iterator[Finding]:
-    async def listen() -> None:
-        async def nothing(frame: bytes) -> bytes:
-            return b""
-
-        transport = GrpcTransport()
-        try:
-            await transport.listen(own, nothing)
-        finally:
-            await transport.close()
-
-    own = plan.settings.listen or plan.peers.entry(plan.name).address
     try:
-        asyncio.run(listen())
+        check_free(parse(plan.settings.listen or plan.address))
     except FednodeError as fault:
         yield from _each("fault", fault)
 
@@ -171,7 +161,7 @@ def _of_state(plan: Plan, facts: dict[str, str]) -> Iterator[Finding]:
 
 async def _of_peers(plan: Plan, learner: Learner, ours: str) -> list[Finding]:
     found: list[Finding] = []
-    async with Client() as client:
+    async with client_of(plan.peers, plan.state) as client:
         for peer in plan.peers.peers:
             if peer.name == plan.name:
                 continue

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import click
 
-from node.runtime.client import Client
+from node.commands.reach import reach
 
 
 def _command(name: str, text: str) -> click.Command:
     @click.command(name, help=text)
     @click.argument("address")
-    def run(address: str) -> None:
+    @click.option("--peers", "peers_path", type=Path, help="Mesh to find a name in [peers.yaml].")
+    @click.option("--state", type=Path, help="Its state directory, where the mesh speaks TLS.")
+    def run(address: str, peers_path: Path | None, state: Path | None) -> None:
+        make, ((_, where),) = reach(address, peers_path, state)
+
         async def ask() -> str:
-            async with Client() as client:
-                return await client.control(address, name)
+            async with make() as client:
+                return await client.control(where, name)
 
         click.echo(asyncio.run(ask()))
 

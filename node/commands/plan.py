@@ -58,6 +58,17 @@ class Plan:
         return cls(name, placed(settings, peers, name), peers, kind, chosen, Path())
 
     @property
+    def address(self) -> str:
+        """Where others reach this node: what was set, else what peers.yaml says."""
+        return self.settings.advertise or self.peers.entry(self.name).address
+
+    @property
+    def others(self) -> tuple[PeerEntry, ...]:
+        """The other nodes that peers.yaml lists, by name."""
+        found = [peer for peer in self.peers.peers if peer.name != self.name]
+        return tuple(sorted(found, key=lambda peer: peer.name))
+
+    @property
     def mode(self) -> Barrier:
         """The barrier of the rounds: what was set, else the policy's own."""
         return self.settings.rounds.mode or self.policy.default_mode
@@ -84,7 +95,7 @@ def make(
     """Return the plan of a node; raise ConfigError for whatever is wrong with its files."""
     settings = load_settings(config, os.environ, flags)
     peers = load_peers(peers_path)
-    own = which_am_i(peers, name or settings.name, os.environ)
+    own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
     settings = placed(settings, peers, own)
     kind, chosen = policy_of(settings)
     default = Path.home() / ROOT / peers.mesh / own
@@ -103,12 +114,29 @@ def disagreements(plan: Plan) -> list[str]:
     rounds = settings.rounds
     if rounds.mode == "quorum" and rounds.quorum > count:
         faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
+    faults += topology_faults(plan)
     unfit = plan.policy.unfit(plan.policy_config, rounds, settings.data.domain)
     faults += [unfit] if unfit else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
-        faults += address_faults(key, plan.name, address) if address else []
+        insecure = plan.peers.insecure
+        faults += address_faults(key, plan.name, address, insecure) if address else []
     return faults
+
+
+def topology_faults(plan: Plan) -> list[str]:
+    """Return what the policy, or the mesh, cannot do in the topology that was set."""
+    chosen, waits = plan.settings.topology, plan.mode != "async"
+    faults: list[str] = []
+    if chosen.kind != "full" and plan.policy.shared_state and waits:
+        faults.append(
+            f"topology.kind is {chosen.kind!r}; in rounds.mode {plan.mode} all nodes of policy "
+            f"{plan.policy.name} merge the same contributions, which takes 'full'."
+        )
+    names = {peer.name for peer in plan.peers.peers}
+    named = {name for pair in chosen.edges for name in pair} | {chosen.hub or plan.name}
+    strange = sorted(named - names) if plan.peers.mesh_key is None else []
+    return [*faults, *(f"topology names {one!r}, which is not in peers.yaml." for one in strange)]
 
 
 def placed(settings: Settings, peers: Peers, name: str) -> Settings:
@@ -117,6 +145,11 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
     if share.how == "none" or (share.index is not None and share.count is not None):
         return settings
     order = [peer.name for peer in peers.peers]
+    if name not in order:
+        raise ConfigError(
+            f"data.partition goes by the place in peers.yaml, which does not list {name!r}: set "
+            "data.partition.index and data.partition.count."
+        )
     share = replace(
         share,
         index=order.index(name) if share.index is None else share.index,
@@ -131,6 +164,9 @@ def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
     if plan.policy.shared_state:  # all begin alike, and draw alike
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
+    chosen = plan.settings.topology
+    if chosen.kind != "full":
+        facts |= {f"topology.{key}": str(value) for key, value in asdict(chosen).items()}
     return {
         **facts,
         "mesh": plan.peers.mesh,
@@ -163,7 +199,7 @@ def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
 
 def remember(plan: Plan, learner: Learner) -> None:
     """Leave in the state directory what `eval` and `predict` need to know."""
-    own = replace(plan.settings, name=plan.name, state_dir=str(plan.state))
+    own = replace(plan.settings, name=plan.name, state_dir=str(plan.state), token=None)
     # JSON's types alone: tuples become lists, as YAML wants them.
     settings = yaml.safe_dump(json.loads(json.dumps(asdict(own))), sort_keys=False)
     put(plan.state / SETTINGS, settings, ELSEWHERE)

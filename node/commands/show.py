@@ -14,7 +14,9 @@ from node.wire.gen import status_pb2
 STYLES: Final = {
     **dict.fromkeys(("alive", "running"), "green"),
     **dict.fromkeys(("suspect", "waiting", "loading", "paused"), "yellow"),
-    **dict.fromkeys(("dead", "refused", "no answer", "leaving"), "red"),
+    **dict.fromkeys(
+        ("dead", "left", "refused", "revoked", "quarantined", "no answer", "leaving"), "red"
+    ),
     "finished": "cyan",
 }
 ACCURACIES: Final = ("own", "base", "new", "validation")

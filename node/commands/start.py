@@ -14,8 +14,9 @@ from typing import Any
 import click
 import uvloop
 
-from bootstrap.identity import load_or_create, node_id
+from node.commands.mesh import Mesh, get_lease, join, keep_lease
 from node.commands.plan import Plan, facts_of, learner_of, make, remember
+from node.core.events import Told
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
 from node.core.policy import Context
@@ -23,8 +24,6 @@ from node.learn.learner import Learner
 from node.runtime.driver import Door, Driver
 from node.runtime.status import About, NodeService
 from node.runtime.store import Store
-from node.transports.base import Transport
-from node.transports.grpc import GrpcTransport
 
 
 @click.command()
@@ -65,24 +64,29 @@ async def _run(plan: Plan, store: Store) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    transport, door = GrpcTransport(), Door()
-    known = plan.settings.advertise or plan.peers.entry(plan.name).address
+    mesh, door = join(plan), Door()
+    transport, known = mesh.transport, plan.address
     own = plan.settings.listen or known
-    service = NodeService(store, _about(plan, known))
+    service = NodeService(store, _about(plan, mesh), transport.caller)
     transport.add_service(service.register)
     try:
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
-        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, known)
+        where = known if plan.peers.insecure else f"{known} --state {plan.state}"
+        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, where)
+        enrolling = asyncio.create_task(get_lease(plan, mesh))
         learner = await _unless(stop, _loaded(plan))
-        if learner is None:
+        if learner is None or not await _through(stop, enrolling):
+            enrolling.cancel()
             return
-        driver = _driver(plan, transport, store, learner)
+        driver = _driver(plan, mesh, store, learner)
         service.attach(driver, learner)
         door.open(driver.on_frame)
-        stopping = asyncio.create_task(_pass_on(stop, driver))
+        beside = [asyncio.create_task(_pass_on(stop, driver))]
+        beside.append(asyncio.create_task(keep_lease(plan, mesh)))
         await driver.run()
-        stopping.cancel()
+        for task in beside:
+            task.cancel()
     finally:
         await transport.close()
         store.close()
@@ -93,14 +97,23 @@ async def _pass_on(stop: asyncio.Event, driver: Driver) -> None:
     driver.stop()
 
 
-def _about(plan: Plan, address: str) -> About:
-    identity = load_or_create(plan.state / "identity")
+async def _through(stop: asyncio.Event, work: asyncio.Task[None]) -> bool:
+    """Wait for work; tell whether it is through, and was not overtaken by the stop."""
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if work.done():
+        work.result()
+    return work.done()
+
+
+def _about(plan: Plan, mesh: Mesh) -> About:
     return About(
         plan.name,
         plan.peers.mesh,
         plan.policy.name,
-        node_id(identity),
-        address,
+        mesh.identity.id,
+        plan.address,
         plan.settings.model.name,
     )
 
@@ -132,11 +145,11 @@ async def _unless(stop: asyncio.Event, work: asyncio.Future[Learner]) -> Learner
     return None
 
 
-def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) -> Driver:
+def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:
     settings, facts = plan.settings, facts_of(plan, learner)
     context = Context(
         plan.name,
-        tuple(sorted(peer.name for peer in plan.peers.peers if peer.name != plan.name)),
+        tuple(peer.name for peer in plan.others),
         plan.peers.mesh,
         plan.policy.name,
         fingerprint(facts),
@@ -144,6 +157,10 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
         replace(settings.rounds, mode=plan.mode),
         learner.samples,
         settings.data.domain,
+        plan.address,
+        "" if plan.peers.insecure else mesh.identity.id,
+        mesh.identity.proof,
+        settings.topology,
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)
@@ -157,13 +174,15 @@ def _driver(plan: Plan, transport: Transport, store: Store, learner: Learner) ->
         settings.guard,
         store.latest(),
     )
-    addresses = {p.name: p.address for p in plan.peers.peers if p.name != plan.name}
-    return Driver(
+    driver = Driver(
         kernel,
-        transport,
+        mesh.transport,
         store,
         learner,
-        addresses,
+        {peer.name: peer.address for peer in plan.others},
         getattr(plan.policy_config, "wire_dtype", "float32"),
-        settings.membership.probe_timeout_s,
+        mesh.trust,
+        mesh.refusals,
     )
+    driver.post(Told(tuple(mesh.contacts)))
+    return driver

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from node.core.types import Job, Json, Message, Report, Snapshot, Tensors
+from node.core.types import Job, Json, Message, Report, Snapshot, Tensors, Update
 
 Command = Literal["pause", "resume", "leave", "retune", "rollback"]
 Level = Literal["debug", "info", "warning", "error"]
-AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy"]
+AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "silent"]
 
 
 # Events ------------------------------------------------------------------------------------------
@@ -36,6 +36,13 @@ class Commanded:
     """An operator asked for something through the admin RPC."""
 
     command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """News of members from elsewhere than a member: an introducer, or the operator."""
+
+    news: tuple[Update, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +142,7 @@ Event = (
     Started
     | Stopping
     | Commanded
+    | Told
     | RoundDue
     | PeerUp
     | PeerDown
@@ -154,10 +162,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Put a message into the peer's bounded outbox."""
+    """Put a message into the peer's bounded outbox.
+
+    limit_s: longest wait for the answer; 0 leaves it to the host, which looks at the size.
+    """
 
     to: str
     message: Message
+    limit_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +224,13 @@ class Record:
     fields: Mapping[str, Json] = field(default_factory=dict)
 
 
-Effect = Send | Answer | SetTimer | CancelTimer | Tune | Adopt | Record
+@dataclass(frozen=True, slots=True)
+class Introduce:
+    """Reach a peer at an address from now on, where its key has this id ("": not known)."""
+
+    peer: str
+    address: str
+    id: str = ""
+
+
+Effect = Send | Introduce | Answer | SetTimer | CancelTimer | Tune | Adopt | Record

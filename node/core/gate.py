@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from node.core.events import AckCode
 from node.core.facts import differences
 from node.core.policy import Context, Policy
+from node.core.swim import PHASES
 from node.core.types import Message
 
-KERNEL_PHASES = frozenset({"hello", "bye"})
 NORM_RATIO_MAX = 1000.0
 """A contribution may be this much longer than the node's own prompts, not more."""
 
@@ -21,8 +21,9 @@ TAKEN: Verdict = ("ok", "", "")
 class Gate:
     """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
 
-    def __init__(self, context: Context, facts: Mapping[str, str]) -> None:
+    def __init__(self, context: Context, facts: Mapping[str, str], members: Container[str]) -> None:
         self._context = context
+        self._members = members
         self._facts = facts
         self._newest: dict[str, int] = {}
         self._last: dict[tuple[str, str], tuple[int, str]] = {}
@@ -32,7 +33,7 @@ class Gate:
         verdict = self._identity(message)
         if verdict is not TAKEN:
             return verdict
-        if message.phase in KERNEL_PHASES:
+        if message.phase in PHASES:
             self._newest[message.sender] = message.round
             return TAKEN
         return self._content(message, policy)
@@ -42,7 +43,7 @@ class Gate:
         if message.mesh != context.mesh:
             text = f"this is mesh {context.mesh!r}, not {message.mesh!r}"
             return "refused", "mesh", text
-        if sender not in context.peers:
+        if sender not in self._members:
             text = f"{sender!r} is not among the peers of {context.name!r}; add it to peers.yaml"
             return "refused", "sender", text
         if message.policy != context.policy:

@@ -34,25 +34,26 @@ from node.core.events import (
     Received,
     Record,
     RoundDue,
-    Send,
     SetTimer,
     Started,
     Stopping,
     TimerFired,
+    Told,
     Tuned,
     TuneFailed,
     Undelivered,
 )
-from node.core.gate import Gate
-from node.core.membership import Membership, PeerView
+from node.core.gate import Gate, Verdict
+from node.core.membership import LIVE, Member
 from node.core.policy import Context, Policy
 from node.core.settings import GuardSettings, MembershipSettings
+from node.core.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
+from node.core.topology import neighbours
 from node.core.types import Message, Snapshot, Tensors
 
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
-PROBE = "kernel.probe."
 BACKOFF_MAX_S = 60.0
 
 
@@ -65,7 +66,7 @@ class KernelView:
     round: int
     rounds_max: int
     metrics: Mapping[str, float]
-    peers: tuple[PeerView, ...]
+    peers: tuple[Member, ...]
     refused: Mapping[str, int]
     best_round: int
     best_validation: float
@@ -87,15 +88,16 @@ class Kernel:
         self.context = context
         self.policy = policy
         self._facts = dict(facts)
-        self._settings = membership or MembershipSettings()
         self._guard = guard or GuardSettings()
-        self._membership = Membership(context.peers, self._settings)
-        self._gate = Gate(context, facts)
+        self._swim = Swim(context, membership or MembershipSettings(), self._message)
+        self._members = self._swim.members
+        self._gate = Gate(context, facts, self._members)
         self._life = "waiting"
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         self._best = restored or Snapshot(policy.state(), {})
         self._refused: Counter[str] = Counter()
         self._refusals: set[tuple[str, str]] = set()
+        self._linked: set[str] = set()  # whom the policy exchanges prompts with
         self._failures = 0
         self._unsaved: Snapshot | None = None
         self._round_began = float("-inf")
@@ -131,9 +133,11 @@ class Kernel:
                 return []
             case Commanded(command=command):
                 return self._command(now, command)
+            case Told(news=news):
+                return [*self._swim.learn(now, news), *self._changes(now)]
             case Received(message=message, token=token):
                 return self._receive(now, message, token)
-            case Delivered(to=peer) | Undelivered(to=peer) if peer in self._membership:
+            case Delivered() | Undelivered():
                 return self._sent(now, event)
             case TimerFired(name=name) if name.startswith("kernel."):
                 return self._timer(now, name)
@@ -153,7 +157,7 @@ class Kernel:
 
     def view(self) -> KernelView:
         """Return the node as status shows it."""
-        peers = self._membership.view()
+        peers = self._members.view()
         return KernelView(
             self._life,
             self.policy.phase,
@@ -164,19 +168,19 @@ class Kernel:
             dict(self._refused),
             self._best.best_round,
             self._best.best_validation,
-            bool(peers) and not self._membership.live(),
+            bool(peers) and not self._members.live(),
         )
 
     # Life -----------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> list[Effect]:
         effects: list[Effect] = [SetTimer(START, self.context.rounds.start.timeout_s)]
-        effects += [self._hello(peer.name) for peer in self._membership.view()]
+        effects += self._swim.start()
         return [*effects, *self._start_if_ready(now)]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[Effect]:
-        wanted = min(self.context.rounds.start.peers, len(self.context.peers))
-        if self._life != "waiting" or (len(self._membership.live()) < wanted and not timeout):
+        wanted = min(self.context.rounds.start.peers, len(self._members))
+        if self._life != "waiting" or (len(self._members.live()) < wanted and not timeout):
             return []
         self._life = "running"
         return self._next_round(now)
@@ -207,7 +211,7 @@ class Kernel:
                 return [done, *self._next_round(now)]
             case "leave":
                 self._life = "leaving"
-                return [done, *(Send(p, self._message("bye")) for p in self._membership.live())]
+                return [done, *self._swim.leave()]
             case "retune" if self._life in {"running", "finished"}:
                 self._extra += 1
                 return [done, *self._next_round(now)]
@@ -252,65 +256,78 @@ class Kernel:
 
     def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
         sender = message.sender
+        effects: list[Effect] = []
         if self._life == "leaving":
             return [Answer(token, "busy", "this node is leaving the mesh")]
+        if message.phase == "hello" and sender not in self._members:
+            introduction = [one for one in message.members if one.name == sender]
+            effects += self._swim.meet(introduction)
         code, reason, text = self._gate.check(message, self.policy)
-        effects: list[Effect] = [Answer(token, code, text)]
         if code != "ok":
-            self._refused[reason] += 1
-            if code == "refused" and sender in self._membership:
-                effects += self._changed(now, sender, self._membership.refused(sender, now, text))
-            if code == "duplicate":  # sent again because our answer got lost: nobody's fault
-                return effects
-            if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
-                self._refusals.add((sender, reason))
-                effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
+            return [*effects, *self._refuse(now, message, token, (code, reason, text))]
+        effects += self._swim.heard(now, sender, message.round)
+        if message.phase not in PHASES:
+            effects += self._changes(now)
+            if sender not in self._linked:
+                strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
+                return [*effects, *self._refuse(now, message, token, strange)]
+            return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
+        effects += self._swim.learn(now, message.members)
+        errand = self._swim.received(now, message, token)
+        answer = [Answer(token, "ok")] if errand is None else errand
+        return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
+
+    def _refuse(self, now: float, message: Message, token: int, verdict: Verdict) -> list[Effect]:
+        """Answer a message that is not taken, count it, and tell people the first time."""
+        code, reason, text = verdict
+        sender, effects = message.sender, list[Effect]([Answer(token, code, text)])
+        self._refused[reason] += 1
+        if code == "refused" and sender in self._members:
+            self._members.refused(sender, now, text)
+            effects += self._changes(now)
+        if code == "duplicate":  # sent again because our answer got lost: nobody's fault
             return effects
-        if message.phase == "bye":
-            return [*effects, *self._changed(now, sender, self._membership.left(sender, now))]
-        change = self._membership.heard(sender, now, message.round)
-        effects += self._changed(now, sender, change)
-        if message.phase != "hello":
-            effects += self._tell(now, Received(message))
+        if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
+            self._refusals.add((sender, reason))
+            effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
         return effects
 
     def _sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
-        peer, members = event.to, self._membership
-        if isinstance(event, Delivered):
-            change = members.heard(peer, now)
-        elif event.code == "unreachable":
-            change = members.failed(peer, event.reason)
-        elif event.code == "refused":
-            change = members.refused(peer, now, event.reason)
-        elif event.code == "busy":
-            change = members.busy(peer, event.reason)
-        else:
-            change = members.heard(peer, now)
-        effects = self._changed(now, peer, change)
-        if event.message.phase == "hello":
-            effects.append(SetTimer(PROBE + peer, self._settings.probe_interval_s))
-            return effects
-        return [*effects, *self._tell(now, event)]
+        effects: list[Effect] = []
+        if event.to in self._members:
+            effects = [*self._swim.sent(now, event), *self._changes(now)]
+        return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
-    def _changed(self, now: float, peer: str, change: tuple[str, str]) -> list[Effect]:
-        before, after = change
-        if before == after:
-            return []
-        was, is_live = before in {"alive", "suspect"}, after in {"alive", "suspect"}
-        reason = next(p.reason for p in self._membership.view() if p.name == peer)
-        level: Level = "warning" if after in {"dead", "refused"} else "info"
-        text = f"{peer} is {after}" + (f": {reason}" if reason else "")
-        effects: list[Effect] = [Record(f"peer.{after}", text, level)]
-        if is_live and not was:
-            effects += self._tell(now, PeerUp(peer))
-            effects += self._start_if_ready(now)
-        elif was and not is_live:
+    def _changes(self, now: float) -> list[Effect]:
+        """Tell people, and the policy, who came and who went."""
+        effects, moved = list[Effect](), False
+        changes, self._members.changes = self._members.changes, []
+        for peer, before, after in changes:
+            reason = self._members[peer].reason
+            level: Level = "warning" if after in {"dead", "refused", "revoked"} else "info"
+            text = f"{peer} is {after}" + (f": {reason}" if reason else "")
+            effects.append(Record(f"peer.{after}", text, level))
+            moved = moved or (before in LIVE) != (after in LIVE)
+        return [*effects, *self._relink(now)] if moved else effects
+
+    def _relink(self, now: float) -> list[Effect]:
+        """Tell the policy with whom it exchanges prompts from now on."""
+        live = set(self._members.live())
+        wanted = live & neighbours(self.context.name, live, self.context.topology)
+        gone, fresh = sorted(self._linked - wanted), sorted(wanted - self._linked)
+        self._linked = wanted
+        effects: list[Effect] = []
+        for peer in gone:
             effects += self._tell(now, PeerDown(peer))
-        return effects
+        for peer in fresh:
+            effects += self._tell(now, PeerUp(peer))
+        return [*effects, *self._start_if_ready(now)]
 
     def _timer(self, now: float, name: str) -> list[Effect]:
-        if name.startswith(PROBE) and self._life != "leaving":
-            return [self._hello(name.removeprefix(PROBE))]
+        if name in {PROBE, SYNC} or name.startswith(SUSPECT):
+            if self._life == "leaving":
+                return []
+            return [*self._swim.timer(name), *self._changes(now)]
         if name == START:
             return self._start_if_ready(now, timeout=True)
         if name == ROUND:
@@ -336,8 +353,6 @@ class Kernel:
             for effect in self.policy.handle(now, event)
         ]
 
-    def _hello(self, peer: str) -> Send:
-        return Send(peer, self._message("hello", self._facts))
-
-    def _message(self, phase: str, facts: Mapping[str, str] | None = None) -> Message:
+    def _message(self, phase: str) -> Message:
+        facts = self._facts if phase == "hello" else None
         return self.context.message(self.policy.state().round, phase, facts=facts)

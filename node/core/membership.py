@@ -1,23 +1,36 @@
-"""Who answers: a small table of peers, fed by hellos and by all other traffic.
+"""The table of members: what this node knows of every other, and how news of them is weighed.
 
-    unknown -> alive -> suspect -> dead        refused: answers, but speaks another configuration
+    unknown -> alive -> suspect -> dead      left: it said goodbye      revoked: for good
+                                             refused: it answers, but one of the two refuses
 
-Every peer gets a hello each probe_interval_s. One that fails makes the peer suspect,
-suspicion_probes in a row make it dead; anything that gets through makes it alive again.
+News carries the member's incarnation. Older news never undoes newer; of equal age, dead and left
+outweigh suspect, which outweighs alive (SWIM, section 4.2). What a node sees for itself outweighs
+what others say: nobody is brought to life, or buried while it answers here, by word of mouth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from node.core.settings import MembershipSettings
+from node.core.types import Standing, Update
+
+LIVE: Final = frozenset({"alive", "suspect"})
+MEMBERS_MAX: Final = 1024
+INCARNATION_MAX: Final = 1 << 40
+GREETINGS: Final = 3
+"""Unanswered hellos after which a listed peer that was never heard of counts as dead."""
+
+Weighed = Literal["", "suspect", "dead", "left", "revoked", "alive", "ask"]
+"""What became of news: nothing, a new state, or a reason to ask the member itself."""
 
 
 @dataclass(frozen=True, slots=True)
-class PeerView:
+class Member:
     """One peer as this node sees it; heard_at is on the host's clock, negative when never.
 
-    gone: it said goodbye, and has not spoken since.
+    failures: sends in a row that nobody answered. reason: why it is suspect, dead or refused.
     """
 
     name: str
@@ -26,70 +39,172 @@ class PeerView:
     heard_at: float = -1.0
     round: int = 0
     reason: str = ""
-    gone: bool = False
+    incarnation: int = 0
+    address: str = ""
+    id: str = ""
+    proof: bytes = b""
+
+    @property
+    def live(self) -> bool:
+        """Tell whether it can be sent to: alive, or suspect and not yet given up."""
+        return self.state in LIVE
+
+    def update(self) -> Update | None:
+        """Return what to tell others of it; None where there is nothing to tell."""
+        said: dict[str, Standing] = {
+            "alive": "alive",
+            "suspect": "suspect",
+            "dead": "dead",
+            "left": "left",
+            "revoked": "revoked",
+        }
+        state = said.get(self.state)
+        if state is None:
+            return None
+        return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
 
 
-class Membership:
-    """The table of peers. Each change returns the peer's state before and after."""
+class Members:
+    """All peers by name, sorted. changes: what became of whom, as (name, before, after)."""
 
-    def __init__(self, peers: tuple[str, ...], settings: MembershipSettings) -> None:
-        self._settings = settings
-        self._peers = {name: PeerView(name) for name in sorted(peers)}
+    def __init__(self, names: Iterable[str]) -> None:
+        self._table = {name: Member(name) for name in sorted(names)}
+        self.changes: list[tuple[str, str, str]] = []
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._peers
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
 
-    def view(self) -> tuple[PeerView, ...]:
+    def __getitem__(self, name: str) -> Member:
+        return self._table[name]
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def view(self) -> tuple[Member, ...]:
         """Return all peers, sorted by name."""
-        return tuple(self._peers.values())
+        return tuple(self._table.values())
 
-    def live(self) -> tuple[str, ...]:
-        """Return the peers that can be sent to: alive, or suspect and not yet given up."""
-        return tuple(n for n, peer in self._peers.items() if peer.state in {"alive", "suspect"})
+    def live(self) -> list[str]:
+        """Return the names of the peers that can be sent to."""
+        return [name for name, one in self._table.items() if one.live]
 
-    def heard(self, name: str, now: float, round_number: int | None = None) -> tuple[str, str]:
+    def absent(self) -> list[str]:
+        """Return who is to be greeted now and then: whoever may be there again."""
+        waiting = {"unknown", "dead", "refused"}
+        return [name for name, one in self._table.items() if one.state in waiting]
+
+    # What this node sees for itself ---------------------------------------------------------------
+
+    def heard(self, name: str, now: float, round_number: int | None = None) -> None:
         """Note that a peer spoke, in a round, or that it answered (no round).
 
         An answer that was under way when it said goodbye does not bring it back; speaking does.
         """
-        held = self._peers[name]
-        if held.gone and round_number is None:
-            return held.state, held.state
+        held = self._table[name]
+        if held.state == "revoked" or (held.state == "left" and round_number is None):
+            return
         number = held.round if round_number is None else round_number
-        self._peers[name] = PeerView(name, "alive", 0, now, number)
-        return held.state, "alive"
+        new = replace(held, state="alive", failures=0, heard_at=now, round=number, reason="")
+        self._put(new)
 
-    def failed(self, name: str, reason: str) -> tuple[str, str]:
-        """Note that a peer did not answer."""
-        held = self._peers[name]
-        failures = held.failures + 1
-        state = "dead" if failures >= self._settings.suspicion_probes else "suspect"
-        if held.state in {"unknown", "dead", "refused"} and state == "suspect":
-            state = held.state
-        why = held.reason if held.state == "dead" else reason  # how it died, not that it still is
-        self._peers[name] = replace(held, state=state, failures=failures, reason=why)
-        return held.state, state
+    def failed(self, name: str, reason: str) -> None:
+        """Note that a peer did not answer; that alone makes nobody who was heard of suspect."""
+        held = self._table[name]
+        held = replace(held, failures=held.failures + 1)
+        if held.state == "unknown" and held.failures >= GREETINGS:
+            held = replace(held, state="dead", reason=reason)
+        self._put(held)
 
-    def busy(self, name: str, reason: str) -> tuple[str, str]:
+    def busy(self, name: str, reason: str) -> None:
         """Note that a peer is there but takes nothing now: it loads, or has too much to do.
 
         That makes nobody dead, and nobody alive: round one waits for peers that can take part.
         """
-        held = self._peers[name]
-        why = held.reason if held.gone else reason
-        self._peers[name] = replace(held, failures=0, reason=why)
-        return held.state, held.state
+        held = self._table[name]
+        self._put(replace(held, failures=0, reason=held.reason if held.state == "left" else reason))
 
-    def refused(self, name: str, now: float, reason: str) -> tuple[str, str]:
+    def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two refuses the other."""
-        held = self._peers[name]
-        self._peers[name] = replace(held, state="refused", failures=0, heard_at=now, reason=reason)
-        return held.state, "refused"
+        held = self._table[name]
+        if held.state != "revoked":
+            self._put(replace(held, state="refused", failures=0, heard_at=now, reason=reason))
 
-    def left(self, name: str, now: float) -> tuple[str, str]:
+    def suspect(self, name: str, reason: str) -> None:
+        """Note that a live peer cannot be reached, by this node or by those it asked."""
+        held = self._table[name]
+        if held.state == "alive":
+            self._put(replace(held, state="suspect", reason=reason))
+
+    def bury(self, name: str) -> None:
+        """Note that a suspect did not contradict in time."""
+        held = self._table[name]
+        if held.state == "suspect":
+            self._put(replace(held, state="dead"))
+
+    def left(self, name: str, now: float) -> None:
         """Note that a peer said goodbye."""
-        held = self._peers[name]
-        self._peers[name] = replace(
-            held, state="dead", heard_at=now, reason="it left the mesh", gone=True
+        held = self._table[name]
+        if held.state != "revoked":
+            self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
+
+    # What others say ------------------------------------------------------------------------------
+
+    def meet(self, news: Update) -> bool:
+        """Take in a member that was not known; tell whether it was new and there was room."""
+        if news.name in self._table or len(self._table) >= MEMBERS_MAX or news.state != "alive":
+            return False
+        table = {**self._table, news.name: Member(news.name)}
+        self._table = {name: table[name] for name in sorted(table)}
+        return True
+
+    def place(self, news: Update) -> bool:
+        """Take over address, id and proof; tell whether the peer is reached another way now."""
+        held = self._table[news.name]
+        new = replace(
+            held,
+            address=news.address or held.address,
+            id=news.id or held.id,
+            proof=held.proof if news.state == "revoked" else news.proof or held.proof,
         )
-        return held.state, "dead"
+        self._table[news.name] = new
+        return (new.address, new.id) != (held.address, held.id)
+
+    def weigh(self, news: Update, now: float, lately_s: float) -> Weighed:
+        """Take over news of a known member where it outweighs what is held; return what it did.
+
+        lately_s: a peer heard directly within it is not buried on hearsay; it is asked.
+        """
+        held = self._table[news.name]
+        if news.state == "revoked" and held.state != "revoked":
+            text = "its key was revoked by the mesh"
+            self._put(replace(held, state="revoked", reason=text, proof=news.proof))
+            return "revoked"
+        older = news.incarnation < held.incarnation or news.incarnation > INCARNATION_MAX
+        if older or held.state == "revoked":
+            return ""
+        newer = news.incarnation > held.incarnation
+        held = replace(held, incarnation=news.incarnation)
+        if news.state == "alive":
+            self._table[news.name] = held
+            if newer and held.state == "suspect":
+                self._put(replace(held, state="alive", reason=""))
+                return "alive"
+            return "ask" if not held.live and held.state != "left" else ""
+        if not held.live:
+            self._table[news.name] = held
+            return ""
+        lately = held.heard_at >= 0 and now - held.heard_at <= lately_s
+        if news.state == "suspect" or (news.state == "dead" and lately):
+            doubted = held.state == "alive"
+            text = "others cannot reach it" if doubted else held.reason
+            self._put(replace(held, state="suspect", reason=text))
+            return "suspect" if doubted else ""
+        text = "it left the mesh" if news.state == "left" else "others could not reach it"
+        self._put(replace(held, state=news.state, reason=text))
+        return news.state
+
+    def _put(self, new: Member) -> None:
+        before = self._table[new.name].state
+        self._table[new.name] = new
+        if before != new.state:
+            self.changes.append((new.name, before, new.state))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, Self
 
 from node.core.events import Effect, Event
-from node.core.settings import Barrier, RoundSettings
+from node.core.settings import Barrier, RoundSettings, TopologySettings
 from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
 
 DEADLINE: Final = "policy.deadline"
@@ -23,8 +23,11 @@ RESEND_S: Final = 0.5
 class Context:
     """What a policy may know of its node: its name, the peers in peers.yaml, its seed and rounds.
 
+    PeerUp and PeerDown tell it of those that it exchanges prompts with, by the mesh's topology.
+
     mesh, fingerprint: to stamp messages with. samples: training images of this node. domain: which
-    of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said.
+    of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said. address, id,
+    proof: what this node tells of itself to those who do not list it (node.core.types.Update).
     """
 
     name: str
@@ -36,6 +39,10 @@ class Context:
     rounds: RoundSettings
     samples: int = 0
     domain: str = ""
+    address: str = ""
+    id: str = ""
+    proof: bytes = b""
+    topology: TopologySettings = field(default_factory=TopologySettings)
 
     def message(
         self,

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import ClassVar, Final, Literal
 
 Barrier = Literal["async", "quorum", "sync"]
 STRICT = {"extra": "forbid"}
@@ -90,22 +91,89 @@ class GuardSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class MembershipSettings:
-    """How peers are watched. A peer is suspect after one failed probe and dead after suspect_after.
+class Timing:
+    """How SWIM's clockwork runs, every figure given; see MembershipSettings."""
 
-    probe_interval_s: between hellos to a peer; shorter notices a death sooner, costs a small
-    message each. probe_timeout_s: for the answer. suspicion_probes: failed probes in a row before
-    a peer counts as dead; death is noticed within about probe_interval_s * suspicion_probes +
-    probe_timeout_s seconds.
+    probe_interval_s: float
+    probe_timeout_s: float
+    suspicion_mult: float
+    sync_interval_s: float
+
+    def suspicion_s(self, members: int) -> float:
+        """Return how long a suspect of a mesh of so many nodes has to contradict."""
+        return self.suspicion_mult * max(1.0, math.log10(max(members, 1))) * self.probe_interval_s
+
+
+PRESETS: Final[Mapping[str, Timing]] = {
+    "local": Timing(0.2, 0.2, 5.0, 10.0),
+    "lan": Timing(0.5, 0.4, 4.0, 30.0),
+    "wan": Timing(2.0, 1.5, 6.0, 60.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipSettings:
+    """How members are watched (SWIM; node/core/swim.py).
+
+    preset: "local", "lan" or "wan"; the figures below replace its own where they are given.
+    probe_interval_s: one member is probed each interval; shorter notices a death sooner, and costs
+    each node two small messages. probe_timeout_s: for the answer, before others are asked to try.
+    suspicion_mult: a suspect counts as dead after suspicion_mult * max(1, log10(nodes)) *
+    probe_interval_s without a sign of life; less is quicker, more forgives slow machines. A death
+    is noticed within about probe_interval_s + 3.5 * probe_timeout_s + that time. sync_interval_s:
+    between comparisons of whole member lists with somebody; shorter mends what gossip missed.
+    indirect: members asked to try in one's place; more survives bad links, costs messages.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    probe_interval_s: float = 1.0
-    probe_timeout_s: float = 0.5
-    suspicion_probes: int = 3
+    preset: Literal["local", "lan", "wan"] = "lan"
+    probe_interval_s: float | None = None
+    probe_timeout_s: float | None = None
+    suspicion_mult: float | None = None
+    sync_interval_s: float | None = None
+    indirect: int = 3
 
     def __post_init__(self) -> None:
-        positive("membership.probe_interval_s", self.probe_interval_s, LONGEST_S)
-        positive("membership.probe_timeout_s", self.probe_timeout_s, LONGEST_S)
-        bounded("membership.suspicion_probes", self.suspicion_probes, 1)
+        for one in fields(Timing):
+            given = getattr(self, one.name)
+            if given is not None:
+                positive(f"membership.{one.name}", given, LONGEST_S)
+        bounded("membership.indirect", self.indirect, 0, 16)
+
+    @property
+    def timing(self) -> Timing:
+        """Return the preset's figures with those that were given in their place."""
+        given = {one.name: getattr(self, one.name) for one in fields(Timing)}
+        own = {name: value for name, value in given.items() if value is not None}
+        return replace(PRESETS[self.preset], **own)
+
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    """Who exchanges prompts with whom; all nodes agree on it (node/core/topology.py).
+
+    kind: full; ring; k-regular, a random graph where each has `degree` neighbours; small-world, a
+    ring lattice of `degree` neighbours with a share `rewire` (0..1) of its edges led elsewhere;
+    star around `hub`; or edges, as listed. Fewer edges cost fewer messages and spread slower.
+    seed: of random graphs.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    kind: Literal["full", "ring", "k-regular", "small-world", "star", "edges"] = "full"
+    degree: int = 4
+    rewire: float = 0.1
+    hub: str | None = None
+    edges: tuple[tuple[str, str], ...] = ()
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        bounded("topology.degree", self.degree, 1)
+        bounded("topology.rewire", self.rewire, 0, 1)
+        if self.edges and self.kind != "edges":
+            raise ValueError(f"topology.edges are given, but topology.kind is {self.kind!r}.")
+        if self.kind == "edges" and not self.edges:
+            raise ValueError("topology.kind is 'edges', but topology.edges lists none.")
+        if self.kind == "small-world" and self.degree % 2:
+            raise ValueError(f"topology.degree is {self.degree}; a small world's is even.")

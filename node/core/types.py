@@ -20,6 +20,27 @@ DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
+Standing = Literal["alive", "suspect", "dead", "left", "revoked"]
+"""What may be said of a member."""
+STANDINGS: Final[tuple[Standing, ...]] = get_args(Standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What one node tells of a member of the mesh, itself or another (SWIM, section 4.2).
+
+    incarnation: the member's own count of how often it contradicted a suspicion; only it raises it.
+    address, id: where it is reached and its key's fingerprint, "" where the teller does not know.
+    proof: a lease or a revocation, signed by the mesh key; hosts check it, the core passes it on.
+    """
+
+    name: str
+    state: Standing
+    incarnation: int = 0
+    address: str = ""
+    id: str = ""
+    proof: bytes = b""
+
 
 class Tensors(Mapping[str, Array]):
     """Immutable named float32 arrays: sorted names, read-only, equal and hashed by digest.
@@ -107,6 +128,7 @@ class Message:
     samples: training images behind it (a self-reported weight, to be capped by who uses it).
     dtype: how its arrays travel; None where there are none, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
+    members: news of who is in the mesh, on the kernel's own messages.
     """
 
     mesh: str
@@ -120,6 +142,7 @@ class Message:
     samples: int = 0
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
     dtype: Dtype | None = field(default=None, compare=False)
+    members: tuple[Update, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

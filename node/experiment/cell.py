@@ -34,7 +34,7 @@ from node.sim.world import Plan, World
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
 # Everyone is up from the start, and nobody dies: probes would only fill the meters.
-STILL: Final = MembershipSettings(probe_interval_s=1e5, probe_timeout_s=1.0)
+STILL: Final = MembershipSettings(probe_interval_s=1e5, sync_interval_s=1e6)
 Scores = dict[str, dict[str, float]]
 """Accuracy (0..1) by test and node."""
 

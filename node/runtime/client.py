@@ -15,6 +15,7 @@ import grpc.aio
 
 from node.errors import FednodeError, Refused, Unreachable
 from node.transports.address import Endpoint, parse
+from node.transports.grpc import GrpcTransport
 from node.wire.gen import status_pb2, status_pb2_grpc
 
 TIMEOUT_S: Final = 3.0
@@ -38,8 +39,12 @@ class Client:
     answers says no. An address that is none raises AddressError.
     """
 
-    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, timeout_s: float = TIMEOUT_S, transport: GrpcTransport | None = None
+    ) -> None:
+        """Transport: with keys, for a mesh that speaks TLS; it is closed with the client."""
         self._timeout_s = timeout_s
+        self._transport = transport
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     async def __aenter__(self) -> Self:
@@ -73,9 +78,12 @@ class Client:
             since = reply.rounds[-1].round + 1
         return rounds
 
-    async def control(self, address: str, command: str) -> str:
-        """Ask for "pause", "resume", "leave", "retune" or "rollback"; return what the node did."""
-        request = status_pb2.ControlRequest(command=command)
+    async def control(self, address: str, command: str, proof: bytes = b"") -> str:
+        """Ask for "pause", "resume", "leave", "retune", "rollback" or, with a proof, "revoke".
+
+        Return what the node did.
+        """
+        request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
             reply = await stub.Control(request, timeout=self._timeout_s)
         return str(reply.text)
@@ -85,10 +93,14 @@ class Client:
         channels, self._channels = self._channels, {}
         for channel in channels.values():
             await channel.close()
+        if self._transport is not None:
+            await self._transport.close()
 
     @contextlib.asynccontextmanager
     async def _call(self, address: str) -> AsyncIterator[Any]:
         """Yield a stub for an address; turn what gRPC raises into one sentence."""
+        if address not in self._channels and self._transport is not None:
+            self._channels[address] = await self._transport.channel(address)
         if address not in self._channels:
             endpoint = parse(address)
             target = str(Endpoint(endpoint.numeric, endpoint.port))
@@ -100,6 +112,9 @@ class Client:
 
     def _sentence(self, address: str, error: grpc.aio.AioRpcError) -> FednodeError:
         code = error.code()
+        why = self._transport.why(address, "") if self._transport else ""
+        if why:
+            return Unreachable(f"{why[0].upper()}{why[1:]}.")
         if code == grpc.StatusCode.UNAVAILABLE:
             return Unreachable(
                 f"Nobody answers at {address}: start the node, or give the address in peers.yaml."

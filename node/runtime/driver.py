@@ -13,6 +13,7 @@ import contextlib
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from node.core.events import (
@@ -24,6 +25,7 @@ from node.core.events import (
     Commanded,
     Effect,
     Event,
+    Introduce,
     Received,
     Record,
     Send,
@@ -40,9 +42,10 @@ from node.core.events import (
 from node.core.kernel import Kernel
 from node.core.types import Job, Message, Progress, Report, Snapshot
 from node.errors import FednodeError, FrameError, Unreachable
+from node.identity.trust import Believes, Listed
 from node.learn.learner import Cancelled, Learner
 from node.runtime.store import Store
-from node.runtime.telemetry import Telemetry
+from node.runtime.telemetry import Refusals, Telemetry
 from node.transports.base import Address, OnFrame, Transport
 from node.transports.framing import wire_bytes
 from node.wire import codec
@@ -64,11 +67,11 @@ class Door:
         """Let frames in from now on."""
         self._inside = on_frame
 
-    async def on_frame(self, frame: bytes) -> bytes:
+    async def on_frame(self, frame: bytes, caller: str) -> bytes:
         """Hand a frame on, or say that it is too early."""
         if self._inside is None:
             return codec.encode_ack("busy", "this node is loading its model and images")
-        return await self._inside(frame)
+        return await self._inside(frame, caller)
 
 
 class Driver:
@@ -82,7 +85,8 @@ class Driver:
         learner: Learner,
         addresses: Mapping[str, Address],
         dtype: Dtype = "float32",
-        probe_timeout_s: float = 0.5,
+        trust: Believes | None = None,
+        refusals: Refusals | None = None,
     ) -> None:
         self.kernel = kernel
         self.telemetry = Telemetry.restored(store.meters())
@@ -91,8 +95,10 @@ class Driver:
         self._store = store
         self._learner = learner
         self.addresses = dict(addresses)
+        self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
+        self.refusals = refusals or Refusals()
+        self.refusals.show = self.telemetry.record
         self._dtype: Dtype = dtype
-        self._probe_timeout_s = probe_timeout_s
         self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
         self._outboxes: dict[str, asyncio.Queue[Send]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -110,8 +116,7 @@ class Driver:
         The caller has the transport listen, with on_frame or with a Door that leads there.
         """
         for peer in sorted(self.addresses):
-            self._outboxes[peer] = asyncio.Queue(OUTBOX_MAX)
-            self._spawn(self._send_all(peer, self._outboxes[peer]))
+            self._open_outbox(peer)
         for warning in self._store.warnings:
             self.telemetry.record(Record("state.damaged", warning, "warning"))
         self._post(Started())
@@ -150,6 +155,9 @@ class Driver:
         match effect:
             case Send():
                 self._enqueue(effect)
+            case Introduce(peer=peer, address=address):
+                self.addresses[peer] = address
+                self._open_outbox(peer)
             case Answer(token=token, code=code, detail=detail):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
@@ -217,6 +225,11 @@ class Driver:
 
     # Messages -------------------------------------------------------------------------------------
 
+    def _open_outbox(self, peer: str) -> None:
+        if peer not in self._outboxes:
+            self._outboxes[peer] = asyncio.Queue(OUTBOX_MAX)
+            self._spawn(self._send_all(peer, self._outboxes[peer]))
+
     def _enqueue(self, effect: Send) -> None:
         outbox = self._outboxes.get(effect.to)
         if outbox is None or outbox.full():
@@ -228,18 +241,16 @@ class Driver:
     async def _send_all(self, peer: str, outbox: asyncio.Queue[Send]) -> None:
         while True:
             effect = await outbox.get()
-            self._post(await self._send(peer, effect.message))
+            self._post(await self._send(peer, effect.message, effect.limit_s))
             outbox.task_done()
 
-    async def _send(self, peer: str, message: Message) -> Event:
+    async def _send(self, peer: str, message: Message, limit_s: float) -> Event:
         try:
             dtype = message.dtype or self._dtype
             frame = codec.encode(message, dtype)
             payload = codec.payload_bytes(message, dtype)
-            limit = SEND_TIMEOUT_S + SECONDS_PER_MIB * len(frame) / 2**20
-            if message.phase == "hello":
-                limit = self._probe_timeout_s
-            reply = await self.transport.send(self.addresses[peer], frame, limit)
+            limit = limit_s or SEND_TIMEOUT_S + SECONDS_PER_MIB * len(frame) / 2**20
+            reply = await self.transport.send(self.addresses[peer], frame, limit, peer)
             self.telemetry.count(peer, "out", payload, len(frame), wire_bytes(len(frame)))
             code, detail = codec.decode_ack(reply)
         except (Unreachable, FrameError) as fault:
@@ -248,12 +259,19 @@ class Driver:
             return Undelivered(peer, message, "invalid", str(fault))
         return acknowledged(peer, message, code, detail)
 
-    async def on_frame(self, frame: bytes) -> bytes:
+    async def on_frame(self, frame: bytes, caller: str) -> bytes:
         """Take a peer's message; return the acknowledgement once the kernel has decided."""
         try:
             message = codec.decode(frame)
         except FrameError as fault:
             return codec.encode_ack("invalid", str(fault))
+        reason = self.trust.refusal(caller, message.sender)
+        if reason:
+            self.refusals.note("identity", message.sender, reason)
+            return codec.encode_ack("refused", reason)
+        if message.members:
+            news = self.trust.believed(message.sender, message.members)
+            message = replace(message, members=news)
         if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
             return codec.encode_ack("busy", "this node is stopping or has too much to do")
         if message.sender in self.addresses:

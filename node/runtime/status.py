@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
 
 import grpc
 
 from node import __version__
-from node.core.events import Command, Commanded
+from node.core.events import Command, Commanded, Told
 from node.core.types import Json
+from node.errors import IdentityError
 from node.learn.learner import Learner
 from node.runtime.driver import Driver
 from node.runtime.store import Store
@@ -39,8 +40,12 @@ class About:
 class NodeService(status_pb2_grpc.NodeServicer):
     """Answer from the kernel's view; a call never waits for tuning."""
 
-    def __init__(self, store: Store, about: About) -> None:
+    def __init__(
+        self, store: Store, about: About, caller: Callable[[Any], str | None] = lambda _: ""
+    ) -> None:
+        """Caller: whose call it is, "" where nobody proves anything, None for nobody's."""
         self._store = store
+        self._caller = caller
         self._about = about
         self._began = time.monotonic()
         self._driver: Driver | None = None
@@ -93,7 +98,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             backbone=learner.backbone,
             peers=_peers(driver, _counts(state.data)),
             traffic=_traffic(telemetry.total),
-            refused=dict(view.refused),
+            refused={**view.refused, **driver.refusals.counts},
             alone=view.alone,
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
@@ -130,7 +135,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.ControlRequest, context: Any
     ) -> status_pb2.ControlReply:
         """Hand a command to the kernel; say what it does."""
-        known = get_args(Command)
+        caller, own = self._caller(context), self._about.node_id
+        if caller not in {"", own}:
+            text = f"only the key of {self._about.name!r} itself may command it, not {caller}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        known = (*get_args(Command), "revoke")
         if request.command not in known:
             text = f"there is no command {request.command!r}; there are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -139,6 +148,13 @@ class NodeService(status_pb2_grpc.NodeServicer):
             text = f"{name} is still loading its model and images; ask again in a moment"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
             raise AssertionError("abort raises")
+        if request.command == "revoke":
+            try:
+                news = self._driver.trust.take_revocation(request.proof)
+            except IdentityError as fault:
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+            self._driver.post(Told((news,)))
+            return status_pb2.ControlReply(text=f"{name} tells everyone that {news.id} is revoked")
         self._driver.post(Commanded(cast("Command", request.command)))
         return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
 

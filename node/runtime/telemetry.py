@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
 from node.core.events import Record
 
 EVENTS_KEPT = 200
+REFUSALS_MAX = 1000
 LOG = logging.getLogger("fednode")
 
 
@@ -42,6 +43,22 @@ class Traffic:
     def as_dict(self) -> dict[str, int]:
         """Return all counters by name."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
+
+
+@dataclass(slots=True)
+class Refusals:
+    """What never came to the kernel, by kind; the first of each kind and sender is shown."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    show: Callable[[Record], None] = lambda record: LOG.warning("%s", record.text)
+    _seen: set[tuple[str, str]] = field(default_factory=set)
+
+    def note(self, kind: str, who: str, text: str) -> None:
+        """Count somebody or something that was not let in."""
+        self.counts[kind] += 1
+        if (kind, who) not in self._seen and len(self._seen) < REFUSALS_MAX:
+            self._seen.add((kind, who))
+            self.show(Record("message.refused", text, "warning"))
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from node.core.events import (
     Delivered,
     Effect,
     Event,
+    Introduce,
     Received,
     Record,
     Send,
@@ -274,8 +275,10 @@ class World:
 
     def _perform(self, name: str, host: Host, effect: Effect) -> None:
         match effect:
-            case Send(to=peer, message=message):
-                self._send(name, host.life, peer, message)
+            case Send(to=peer, message=message, limit_s=limit):
+                self._send(name, host.life, peer, message, limit or TIMEOUT_S)
+            case Introduce():
+                pass  # a name is an address here
             case Answer(token=token, code=code, detail=detail):
                 sender, life, message = host.answers.pop(token)
                 self._reply(name, sender, life, acknowledged(name, message, code, detail))
@@ -323,7 +326,7 @@ class World:
 
     # The network ----------------------------------------------------------------------------------
 
-    def _send(self, sender: str, life: int, to: str, message: Message) -> None:
+    def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
         decoded = self._through_codec(sender, message)
 
         def arrive() -> None:

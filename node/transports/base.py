@@ -8,8 +8,11 @@ from typing import Protocol
 Address = str
 """host:port, as in peers.yaml."""
 
-OnFrame = Callable[[bytes], Awaitable[bytes]]
-"""Take a frame, return the reply frame; never raises."""
+OnFrame = Callable[[bytes, str], Awaitable[bytes]]
+"""Take a frame and its caller, return the reply frame; never raises.
+
+The caller is the fingerprint of the key that it proved to hold, "" where nobody proves anything.
+"""
 
 
 class Transport(Protocol):
@@ -22,9 +25,10 @@ class Transport(Protocol):
         """
         ...
 
-    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply; raise Unreachable within timeout_s otherwise.
 
+        who: the name that the other end's key must belong to, where ends prove who they are.
         Raise AddressError for an address that is malformed or not allowed, and FrameError for a
         frame over the cap: faults of the caller, which no later try can mend. A handler whose
         sender gave up is cancelled.

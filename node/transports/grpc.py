@@ -3,7 +3,7 @@
 A frame up to 1 MiB is one unary call, a larger one a stream of pieces. Every call has a deadline,
 both ends send keepalive pings, and a peer that went away is dialled again with pauses of at most
 0.8 s. Every fault of gRPC becomes Unreachable or AddressError here; none gets past this module.
-There is no TLS yet, so only loopback is listened on and dialled.
+Without keys (node/transports/tls.py) only loopback is listened on and dialled.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from node.errors import AddressError, FrameError, Unreachable
 from node.transports.address import Endpoint, parse
 from node.transports.base import Address, OnFrame
 from node.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
+from node.transports.tls import Tls
 from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 
 __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
@@ -68,15 +69,17 @@ _CHANNEL_OPTIONS: Final = (
 
 
 class GrpcTransport:
-    """Serve and send frames over gRPC on loopback.
+    """Serve and send frames over gRPC: over mutual TLS, or without it on loopback.
 
-    Other services of the node's address are added with `add_service` before `listen`.
+    Other services of the node's address are added with `add_service` before `listen`. tls: is this
+    transport's from now on, and closed with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._services: list[Register] = []
         self._server: Any = None
-        self._peers: OrderedDict[Address, _Peer] = OrderedDict()
+        self._peers: OrderedDict[tuple[Address, str], _Peer] = OrderedDict()
         self._dropped: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -90,35 +93,55 @@ class GrpcTransport:
         self._services.append(register)
 
     async def listen(self, address: Address, on_frame: OnFrame) -> Address:
-        """Serve frames at a loopback address (port 0: any free port); return the address bound."""
-        endpoint = _loopback(address, "listen on")
+        """Serve frames at an address (port 0: any free port); return the address bound."""
+        endpoint = self._endpoint(address, "listen on")
         if self._closing is not None:
             raise AddressError(f"cannot listen on {address}: this transport is closed")
         if self._server is not None:
             raise AddressError(f"cannot listen on {address}: this transport listens already")
-        _check_free(endpoint)
+        check_free(endpoint)
         server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Exchange(on_frame), server)
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Exchange(on_frame, self.caller), server)
         for register in self._services:
             register(server)
+        inside = str(Endpoint(endpoint.numeric, endpoint.port))
         try:
-            port = server.add_insecure_port(str(Endpoint(endpoint.numeric, endpoint.port)))
+            port = server.add_insecure_port(self._tls.inside if self._tls else inside)
         except RuntimeError as fault:
             raise _in_use(endpoint) from fault
         self._server = server
         await server.start()
-        return str(endpoint.at(port))
+        return str(endpoint.at(await self._tls.listen(endpoint) if self._tls else port))
 
-    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+    def caller(self, context: Any) -> str | None:
+        """Return the id behind a call; "" where nobody proves any, None for one that should."""
+        if self._tls is None:
+            return ""
+        return self._tls.caller(context.peer()) or None
+
+    async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
+        """Return a grpc.aio channel to a node's services, where only `who` is spoken to.
+
+        The caller closes it. Raise AddressError for an address that is none or not allowed.
+        """
+        endpoint = self._endpoint(to, "send to")
+        if self._tls is None:
+            return dial(to, reply_bytes_max)
+        return _channel(await self._tls.exit(endpoint, who), reply_bytes_max)
+
+    def _endpoint(self, address: Address, doing: str) -> Endpoint:
+        return _loopback(address, doing) if self._tls is None else parse(address)
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply."""
-        _loopback(to, "send to")
+        self._endpoint(to, "send to")
         if len(frame) > FRAME_BYTES_MAX:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
         if self._closing is not None:
             raise Unreachable(f"cannot send to {to}: this transport is closed")
-        peer = self._peer(to)
+        peer = await self._peer(to, who)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         try:
@@ -131,7 +154,7 @@ class GrpcTransport:
                 raise Unreachable(_closed(to))
             reply: exchange_pb2.Frame = await peer.deliver(frame, max(deadline - clock(), 0.0))
         except grpc.aio.AioRpcError as fault:
-            raise Unreachable(_sentence(to, fault, timeout_s)) from fault
+            raise Unreachable(self.why(to, who) or _sentence(to, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
             # A channel that closes under a call cancels it; that is not our caller's cancellation.
             task = asyncio.current_task()
@@ -158,13 +181,22 @@ class GrpcTransport:
         await asyncio.gather(*self._dropped)
         if self._server is not None:
             await self._server.stop(CLOSE_GRACE_S)
+        if self._tls is not None:
+            await self._tls.close()
 
-    def _peer(self, to: Address) -> _Peer:
+    def why(self, to: Address, who: str) -> str:
+        """Say what TLS found wrong at the last call to an address; "" for nothing."""
+        text = self._tls.fault(str(parse(to)), who) if self._tls else ""
+        return f"cannot send to {to}: {text}" if text else ""
+
+    async def _peer(self, to: Address, who: str) -> _Peer:
         """Return what is kept for an address; the one that was used longest ago makes room."""
-        peer = self._peers.get(to)
-        if peer is None:
-            peer = self._peers[to] = _Peer(to)
-        self._peers.move_to_end(to)
+        key = (to, who)
+        if key not in self._peers:
+            channel = await self.channel(to, who, REPLY_BYTES_MAX)
+            self._peers.setdefault(key, _Peer(channel))
+        peer = self._peers[key]
+        self._peers.move_to_end(key)
         while len(self._peers) > PEERS_MAX:
             _, oldest = self._peers.popitem(last=False)
             # Calls under way on it end in Unreachable.
@@ -181,8 +213,8 @@ class _Peer:
     connection does not know yet, so the limit is kept here.
     """
 
-    def __init__(self, to: Address) -> None:
-        self.channel = dial(to, REPLY_BYTES_MAX)
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
         self._stub = exchange_pb2_grpc.ExchangeStub(self.channel)
 
@@ -202,17 +234,20 @@ def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:
     """
     endpoint = _loopback(address, "send to")
     family = "ipv6" if ":" in endpoint.numeric else "ipv4"
+    return _channel(f"{family}:{Endpoint(endpoint.numeric, endpoint.port)}", reply_bytes_max)
+
+
+def _channel(target: str, reply_bytes_max: int) -> Any:
     limit = ("grpc.max_receive_message_length", reply_bytes_max + _AROUND_BYTES)
-    return grpc.aio.insecure_channel(
-        f"{family}:{Endpoint(endpoint.numeric, endpoint.port)}", options=(*_CHANNEL_OPTIONS, limit)
-    )
+    return grpc.aio.insecure_channel(target, options=(*_CHANNEL_OPTIONS, limit))
 
 
 class _Exchange(exchange_pb2_grpc.ExchangeServicer):
     """Hand frames to the node; the reply is the node's."""
 
-    def __init__(self, on_frame: OnFrame) -> None:
+    def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
         self._on_frame = on_frame
+        self._caller = caller
         self._assembling = 0
 
     async def Deliver(self, request: exchange_pb2.Frame, context: Any) -> exchange_pb2.Frame:
@@ -257,10 +292,13 @@ class _Exchange(exchange_pb2_grpc.ExchangeServicer):
 
     async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
         """Return the node's reply; its bounds hold for the node, too."""
-        reply = b""
+        reply, caller = b"", self._caller(context)
+        if caller is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
+            raise AssertionError("abort raises")
         try:
             async with asyncio.timeout(HANDLING_MAX_S):
-                reply = await self._on_frame(frame)
+                reply = await self._on_frame(frame, caller)
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
         if len(reply) > REPLY_BYTES_MAX:
@@ -279,13 +317,13 @@ def _loopback(address: Address, doing: str) -> Endpoint:
     endpoint = parse(address)
     if not endpoint.loopback:
         raise AddressError(
-            f"cannot {doing} {address}: without TLS, which this version does not have, only "
-            "loopback is allowed; use 127.0.0.1, [::1] or localhost"
+            f"cannot {doing} {address}: without keys (insecure: true in peers.yaml) only loopback "
+            "is allowed; use 127.0.0.1, [::1] or localhost"
         )
     return endpoint
 
 
-def _check_free(endpoint: Endpoint) -> None:
+def check_free(endpoint: Endpoint) -> None:
     """Raise AddressError where the port cannot be bound.
 
     Asking the operating system first gives its reason; gRPC would give none and write to stderr.

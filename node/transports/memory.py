@@ -79,10 +79,11 @@ class Hub:
 
 
 class MemoryTransport:
-    """Carry frames between the transports of one hub."""
+    """Carry frames between the transports of one hub; id: the caller that receivers are told."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Hub, id: str = "") -> None:
         self._hub = hub
+        self._id = id
         self._address: Address | None = None
         self._on_frame: OnFrame | None = None
         self._closed = asyncio.Event()
@@ -97,7 +98,7 @@ class MemoryTransport:
         self._on_frame = on_frame
         return self._address
 
-    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply."""
         parse(to)
         if len(frame) > FRAME_BYTES_MAX:
@@ -144,7 +145,7 @@ class MemoryTransport:
         """Run the other end's handler; its reply waits where replies are held."""
         assert other._on_frame is not None
         self._hub.sent[to] += 1
-        reply = await other._on_frame(frame)
+        reply = await other._on_frame(frame, self._id)
         gate = self._hub.gate(to)
         if gate is not None:
             await gate.wait()

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, NoReturn, get_args
 from google.protobuf.message import DecodeError
 
 from node.core.events import AckCode
-from node.core.types import Message
+from node.core.types import STANDINGS, Message, Update
 from node.errors import FednodeError, FrameError
 from node.wire import tensors as arrays
 from node.wire.gen import exchange_pb2
@@ -43,8 +43,10 @@ DETAIL_CHARACTERS_MAX: Final = 1000
 MESH_CHARACTERS_MAX: Final = 128
 FACT_NAME_CHARACTERS_MAX: Final = 128
 DIGEST_BYTES_MAX: Final = 64
+PLACE_CHARACTERS_MAX: Final = 300
+PROOF_BYTES_MAX: Final = 1024
 WHOLE_MAX: Final = 2**63 - 1
-# Fields of an envelope at its top level: eleven and the facts, with room for later versions.
+# Fields of an envelope at its top level beside facts and members, with room for later versions.
 FIELDS_SPARE: Final = 64
 
 _NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
@@ -55,6 +57,8 @@ _CHECKSUM_TAG: Final = b"\x62\x20"
 _CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
 _CODES: Final[dict[AckCode, str]] = {code: f"ACK_CODE_{code.upper()}" for code in get_args(AckCode)}
 _NAMES: Final = {exchange_pb2.AckCode.Value(value): code for code, value in _CODES.items()}
+_STATES: Final = {one: f"MEMBER_STATE_{one.upper()}" for one in STANDINGS}
+_STANDINGS: Final = {exchange_pb2.MemberState.Value(value): one for one, value in _STATES.items()}
 
 
 class Ack(NamedTuple):
@@ -85,6 +89,17 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         samples=message.samples,
         facts=dict(message.facts),
         tensors=arrays.pack(message.tensors, dtype, limits),
+        members=[
+            exchange_pb2.Member(
+                name=one.name,
+                state=_STATES[one.state],
+                incarnation=one.incarnation,
+                address=one.address,
+                id=one.id,
+                proof=one.proof,
+            )
+            for one in message.members
+        ],
     )
     body = envelope.SerializeToString(deterministic=True)
     frame = body + _CHECKSUM_TAG + hashlib.sha256(body).digest()
@@ -128,6 +143,7 @@ def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
         facts=dict(envelope.facts),
         tensors=tensors,
         dtype=dtype,
+        members=tuple(_member(one) for one in envelope.members),
     )
     wrong = _fault(message, limits)
     if wrong:
@@ -188,12 +204,36 @@ def _fault(message: Message, limits: Limits) -> str:
             return f"the name of a fact, {name[:40]!r}, is not 1 to 128 printable characters"
         if len(value) > limits.fact_characters or not value.isprintable():
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
+    return _member_fault(message, limits)
+
+
+def _member_fault(message: Message, limits: Limits) -> str:
+    """Return what is wrong with what a message tells of members, or "" for nothing."""
+    if len(message.members) > limits.members:
+        return f"news of {len(message.members)} members; at most {limits.members} fit"
+    for one in message.members:
+        if not _NODE.fullmatch(one.name):
+            return f"member {one.name[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
+        if not 0 <= one.incarnation <= WHOLE_MAX:
+            return f"incarnation {one.incarnation} is not between 0 and {WHOLE_MAX}"
+        for what, word in (("address", one.address), ("id", one.id)):
+            if len(word) > PLACE_CHARACTERS_MAX or not (word.isascii() and word.isprintable()):
+                return f"{what} {word[:40]!r} is not at most {PLACE_CHARACTERS_MAX} characters"
+        if len(one.proof) > PROOF_BYTES_MAX:
+            return f"a proof of {len(one.proof)} bytes; at most {PROOF_BYTES_MAX} fit"
     return ""
+
+
+def _member(found: exchange_pb2.Member) -> Update:
+    state = _STANDINGS.get(found.state)
+    if state is None:
+        _refuse(f"{found.name[:64]!r} is said to be {found.state}, which this node does not know")
+    return Update(found.name, state, found.incarnation, found.address, found.id, bytes(found.proof))
 
 
 def _check_fields(body: bytes, limits: Limits) -> None:
     """Refuse an envelope with more fields than any message has, before a parser builds them."""
-    most = limits.facts + FIELDS_SPARE
+    most = limits.facts + limits.members + FIELDS_SPARE
     position = 0
     for _ in range(most):
         if position >= len(body):

@@ -53,6 +53,7 @@ class Limits:
     arrays: int = 256
     dimensions: int = 8
     facts: int = 64
+    members: int = 1026
     fact_characters: int = 1024
 
 

@@ -11,6 +11,7 @@ from node.transports.base import Transport
 from node.transports.grpc import GrpcTransport
 from node.transports.memory import Hub, MemoryTransport
 from tests.contract.transports import Make, TransportContract
+from tests.unit.identity.people import A, person
 
 
 async def provide(build: Callable[[], Transport]) -> AsyncIterator[Make]:
@@ -30,6 +31,14 @@ class TestMemory(TransportContract):
     async def make(self) -> AsyncIterator[Make]:
         hub = Hub()
         async for make in provide(lambda: MemoryTransport(hub)):
+            yield make
+
+
+class TestGrpcOverTls(TransportContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[Make]:
+        one = person(A, "a")
+        async for make in provide(one.transport):
             yield make
 
 

@@ -17,7 +17,7 @@ ANY = "127.0.0.1:0"
 GUARD_S = 20.0
 
 
-async def echo(frame: bytes) -> bytes:
+async def echo(frame: bytes, caller: str = "") -> bytes:
     return frame[:64] + b"/" + str(len(frame)).encode()
 
 
@@ -29,7 +29,7 @@ class Stuck:
         self.free = asyncio.Event()
         self.cancelled = asyncio.Event()
 
-    async def __call__(self, frame: bytes) -> bytes:
+    async def __call__(self, frame: bytes, caller: str = "") -> bytes:
         self.taken.set()
         try:
             await self.free.wait()
@@ -66,7 +66,7 @@ class TransportContract:
         frame = (bytes(range(256)) * (size // 256 + 1))[:size]
         arrived: list[bytes] = []
 
-        async def on_frame(data: bytes) -> bytes:
+        async def on_frame(data: bytes, caller: str = "") -> bytes:
             arrived.append(data)
             return bytes(reversed(range(256)))
 
@@ -77,7 +77,7 @@ class TransportContract:
     async def test_frames_and_replies_are_bytes(self, make: Make) -> None:
         kinds: list[type] = []
 
-        async def on_frame(data: bytes) -> bytes:
+        async def on_frame(data: bytes, caller: str = "") -> bytes:
             kinds.append(type(data))
             return b""
 
@@ -96,7 +96,7 @@ class TransportContract:
     async def test_a_reply_over_the_cap_ends_in_unreachable(self, make: Make) -> None:
         size = REPLY_BYTES_MAX
 
-        async def on_frame(data: bytes) -> bytes:
+        async def on_frame(data: bytes, caller: str = "") -> bytes:
             return bytes(size)
 
         address = await make().listen(ANY, on_frame)
@@ -121,7 +121,7 @@ class TransportContract:
     async def test_a_frame_that_waits_holds_up_no_other(self, make: Make) -> None:
         stuck = Stuck()
 
-        async def on_frame(data: bytes) -> bytes:
+        async def on_frame(data: bytes, caller: str = "") -> bytes:
             return await (stuck if data == b"first" else echo)(data)
 
         address = await make().listen(ANY, on_frame)
@@ -137,7 +137,7 @@ class TransportContract:
         relay, far = make(), make()
         beyond = await far.listen(ANY, echo)
 
-        async def forward(frame: bytes) -> bytes:
+        async def forward(frame: bytes, caller: str = "") -> bytes:
             return b"via " + await relay.send(beyond, frame, GUARD_S)
 
         address = await relay.listen(ANY, forward)
@@ -178,7 +178,7 @@ class TransportContract:
         assert call.cancelled()
 
     async def test_a_handler_that_breaks_its_promise_ends_in_unreachable(self, make: Make) -> None:
-        async def on_frame(data: bytes) -> bytes:
+        async def on_frame(data: bytes, caller: str = "") -> bytes:
             raise LookupError("a fault in the node")
 
         address = await make().listen(ANY, on_frame)

@@ -28,7 +28,7 @@ NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
 LIMIT_S = 150.0
-PATIENT = "membership={probe_interval_s: 0.5, probe_timeout_s: 30, suspicion_probes: 100}"
+PATIENT = "membership={probe_interval_s: 0.5, probe_timeout_s: 30, suspicion_mult: 100}"
 
 
 async def daemons(folder: Path, policy: str) -> None:

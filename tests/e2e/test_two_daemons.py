@@ -151,7 +151,7 @@ async def test_leave_ends_a_daemon_and_tells_the_other(pair: Pair) -> None:
         await pair.until(client, "b", lambda reply: reply.round >= 2)
         assert fednode("leave", pair.address["b"], folder=pair.folder).returncode == 0
         assert await asyncio.wait_for(b.ended(), GUARD_S) == 0
-        left = await pair.until(client, "a", lambda reply: reply.peers[0].state == "dead")
+        left = await pair.until(client, "a", lambda reply: reply.peers[0].state == "left")
         assert left.peers[0].reason == "it left the mesh"
 
 

@@ -124,7 +124,7 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("rounds.start.timeout_s", -1, "from 0 to 1e+07"),
         ("guard.rollback_drop", 1.5, "from 0 to 1"),
         ("membership.probe_interval_s", 0, "above 0"),
-        ("membership.suspicion_probes", 0, "at least 1"),
+        ("membership.suspicion_mult", 0, "above 0"),
         ("tuning.context_length", 0, "at least 1"),
         ("tuning.lr", 0, "above 0"),
         ("tuning.momentum", 1, "from 0 to 0.9999"),
@@ -173,6 +173,8 @@ def test_flags_and_variables_are_checked_too(tmp_path: Path, flag: str) -> None:
     assert "--set tuning.lrr=1: unknown key 'tuning.lrr'; did you mean 'lr'?" in said
 
 
+KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
+
 # Peers --------------------------------------------------------------------------------------------
 
 
@@ -193,8 +195,12 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
         (("127.0.0.1:7102", "127.0.0.1"), "line 5: the address '127.0.0.1' has no port"),
         (("127.0.0.1:7102", "127.0.0.1:0"), "line 5: the address 127.0.0.1:0 of 'b' has port 0"),
         (("clinic", "My Clinic"), "line 1: mesh is 'My Clinic'; use small letters"),
-        (("insecure: true", "insecure: false"), "which has no TLS"),
-        (("insecure: true\n", ""), "which has no TLS"),
+        (("insecure: true", "insecure: false"), "line 4: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true\n", ""), "line 3: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true", "introducer: 127.0.0.1:1"), "line 2: introducer needs the mesh_key"),
+        (("insecure: true", "mesh_key: AB"), "line 2: mesh_key is wrong: 'AB' is no id or key"),
+        (('7102"', '7102", id: AB'), "line 5: the id of 'b' is wrong: 'AB' is no id or key"),
+        (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
         (("mesh: clinic\n", ""), "'mesh' is missing"),
         (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'peers.1.adress'; did you mean"),
     ],
@@ -205,10 +211,28 @@ def test_what_is_wrong_with_peers_is_named(
     assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
 
 
+def test_ids_make_any_address_good_and_nobody_is_believed_without(tmp_path: Path) -> None:
+    text = f'mesh: m\npeers:\n  - {{name: a, address: "10.0.0.7:7101", id: {KEY}}}\n'
+    peers = load_peers(write(tmp_path, text, "peers.yaml"))
+    assert (peers.insecure, peers.entry("a").id) == (False, KEY)
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    assert load_peers(write(tmp_path, leased, "peers.yaml")).peers == ()
+
+
+def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    peers = load_peers(write(tmp_path, leased, "peers.yaml"))
+    assert which_am_i(peers, "new", {}, "127.0.0.1:9") == "new"
+    with pytest.raises(ConfigError, match="does not list 'new', so it must be said where"):
+        which_am_i(peers, "new", {})
+    with pytest.raises(ConfigError, match="This node's name is 'New!'"):
+        which_am_i(peers, "New!", {}, "127.0.0.1:9")
+
+
 def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
     text = "mesh: m\ninsecure: true\npeers: []\n"
     assert peers_fault(tmp_path, text) == (
-        "peers.yaml, line 3: peers is empty; list at least this node."
+        "peers.yaml, line 3: peers is empty; list at least this node, or name an introducer."
     )
 
 

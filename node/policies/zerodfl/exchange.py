@@ -230,7 +230,7 @@ class ZeroDFL:
             return False
         if self._mode == "async" or not self._missing():
             return True
-        heard = 1 + len(self._context.peers) - len(self._unheard(self._context.peers))
+        heard = 1 + sum(number >= self._current for number in self._memory.heard.values())
         return self._mode == "quorum" and heard >= self._context.rounds.quorum
 
     def _missing(self) -> set[str]:

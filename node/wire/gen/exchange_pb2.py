@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnode/wire/gen/exchange.proto\x12\nfednode.v1\"\x15\n\x05\x46rame\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xa4\x02\n\x08\x45nvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04mesh\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\x0c\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x0e\n\x06sender\x18\x05 \x01(\t\x12\r\n\x05round\x18\x06 \x01(\x04\x12\r\n\x05phase\x18\x07 \x01(\t\x12\x14\n\x0c\x63ontributors\x18\x08 \x01(\x0c\x12\x0f\n\x07samples\x18\t \x01(\x04\x12.\n\x05\x66\x61\x63ts\x18\n \x03(\x0b\x32\x1f.fednode.v1.Envelope.FactsEntry\x12\x0f\n\x07tensors\x18\x0b \x01(\x0c\x12\x10\n\x08\x63hecksum\x18\x0c \x01(\x0c\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"8\n\x03\x41\x63k\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.fednode.v1.AckCode\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t*\x9f\x01\n\x07\x41\x63kCode\x12\x18\n\x14\x41\x43K_CODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43K_CODE_OK\x10\x01\x12\x16\n\x12\x41\x43K_CODE_DUPLICATE\x10\x02\x12\x12\n\x0e\x41\x43K_CODE_STALE\x10\x03\x12\x14\n\x10\x41\x43K_CODE_REFUSED\x10\x04\x12\x14\n\x10\x41\x43K_CODE_INVALID\x10\x05\x12\x11\n\rACK_CODE_BUSY\x10\x06\x32t\n\x08\x45xchange\x12/\n\x07\x44\x65liver\x12\x11.fednode.v1.Frame\x1a\x11.fednode.v1.Frame\x12\x37\n\rDeliverChunks\x12\x11.fednode.v1.Frame\x1a\x11.fednode.v1.Frame(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cnode/wire/gen/exchange.proto\x12\nfednode.v1\"\x15\n\x05\x46rame\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\xc9\x02\n\x08\x45nvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x0c\n\x04mesh\x18\x02 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\x0c\x12\x0e\n\x06policy\x18\x04 \x01(\t\x12\x0e\n\x06sender\x18\x05 \x01(\t\x12\r\n\x05round\x18\x06 \x01(\x04\x12\r\n\x05phase\x18\x07 \x01(\t\x12\x14\n\x0c\x63ontributors\x18\x08 \x01(\x0c\x12\x0f\n\x07samples\x18\t \x01(\x04\x12.\n\x05\x66\x61\x63ts\x18\n \x03(\x0b\x32\x1f.fednode.v1.Envelope.FactsEntry\x12\x0f\n\x07tensors\x18\x0b \x01(\x0c\x12#\n\x07members\x18\r \x03(\x0b\x32\x12.fednode.v1.Member\x12\x10\n\x08\x63hecksum\x18\x0c \x01(\x0c\x1a,\n\nFactsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x7f\n\x06Member\x12\x0c\n\x04name\x18\x01 \x01(\t\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.fednode.v1.MemberState\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\n\n\x02id\x18\x05 \x01(\t\x12\r\n\x05proof\x18\x06 \x01(\x0c\"8\n\x03\x41\x63k\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.fednode.v1.AckCode\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t*\xa5\x01\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12MEMBER_STATE_ALIVE\x10\x01\x12\x18\n\x14MEMBER_STATE_SUSPECT\x10\x02\x12\x15\n\x11MEMBER_STATE_DEAD\x10\x03\x12\x15\n\x11MEMBER_STATE_LEFT\x10\x04\x12\x18\n\x14MEMBER_STATE_REVOKED\x10\x05*\xb4\x01\n\x07\x41\x63kCode\x12\x18\n\x14\x41\x43K_CODE_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x41\x43K_CODE_OK\x10\x01\x12\x16\n\x12\x41\x43K_CODE_DUPLICATE\x10\x02\x12\x12\n\x0e\x41\x43K_CODE_STALE\x10\x03\x12\x14\n\x10\x41\x43K_CODE_REFUSED\x10\x04\x12\x14\n\x10\x41\x43K_CODE_INVALID\x10\x05\x12\x11\n\rACK_CODE_BUSY\x10\x06\x12\x13\n\x0f\x41\x43K_CODE_SILENT\x10\x07\x32t\n\x08\x45xchange\x12/\n\x07\x44\x65liver\x12\x11.fednode.v1.Frame\x1a\x11.fednode.v1.Frame\x12\x37\n\rDeliverChunks\x12\x11.fednode.v1.Frame\x1a\x11.fednode.v1.Frame(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,16 +33,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ENVELOPE_FACTSENTRY']._loaded_options = None
   _globals['_ENVELOPE_FACTSENTRY']._serialized_options = b'8\001'
-  _globals['_ACKCODE']._serialized_start=421
-  _globals['_ACKCODE']._serialized_end=580
+  _globals['_MEMBERSTATE']._serialized_start=587
+  _globals['_MEMBERSTATE']._serialized_end=752
+  _globals['_ACKCODE']._serialized_start=755
+  _globals['_ACKCODE']._serialized_end=935
   _globals['_FRAME']._serialized_start=44
   _globals['_FRAME']._serialized_end=65
   _globals['_ENVELOPE']._serialized_start=68
-  _globals['_ENVELOPE']._serialized_end=360
-  _globals['_ENVELOPE_FACTSENTRY']._serialized_start=316
-  _globals['_ENVELOPE_FACTSENTRY']._serialized_end=360
-  _globals['_ACK']._serialized_start=362
-  _globals['_ACK']._serialized_end=418
-  _globals['_EXCHANGE']._serialized_start=582
-  _globals['_EXCHANGE']._serialized_end=698
+  _globals['_ENVELOPE']._serialized_end=397
+  _globals['_ENVELOPE_FACTSENTRY']._serialized_start=353
+  _globals['_ENVELOPE_FACTSENTRY']._serialized_end=397
+  _globals['_MEMBER']._serialized_start=399
+  _globals['_MEMBER']._serialized_end=526
+  _globals['_ACK']._serialized_start=528
+  _globals['_ACK']._serialized_end=584
+  _globals['_EXCHANGE']._serialized_start=937
+  _globals['_EXCHANGE']._serialized_end=1053
 # @@protoc_insertion_point(module_scope)

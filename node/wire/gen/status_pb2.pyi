@@ -184,10 +184,12 @@ class Round(_message.Message):
     def __init__(self, round: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class ControlRequest(_message.Message):
-    __slots__ = ("command",)
+    __slots__ = ("command", "proof")
     COMMAND_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
     command: str
-    def __init__(self, command: _Optional[str] = ...) -> None: ...
+    proof: bytes
+    def __init__(self, command: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class ControlReply(_message.Message):
     __slots__ = ("text",)

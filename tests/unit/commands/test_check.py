@@ -31,7 +31,7 @@ def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_p
         f"fault: {config}, line 1: unknown key 'sed'; did you mean 'seed'?",
         f"fault: {config}, line 2: rounds.max is -1; it must be at least 0.",
     }
-    assert "names and addresses must differ" in lines[2]
+    assert "names, addresses and ids must differ" in lines[2]
     assert lines[-1] == "3 faults."
 
 

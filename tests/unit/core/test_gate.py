@@ -14,7 +14,7 @@ from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(context(), FACTS)
+    return Gate(context(), FACTS, ("b", "c"))
 
 
 def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:

@@ -29,9 +29,10 @@ from node.core.events import (
     TuneFailed,
     Undelivered,
 )
-from node.core.kernel import BACKOFF_MAX_S, PROBE, RETRY, ROUND, START, Kernel
+from node.core.kernel import BACKOFF_MAX_S, RETRY, ROUND, START, Kernel
 from node.core.policy import Policy
 from node.core.settings import GuardSettings, MembershipSettings, StartSettings
+from node.core.swim import PROBE, SUSPECT
 from node.core.types import Report, Tensors
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
@@ -71,7 +72,7 @@ def round_of(kernel: Kernel, effects: list[Effect], now: float, **metrics: float
 
 def test_started_greets_every_peer_with_the_facts_and_sets_the_latest_time() -> None:
     effects = make().step(0.0, Started())
-    assert only(effects, SetTimer) == [SetTimer(START, 30.0)]
+    assert SetTimer(START, 30.0) in effects
     sends = only(effects, Send)
     assert [(one.to, one.message.phase) for one in sends] == [("b", "hello"), ("c", "hello")]
     assert all(dict(one.message.facts) == FACTS for one in sends)
@@ -90,9 +91,7 @@ def test_round_one_begins_with_the_peers_asked_for_and_not_before() -> None:
 def test_an_answered_hello_counts_as_a_peer() -> None:
     kernel = make()
     kernel.step(0.0, Started())
-    effects = kernel.step(0.1, Delivered("b", message("hello", "a")))
-    assert only(effects, Tune)
-    assert SetTimer(PROBE + "b", 1.0) in effects
+    assert only(kernel.step(0.1, Delivered("b", message("hello", "a"))), Tune)
 
 
 def test_a_peer_that_still_loads_is_not_there_yet() -> None:
@@ -100,7 +99,6 @@ def test_a_peer_that_still_loads_is_not_there_yet() -> None:
     kernel.step(0.0, Started())
     effects = kernel.step(0.1, Undelivered("b", message("hello", "a"), "busy", "it loads"))
     assert not only(effects, Tune)
-    assert SetTimer(PROBE + "b", 1.0) in effects
     assert only(kernel.step(1.1, Delivered("b", message("hello", "a"))), Tune)
 
 
@@ -239,7 +237,7 @@ def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
     told = command(kernel, "leave")
     assert [(one.to, one.message.phase) for one in only(told, Send)] == [("b", "bye")]
     assert not only(round_of(kernel, effects, 2.0), Tune)
-    assert kernel.step(3.0, TimerFired(PROBE + "b")) == []
+    assert kernel.step(3.0, TimerFired(PROBE)) == []
     assert kernel.view().life == "leaving"
     (answer,) = only(kernel.step(4.0, hello("b", policy="local")), Answer)
     assert (answer.code, answer.detail) == ("busy", "this node is leaving the mesh")
@@ -332,22 +330,8 @@ def test_goodbye_makes_a_peer_dead_at_once() -> None:
     kernel = make(zerodfl())
     kernel.step(0.0, hello("b"))
     kernel.step(1.0, Received(message("bye"), 1))
-    assert kernel.view().peers[0].state == "dead"
+    assert kernel.view().peers[0].state == "left"
     assert kernel.view().alone
-
-
-def test_probes_go_on_whatever_comes_back() -> None:
-    kernel = make()
-    sent = message("hello", "a")
-    for event in (
-        Delivered("b", sent),
-        Undelivered("b", sent, "unreachable", "nobody"),
-        Undelivered("b", sent, "refused", "no"),
-        Undelivered("b", sent, "busy", "later"),
-    ):
-        assert SetTimer(PROBE + "b", 1.0) in kernel.step(0.0, event)
-    (probe,) = only(kernel.step(1.0, TimerFired(PROBE + "b")), Send)
-    assert (probe.to, probe.message.phase) == ("b", "hello")
 
 
 def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
@@ -372,7 +356,8 @@ def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
         kernel.step(0.0, hello("b", policy="local"))
     for _ in range(5):
         kernel.step(1.0, Undelivered("b", sent, "unreachable", "nobody"))
-    kernel.step(2.0, Delivered("b", sent))
+    kernel.step(4.0, TimerFired(SUSPECT + "b"))
+    kernel.step(5.0, Delivered("b", sent))
     kinds = [type(one).__name__ for one in heard if not isinstance(one, RoundDue)]
     assert kinds == ["PeerUp", "PeerDown", "PeerUp"]
     assert heard[0] == PeerUp("b")

@@ -1,85 +1,148 @@
-"""Who answers: how a peer's state follows from what was heard of it."""
+"""How a member's state follows from what this node sees and what others say."""
 
 from __future__ import annotations
 
 import pytest
 
-from node.core.membership import Membership
-from node.core.settings import MembershipSettings
+from node.core.membership import GREETINGS, INCARNATION_MAX, MEMBERS_MAX, Members
+from node.core.types import Standing, Update
 
 
 @pytest.fixture
-def members() -> Membership:
-    return Membership(("b", "a"), MembershipSettings(suspicion_probes=3))
+def members() -> Members:
+    return Members(("b", "a"))
 
 
-def state(members: Membership, name: str = "a") -> str:
-    return next(peer.state for peer in members.view() if peer.name == name)
+def state(members: Members, name: str = "a") -> str:
+    return members[name].state
 
 
-def test_peers_start_unknown_and_sorted(members: Membership) -> None:
+def news(what: Standing, incarnation: int = 0, name: str = "a", **more: str) -> Update:
+    return Update(name, what, incarnation, **more)  # type: ignore[arg-type]
+
+
+def test_peers_start_unknown_and_sorted(members: Members) -> None:
     assert [(peer.name, peer.state) for peer in members.view()] == [
         ("a", "unknown"),
         ("b", "unknown"),
     ]
-    assert members.live() == ()
+    assert members.live() == []
     assert "a" in members
     assert "z" not in members
 
 
-def test_failures_in_a_row_make_suspect_and_then_dead(members: Membership) -> None:
+def test_a_peer_that_never_answered_counts_as_dead_after_some_greetings(members: Members) -> None:
+    for _ in range(GREETINGS - 1):
+        members.failed("a", "nobody there")
+        assert state(members) == "unknown"
+    members.failed("a", "nobody there")
+    assert (state(members), members["a"].reason) == ("dead", "nobody there")
+    members.heard("a", 1.0)
+    assert state(members) == "alive"
+
+
+def test_a_suspect_is_live_until_it_is_buried_and_one_sign_of_life_clears_it(
+    members: Members,
+) -> None:
     members.heard("a", 1.0, 4)
-    assert members.failed("a", "silent") == ("alive", "suspect")
-    assert members.live() == ("a",)
-    assert members.failed("a", "silent") == ("suspect", "suspect")
-    assert members.failed("a", "silent") == ("suspect", "dead")
-    assert members.live() == ()
-    assert members.failed("a", "silent") == ("dead", "dead")
+    members.suspect("a", "silent")
+    assert (members.live(), members["a"].reason) == (["a"], "silent")
+    members.heard("a", 2.0)
+    members.bury("a")
+    assert (state(members), members["a"].round, members["a"].reason) == ("alive", 4, "")
+    members.suspect("a", "silent")
+    members.bury("a")
+    assert (state(members), members.live()) == ("dead", [])
+    assert [after for _, _, after in members.changes] == [
+        "alive", "suspect", "alive", "suspect", "dead",
+    ]  # fmt: skip
 
 
-def test_one_answer_forgives_all(members: Membership) -> None:
-    members.heard("a", 1.0)
-    members.failed("a", "silent")
-    members.failed("a", "silent")
-    assert members.heard("a", 2.0) == ("suspect", "alive")
-    members.failed("a", "silent")
-    assert members.failed("a", "silent") == ("suspect", "suspect")
+def test_goodbye_holds_against_late_answers_but_not_against_speech(members: Members) -> None:
+    members.heard("a", 1.0, 3)
+    members.left("a", 2.0)
+    members.heard("a", 2.1)
+    assert state(members) == "left"
+    assert members.absent() == ["b"]
+    members.heard("a", 3.0, 0)
+    assert state(members) == "alive"
 
 
-def test_who_never_answered_stays_unknown_until_it_counts_as_dead(members: Membership) -> None:
-    assert members.failed("a", "silent") == ("unknown", "unknown")
-    members.failed("a", "silent")
-    assert members.failed("a", "silent") == ("unknown", "dead")
+@pytest.mark.parametrize(
+    ("held", "age", "what", "incarnation", "then"),
+    [
+        ("alive", 2, "suspect", 2, "suspect"),
+        ("alive", 2, "suspect", 1, "alive"),
+        ("alive", 2, "dead", 2, "dead"),
+        ("alive", 2, "left", 3, "left"),
+        ("alive", 2, "alive", 9, "alive"),
+        ("suspect", 2, "alive", 2, "suspect"),
+        ("suspect", 2, "alive", 3, "alive"),
+        ("suspect", 2, "suspect", 2, "suspect"),
+        ("suspect", 2, "dead", 2, "dead"),
+        ("suspect", 2, "dead", 1, "suspect"),
+        ("dead", 2, "alive", 3, "dead"),
+        ("dead", 2, "suspect", 3, "dead"),
+        ("left", 2, "alive", 3, "left"),
+        ("alive", 2, "dead", INCARNATION_MAX + 1, "alive"),
+        ("alive", 2, "revoked", 0, "revoked"),
+        ("revoked", 2, "alive", 3, "revoked"),
+    ],
+)
+def test_newer_outweighs_older_and_worse_outweighs_better(
+    members: Members, held: Standing, age: int, what: Standing, incarnation: int, then: str
+) -> None:
+    members.heard("a", 0.0, 1)
+    members.weigh(news("alive", age), 0.0, 0.0)
+    if held == "revoked":
+        members.weigh(news("revoked"), 0.0, 0.0)
+    elif held == "left":
+        members.left("a", 0.0)
+    elif held != "alive":
+        members.suspect("a", "silent")
+        if held == "dead":
+            members.bury("a")
+    members.weigh(news(what, incarnation), 100.0, 1.0)
+    assert state(members) == then
 
 
-def test_what_was_heard_is_kept(members: Membership) -> None:
-    members.heard("a", 3.0, 7)
-    members.heard("a", 5.0)
-    (peer, _) = members.view()
-    assert (peer.round, peer.heard_at, peer.reason) == (7, 5.0, "")
+def test_who_spoke_a_moment_ago_is_doubted_on_hearsay_and_not_buried(members: Members) -> None:
+    members.heard("a", 10.0)
+    assert members.weigh(news("dead", 0), 10.5, 1.0) == "suspect"
+    assert state(members) == "suspect"
 
 
-def test_busy_makes_nobody_alive_and_nobody_dead(members: Membership) -> None:
-    assert members.busy("a", "it loads") == ("unknown", "unknown")
-    assert members.view()[0].reason == "it loads"
-    members.heard("a", 1.0)
-    for _ in range(9):
-        members.failed("a", "silent")
-        assert members.busy("a", "much to do") == ("suspect", "suspect")
+def test_hearsay_brings_nobody_to_life_and_is_a_reason_to_ask(members: Members) -> None:
+    assert members.weigh(news("alive", 5), 0.0, 1.0) == "ask"
+    assert state(members) == "unknown"
+    members.heard("a", 0.0)
+    assert members.weigh(news("alive", 6), 0.0, 1.0) == ""
 
 
-def test_refused_and_gone_are_not_live_and_come_back_when_heard(members: Membership) -> None:
-    members.heard("a", 1.0)
-    assert members.refused("a", 2.0, "it differs") == ("alive", "refused")
-    assert members.live() == ()
-    assert members.failed("a", "silent") == ("refused", "refused")
-    assert members.heard("a", 3.0) == ("refused", "alive")
-    assert members.left("a", 4.0) == ("alive", "dead")
-    assert state(members) == "dead"
-    members.failed("a", "silent")
-    assert members.view()[0].reason == "it left the mesh"
-    assert members.heard("a", 4.5) == ("dead", "dead")  # an answer from before the goodbye
-    assert members.busy("a", "it leaves") == ("dead", "dead")
-    assert members.view()[0].reason == "it left the mesh"
-    assert members.heard("a", 5.0, 3) == ("dead", "alive")
-    assert members.heard("a", 6.0) == ("alive", "alive")
+def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
+    members.weigh(Update("a", "revoked", proof=b"signed"), 0.0, 0.0)
+    members.heard("a", 1.0, 5)
+    members.left("a", 2.0)
+    members.refused("a", 2.0, "no")
+    update = members["a"].update()
+    assert (state(members), update and update.proof) == ("revoked", b"signed")
+
+
+def test_newcomers_are_met_once_alive_and_up_to_a_limit(members: Members) -> None:
+    assert not members.meet(news("dead", name="c"))
+    assert members.meet(news("alive", name="c"))
+    assert not members.meet(news("alive", name="c"))
+    assert members.place(news("alive", name="c", address="127.0.0.1:1", id="X"))
+    assert not members.place(news("suspect", name="c"))
+    assert (members["c"].address, members["c"].id) == ("127.0.0.1:1", "X")
+    for number in range(MEMBERS_MAX + 10):
+        members.meet(news("alive", name=f"n{number}"))
+    assert len(members) == MEMBERS_MAX
+    assert [one.name for one in members.view()] == sorted(one.name for one in members.view())
+
+
+def test_nothing_is_told_of_who_was_never_heard_or_is_refused_here(members: Members) -> None:
+    assert members["a"].update() is None
+    members.heard("a", 0.0)
+    members.refused("a", 1.0, "other settings")
+    assert members["a"].update() is None

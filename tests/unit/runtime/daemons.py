@@ -61,7 +61,7 @@ def make(
     plan = Plan(ZeroDFL, ZeroDFLConfig(wire_dtype="float32"), rounds, 1, QUICK)
     kernel = plan.build(name, tuple(peers), learner)(store.latest())
     where = {peer: address(peer) for peer in peers}
-    driver = Driver(kernel, MemoryTransport(hub), store, learner, where, "float32", 5.0)
+    driver = Driver(kernel, MemoryTransport(hub), store, learner, where, "float32")
     return driver, store
 
 

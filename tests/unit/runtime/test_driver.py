@@ -136,7 +136,7 @@ async def test_leave_says_goodbye_and_ends_the_node(tmp_path: Path) -> None:
     ):
         await a.until(lambda: a.round >= 1)
         a.driver.post(Commanded("leave"))
-        await b.until(lambda: b.driver.kernel.view().peers[0].state == "dead")
+        await b.until(lambda: b.driver.kernel.view().peers[0].state == "left")
         assert b.driver.kernel.view().peers[0].reason == "it left the mesh"
         await asyncio.wait_for(asyncio.shield(a.task), 20)
 
@@ -166,15 +166,15 @@ async def test_messages_of_strangers_are_answered_and_not_counted_as_traffic(
 
 async def test_a_closed_door_says_that_the_node_is_loading() -> None:
     door = Door()
-    ack = codec.decode_ack(await door.on_frame(b"anything"))
+    ack = codec.decode_ack(await door.on_frame(b"anything", ""))
     assert ack.code == "busy"
     assert "loading" in ack.detail
 
-    async def echo(frame: bytes) -> bytes:
+    async def echo(frame: bytes, caller: str = "") -> bytes:
         return frame
 
     door.open(echo)
-    assert await door.on_frame(b"x") == b"x"
+    assert await door.on_frame(b"x", "") == b"x"
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -40,7 +40,7 @@ DOMAINS = ("photo", "art", "photo")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
 GUARD_S = 120.0
-PATIENT = MembershipSettings(probe_interval_s=0.05, probe_timeout_s=30.0, suspicion_probes=1000)
+PATIENT = MembershipSettings(probe_interval_s=0.05, probe_timeout_s=30.0, suspicion_mult=1e4)
 CASES: dict[str, dict[str, Any]] = {
     "local": {},
     "zerodfl": {"recipients": 1},
@@ -123,10 +123,10 @@ class Shuffling(GrpcTransport):
         super().__init__()
         self._chance = random.Random(seed)
 
-    async def send(self, to: Address, frame: bytes, timeout_s: float) -> bytes:
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         for _ in range(self._chance.randrange(60)):
             await asyncio.sleep(0)
-        return await super().send(to, frame, timeout_s)
+        return await super().send(to, frame, timeout_s, who)
 
 
 @asynccontextmanager
@@ -144,9 +144,8 @@ async def daemons(
         for name in order:
             store = Store(folder / name)
             build = shared.build(name, tuple(one for one in NODES if one != name), learned[name])
-            driver = Driver(
-                build(store.latest()), transports[name], store, learned[name], {}, dtype, 30.0
-            )
+            kernel = build(store.latest())
+            driver = Driver(kernel, transports[name], store, learned[name], {}, dtype)
             places[name] = await transports[name].listen("127.0.0.1:0", driver.on_frame)
             made[name] = driver
         tasks = []

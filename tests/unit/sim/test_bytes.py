@@ -12,7 +12,7 @@ from node.policies.zerodfl.exchange import ZeroDFL
 from node.sim.world import Meter, Plan, World
 
 GIB = 2**30
-STILL = MembershipSettings(probe_interval_s=1e6)
+STILL = MembershipSettings(probe_interval_s=1e6, sync_interval_s=1e6)
 
 
 def exchanged(nodes: int, rounds: int, recipients: int) -> Meter:

@@ -88,7 +88,9 @@ def test_a_crash_loses_the_round_in_flight_and_nothing_else() -> None:
     assert before is not None
     made.crash("c")
     made.run(lambda: made.kernel("a").view().round >= 20, LIMIT_S)
-    assert any(peer.state == "dead" for peer in made.kernel("a").view().peers)
+    assert made.run(
+        lambda: any(peer.state == "dead" for peer in made.kernel("a").view().peers), LIMIT_S
+    )
     made.start("c")
     assert made.kernel("c").policy.state() == before.policy
     assert made.run(made.finished, LIMIT_S)

@@ -24,11 +24,11 @@ GUARD_S = 20.0
 Open = Callable[[OnFrame], Awaitable[Address]]
 
 
-async def echo(frame: bytes) -> bytes:
+async def echo(frame: bytes, caller: str = "") -> bytes:
     return b"/" + frame[:16]
 
 
-async def never(frame: bytes) -> bytes:
+async def never(frame: bytes, caller: str = "") -> bytes:
     await asyncio.Event().wait()
     return frame
 
@@ -81,7 +81,7 @@ async def test_services_come_before_listen(receiver: GrpcTransport) -> None:
     "address", ["0.0.0.0:0", "[::]:0", "192.0.2.7:7700", "node-1:7700", "[2001:db8::1]:1"]
 )
 async def test_nothing_but_loopback_without_tls(sender: GrpcTransport, address: Address) -> None:
-    sentence = r"without TLS, which this version does not have, only loopback is allowed; use 127"
+    sentence = r"without keys .insecure: true in peers.yaml. only loopback is allowed; use 127"
     with pytest.raises(AddressError, match=sentence):
         await sender.listen(address, echo)
     with pytest.raises(AddressError, match=sentence):
@@ -133,7 +133,7 @@ async def test_a_port_that_is_taken_at_the_last_moment_counts_as_in_use(
     sender: GrpcTransport, receiver: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = await receiver.listen(ANY, echo)
-    monkeypatch.setattr(transport_module, "_check_free", lambda endpoint: None)
+    monkeypatch.setattr(transport_module, "check_free", lambda endpoint: None)
     with pytest.raises(AddressError, match="is in use"):
         await sender.listen(address, echo)
 
@@ -193,7 +193,7 @@ async def test_more_calls_than_a_connection_takes_wait_their_turn(
 ) -> None:
     running = most = 0
 
-    async def on_frame(frame: bytes) -> bytes:
+    async def on_frame(frame: bytes, caller: str = "") -> bytes:
         nonlocal running, most
         running += 1
         most = max(most, running)
@@ -216,7 +216,7 @@ async def test_a_call_that_waits_for_its_turn_has_a_deadline_and_sees_close(
     monkeypatch.setattr(transport_module, "CALLS_PER_PEER", 1)
     taken = asyncio.Event()
 
-    async def on_frame(frame: bytes) -> bytes:
+    async def on_frame(frame: bytes, caller: str = "") -> bytes:
         taken.set()
         return await never(frame)
 
@@ -242,7 +242,7 @@ async def test_the_address_used_longest_ago_makes_room(
     for address in (*addresses, *addresses):
         assert await sender.send(address, b"x", GUARD_S) == b"/x"
         assert len(sender._peers) <= 2
-    assert list(sender._peers) == addresses[1:]
+    assert [address for address, _ in sender._peers] == addresses[1:]
     await asyncio.gather(*(receiver.close() for receiver in receivers))
 
 
@@ -278,7 +278,7 @@ async def test_a_caller_that_breaks_the_bounds_is_refused(
 ) -> None:
     frames: list[bytes] = []
 
-    async def on_frame(frame: bytes) -> bytes:
+    async def on_frame(frame: bytes, caller: str = "") -> bytes:
         frames.append(frame)
         return b""
 

@@ -57,7 +57,7 @@ async def route() -> AsyncIterator[tuple[GrpcTransport, Proxy]]:
     """Yield a sender, and a proxy in front of a receiver that answers with 100 bytes."""
     receiver, sender = GrpcTransport(), GrpcTransport()
 
-    async def on_frame(frame: bytes) -> bytes:
+    async def on_frame(frame: bytes, caller: str = "") -> bytes:
         return bytes(100)
 
     address = await receiver.listen("127.0.0.1:0", on_frame)

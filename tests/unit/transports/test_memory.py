@@ -13,7 +13,7 @@ from node.transports.memory import Hub, MemoryTransport
 GUARD_S = 20.0
 
 
-async def upper(frame: bytes) -> bytes:
+async def upper(frame: bytes, caller: str = "") -> bytes:
     return frame.upper()
 
 
@@ -34,7 +34,7 @@ async def test_a_held_reply_waits_while_the_handler_has_the_frame() -> None:
     hub = Hub()
     taken = asyncio.Event()
 
-    async def on_frame(frame: bytes) -> bytes:
+    async def on_frame(frame: bytes, caller: str = "") -> bytes:
         taken.set()
         return frame
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from node.core.events import AckCode
-from node.core.types import NO_FACTS, Tensors
+from node.core.types import NO_FACTS, STANDINGS, Tensors, Update
 from node.errors import FednodeError, FrameError
 from node.wire import codec
 from node.wire.codec import Ack, Limits, decode, decode_ack, encode, encode_ack
@@ -136,8 +137,8 @@ def test_every_truncation_and_extension_is_noticed() -> None:
     ("body", "sentence"),
     [
         (b"", "version 0"),
-        (b"\x08\x01" * 129, "more than 128 fields"),
-        (b"\x52\x00" * 129, "more than 128 fields"),
+        (b"\x08\x01" * 1155, "more than 1154 fields"),
+        (b"\x52\x00" * 1155, "more than 1154 fields"),
         (b"\x08", "cut short"),
         (b"\x08" + b"\xff" * 10, "more than 64 bits"),
         (b"\x0b", "unknown kind 3"),
@@ -206,3 +207,39 @@ def test_a_detail_is_made_fit_to_print() -> None:
 def test_a_reply_that_is_no_verdict_is_refused(frame: bytes, sentence: str) -> None:
     with pytest.raises(FrameError, match=sentence):
         decode_ack(frame)
+
+
+MEMBER = Update("node-2", "suspect", 7, "10.0.0.7:7700", "ID", b"\x00lease")
+
+
+def test_news_of_members_comes_back_as_it_was() -> None:
+    news = tuple(replace(MEMBER, state=state) for state in STANDINGS)
+    assert decode(encode(message(members=news), "float32")).members == news
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        (replace(MEMBER, name="Two!"), "'Two!' is not a node name"),
+        (replace(MEMBER, incarnation=-1), "incarnation -1"),
+        (replace(MEMBER, address="x" * 301), "address 'x"),
+        (replace(MEMBER, id="Ä"), "id 'Ä'"),
+        (replace(MEMBER, proof=b"x" * 1025), "a proof of 1025 bytes"),
+    ],
+)
+def test_news_that_no_member_tells_is_refused(wrong: Update, sentence: str) -> None:
+    with pytest.raises(FednodeError, match=sentence):
+        encode(message(members=(wrong,)), "float32")
+
+
+def test_more_members_than_any_mesh_has_are_refused() -> None:
+    with pytest.raises(FednodeError, match="news of 1027 members; at most 1026 fit"):
+        encode(message(members=(MEMBER,) * 1027), "float32")
+    assert len(decode(encode(message(members=(MEMBER,) * 1026), "float32")).members) == 1026
+
+
+def test_a_state_that_this_version_does_not_know_is_refused() -> None:
+    envelope = opened(encode(message(members=(MEMBER,)), "float32"))
+    envelope.members[0].state = 9  # type: ignore[assignment]
+    with pytest.raises(FrameError, match="'node-2' is said to be 9"):
+        decode(sealed(envelope))

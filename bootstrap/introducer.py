@@ -1,0 +1,244 @@
+"""The introducer: leases names of a mesh to keys, against tokens; no node needs it afterwards.
+
+    mesh.key          the mesh key, which signs
+    tokens.json       SHA-256 of each token, the name that it is for ("": any), and uses left
+    enrolled.json     who was enrolled: name, id, address, lease
+    revoked.txt       revocations, one line each
+
+It is asked once by every newcomer, and again when a lease is nearly over; it takes no part in the
+mesh, holds no prompts, and may be off for as long as nobody comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import SystemRandom
+from typing import Any, Final
+
+import grpc
+
+from node.config import NAME, NAME_RULE
+from node.errors import AddressError, ConfigError, IdentityError, StateError
+from node.files import put
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import look, mint
+from node.identity.identity import armour, disarm
+from node.identity.lease import DAY_S, LEASE_DAYS, Statement
+from node.transports.address import parse
+from node.transports.grpc import GrpcTransport
+from node.transports.tls import Tls
+from node.wire.gen import introducer_pb2, introducer_pb2_grpc
+
+KEY_FILE: Final = "mesh.key"
+CONTACTS_MAX: Final = 8
+ENROLLED_MAX: Final = 1024
+WRONG_TOKENS_MAX: Final = 20
+"""Wrong tokens a minute; beyond them all are refused until the minute is over."""
+TOKEN_BYTES: Final = 24
+ELSEWHERE: Final = "folder with --state"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A right to enrol; digest: SHA-256 of what the node shows. name: "" for any."""
+
+    digest: str
+    name: str
+    uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """A node that was enrolled."""
+
+    name: str
+    id: str
+    address: str
+    lease: str
+
+
+class Book:
+    """What an introducer knows, in its folder."""
+
+    def __init__(self, folder: Path, mesh: str, clock: Callable[[], float] = time.time) -> None:
+        """Open the folder; make the mesh key where there is none."""
+        self.folder, self.mesh, self._clock = folder, mesh, clock
+        path = folder / KEY_FILE
+        self.key = keys.load(path) if path.exists() else keys.create(path)
+        self._wrong: list[float] = []
+
+    @property
+    def mesh_key(self) -> str:
+        """The public mesh key, for peers.yaml."""
+        return keys.written(self.key.public_key())
+
+    def token(self, name: str = "", uses: int = 1) -> str:
+        """Return a fresh token for a name, or for any."""
+        text = secrets.token_urlsafe(TOKEN_BYTES)
+        self.add_token(text, name, uses)
+        return text
+
+    def add_token(self, text: str, name: str = "", uses: int = 1) -> None:
+        """Keep a token that somebody else made; the same one again changes nothing."""
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        held = self._tokens()
+        if all(one.digest != digest for one in held):
+            self._write("tokens.json", [asdict(one) for one in [*held, Token(digest, name, uses)]])
+
+    def enrol(self, id: str, mesh: str, name: str, address: str, token: str) -> bytes:
+        """Return a lease on a name for a key; raise IdentityError with why not."""
+        if mesh != self.mesh:
+            raise IdentityError(f"this introducer is of mesh {self.mesh!r}, not {mesh[:64]!r}")
+        if not NAME.fullmatch(name):
+            raise IdentityError(f"the name {name[:64]!r} is not allowed; {NAME_RULE}")
+        try:
+            parse(address)
+        except AddressError as fault:
+            raise IdentityError(str(fault)) from fault
+        if any(leases.peek(proof).id == id for proof in self.revocations()):
+            raise IdentityError(f"the key {id} was revoked")
+        held = {one.name: one for one in self.enrolled()}
+        renewing = name in held and held[name].id == id
+        if not renewing:
+            self._spend(token, name)
+            if name not in held and len(held) >= ENROLLED_MAX:
+                raise IdentityError(f"{ENROLLED_MAX} nodes are enrolled, which is the limit")
+        now = int(self._clock())
+        statement = Statement("lease", self.mesh, name, id, now, now + LEASE_DAYS * DAY_S)
+        proof = leases.sign(self.key, statement)
+        held[name] = Enrolled(name, id, address, armour(proof))
+        self._write("enrolled.json", [asdict(held[key]) for key in sorted(held)])
+        return proof
+
+    def sample(self, but: str) -> list[Enrolled]:
+        """Return some of those enrolled, drawn at random."""
+        others = [one for one in self.enrolled() if one.name != but]
+        return SystemRandom().sample(others, min(CONTACTS_MAX, len(others)))
+
+    def enrolled(self) -> list[Enrolled]:
+        """Return everyone enrolled, by name."""
+        return [Enrolled(**one) for one in self._read("enrolled.json")]
+
+    def revoke(self, name: str, id: str) -> str:
+        """Revoke a key; return the proof as a line for peers.yaml."""
+        keys.read_group(id)
+        proof = leases.sign(
+            self.key, Statement("revocation", self.mesh, name, id, int(self._clock()))
+        )
+        lines = [*(armour(one) for one in self.revocations()), armour(proof)]
+        put(self.folder / "revoked.txt", "".join(f"{line}\n" for line in lines), ELSEWHERE)
+        left = [asdict(one) for one in self.enrolled() if one.id != id]
+        self._write("enrolled.json", left)
+        return armour(proof)
+
+    def revocations(self) -> list[bytes]:
+        """Return all revocations, oldest first."""
+        path = self.folder / "revoked.txt"
+        return [disarm(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def _spend(self, token: str, name: str) -> None:
+        now = self._clock()
+        self._wrong = [moment for moment in self._wrong if now - moment < 60]
+        if len(self._wrong) >= WRONG_TOKENS_MAX:
+            raise IdentityError("too many wrong tokens came; try again in a minute")
+        digest = hashlib.sha256(token.encode()).hexdigest()
+        held = self._tokens()
+        for at, one in enumerate(held):
+            if secrets.compare_digest(one.digest, digest) and one.name in {"", name}:
+                left = [Token(one.digest, one.name, one.uses - 1)] if one.uses > 1 else []
+                rest = [*held[:at], *left, *held[at + 1 :]]
+                self._write("tokens.json", [asdict(each) for each in rest])
+                return
+        self._wrong.append(now)
+        raise IdentityError(
+            f"the token is wrong, spent, or for another name than {name!r}: ask for a new one "
+            "(`fednode introducer token`)"
+        )
+
+    def _tokens(self) -> list[Token]:
+        return [Token(**one) for one in self._read("tokens.json")]
+
+    def _read(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / name
+        if not path.exists():
+            return []
+        try:
+            found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as fault:
+            raise StateError(f"{path} is damaged ({fault}): restore it from a backup.") from fault
+        return found
+
+    def _write(self, name: str, content: list[dict[str, Any]]) -> None:
+        put(self.folder / name, json.dumps(content, indent=1), ELSEWHERE)
+
+
+class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
+    """Answer newcomers from the book; one at a time, as each answer may write."""
+
+    def __init__(self, book: Book, caller: Callable[[Any], str | None]) -> None:
+        self._book = book
+        self._caller = caller
+
+    async def Enrol(
+        self, request: introducer_pb2.EnrolRequest, context: Any
+    ) -> introducer_pb2.EnrolReply:
+        """Lease a name to the caller's key."""
+        id, book = self._caller(context) or "", self._book
+        try:
+            lease = book.enrol(id, request.mesh, request.name, request.address, request.token)
+        except IdentityError as fault:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
+        except StateError as fault:
+            await context.abort(grpc.StatusCode.INTERNAL, str(fault))
+        return introducer_pb2.EnrolReply(
+            lease=lease,
+            contacts=[
+                introducer_pb2.Contact(
+                    name=one.name, address=one.address, id=one.id, lease=disarm(one.lease)
+                )
+                for one in book.sample(request.name)
+            ],
+            revocations=book.revocations(),
+        )
+
+
+async def serve(book: Book, listen: str, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
+    """Serve newcomers until stopped; raise AddressError where the address cannot be listened on."""
+
+    def judge(certificate: bytes, who: str) -> tuple[str, str]:
+        try:
+            return look(certificate).id, ""  # anyone may ask; the token decides
+        except IdentityError as fault:
+            return "", str(fault)
+
+    def credentials() -> Any:
+        return book.key, mint(book.key, "introducer", b"", time.time())
+
+    async def no_frames(frame: bytes, caller: str) -> bytes:
+        return b""
+
+    transport = GrpcTransport(Tls(credentials, judge, lambda *_: None))
+    service = IntroducerService(book, transport.caller)
+    transport.add_service(
+        lambda server: introducer_pb2_grpc.add_IntroducerServicer_to_server(service, server)
+    )
+    try:
+        ready(await transport.listen(listen, no_frames))
+        await stop.wait()
+    finally:
+        await transport.close()
+
+
+def named(mesh: str) -> str:
+    """Return a mesh's name; raise ConfigError where it is none."""
+    if not NAME.fullmatch(mesh):
+        raise ConfigError(f"--mesh is {mesh!r}; {NAME_RULE}")
+    return mesh

@@ -1,0 +1,73 @@
+"""`fednode introducer`: enrol nodes that peers.yaml does not list."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from bootstrap.introducer import Book, named, serve
+
+STATE = click.option("--state", type=Path, required=True, help="Folder of the mesh key.")
+MESH = click.option("--mesh", "mesh_name", required=True, help="Name of the mesh.")
+
+
+@click.group()
+def introducer() -> None:
+    """Lease names to keys against tokens, so that nodes can join that peers.yaml does not list."""
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--listen", default="127.0.0.1:7099", show_default=True, help="Where newcomers call.")
+@click.option(
+    "--token", "tokens", multiple=True, envvar="FEDNODE_TOKENS", help="Accept this token, too."
+)
+@click.option("--uses", default=1, show_default=True, help="Nodes that each --token enrols.")
+def run(state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses: int) -> None:
+    """Serve newcomers until SIGTERM or Ctrl-C."""
+    book = Book(state, named(mesh_name))
+    for text in tokens:
+        book.add_token(text, uses=uses)
+
+    async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await serve(book, listen, stop, lambda at: click.echo(f"introducer of {mesh_name} at {at}"))
+
+    click.echo(f"mesh_key: {book.mesh_key}")
+    asyncio.run(main())
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", default="", help="Only for a node of this name.")
+@click.option("--uses", default=1, show_default=True, help="How many nodes it enrols.")
+def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
+    """Print a new token."""
+    click.echo(Book(state, named(mesh_name)).token(name, uses))
+
+
+@introducer.command()
+@STATE
+@MESH
+def key(state: Path, mesh_name: str) -> None:
+    """Print the line that names the mesh key in peers.yaml; makes the key where there is none."""
+    click.echo(f"mesh_key: {Book(state, named(mesh_name)).mesh_key}")
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", required=True, help="Name of the node.")
+@click.option(
+    "--id", "node_id", required=True, help="Its id, as `fednode identity show` prints it."
+)
+def revoke(state: Path, mesh_name: str, name: str, node_id: str) -> None:
+    """Revoke a node's key; print the line for `revoked` in peers.yaml."""
+    click.echo(Book(state, named(mesh_name)).revoke(name, node_id))

@@ -1,0 +1,123 @@
+"""`fednode identity`: the key that a node is known by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import click
+
+from node.commands.mesh import IDENTITY, identity_in
+from node.commands.plan import ROOT
+from node.commands.reach import reach
+from node.config import NAME, NAME_RULE
+from node.errors import ConfigError
+from node.identity import keys
+from node.identity.identity import Identity, disarm, read_certificate
+from node.runtime.disk import lock
+
+MESH = click.option("--mesh", required=True, help="Name of the mesh, as in peers.yaml.")
+NAMED = click.option("--name", required=True, help="Name of the node, as in peers.yaml.")
+STATE = click.option(
+    "--state", type=Path, help="State directory [~/.local/state/fednode/MESH/NAME]."
+)
+
+
+@click.group()
+def identity() -> None:
+    """Show, make or replace the key that a node is known by; its id is the key's fingerprint."""
+
+
+def _folder(mesh: str, name: str, state: Path | None) -> Path:
+    for what, word in (("--mesh", mesh), ("--name", name)):
+        if not NAME.fullmatch(word):
+            raise ConfigError(f"{what} is {word!r}; {NAME_RULE}")
+    return state or Path.home() / ROOT / mesh / name
+
+
+@identity.command()
+@MESH
+@NAMED
+@STATE
+def show(mesh: str, name: str, state: Path | None) -> None:
+    """Print the id of a node, and what it shows of itself."""
+    found = identity_in(_folder(mesh, name, state), mesh, name)
+    click.echo(found.id)
+    until = read_certificate(found.folder)
+    if until:
+        click.echo(f"certificate until {until}; `fednode start` renews it")
+    lease = found.lease
+    if lease is not None:
+        day = time.strftime("%Y-%m-%d", time.gmtime(lease.expires))
+        click.echo(f"lease of {lease.name!r} in mesh {lease.mesh!r} until {day}")
+    elif found.proof:
+        click.echo("it succeeds an older key: put this id into every peers.yaml")
+
+
+@identity.command()
+@MESH
+@NAMED
+@STATE
+def new(mesh: str, name: str, state: Path | None) -> None:
+    """Make a node's key before its first start; print its line for peers.yaml."""
+    folder = _folder(mesh, name, state)
+    if (folder / IDENTITY / keys.KEY_FILE).exists():
+        raise ConfigError(
+            f"{folder / IDENTITY} holds a key already: `fednode identity show` prints its id, and "
+            "`fednode identity rotate` replaces it."
+        )
+    made = Identity(folder / IDENTITY, mesh, name)
+    click.echo(f'  - {{name: {name}, address: "HOST:PORT", id: {made.id}}}')
+
+
+@identity.command()
+@MESH
+@NAMED
+@STATE
+def rotate(mesh: str, name: str, state: Path | None) -> None:
+    """Replace a node's key by a new one that the old one signs; stop the node first.
+
+    Peers whose peers.yaml still gives the old id follow the succession, once: put the new id into
+    every peers.yaml before the next one.
+    """
+    folder = _folder(mesh, name, state)
+    found = identity_in(folder, mesh, name)
+    descriptor = lock(folder)  # a running node holds it
+    try:
+        before, after = found.rotate()
+    finally:
+        os.close(descriptor)
+    click.echo(f"{before}\nis succeeded by\n{after}")
+
+
+@identity.command()
+@click.argument("address")
+@click.argument("revocation")
+@click.option("--peers", "peers_path", type=Path, help="Mesh to find a name in [peers.yaml].")
+@click.option("--state", type=Path, help="State directory of the node at ADDRESS.")
+def revoke(address: str, revocation: str, peers_path: Path | None, state: Path | None) -> None:
+    """Hand a REVOCATION (from `fednode introducer revoke`) to the node at ADDRESS.
+
+    It tells the whole mesh. Put the line under `revoked` in peers.yaml, too, for the nodes that are
+    down now.
+    """
+    make, ((_, where),) = reach(address, peers_path, state)
+
+    async def ask() -> str:
+        async with make() as client:
+            return await client.control(where, "revoke", disarm(revocation))
+
+    click.echo(asyncio.run(ask()))
+
+
+@identity.command()
+@MESH
+@NAMED
+@STATE
+@click.argument("lease")
+def take(mesh: str, name: str, state: Path | None, lease: str) -> None:
+    """Keep a LEASE (one line of text) that was signed elsewhere, and show it from now on."""
+    identity_in(_folder(mesh, name, state), mesh, name).take_lease(disarm(lease))
+    click.echo(f"{name} shows this lease from its next connection on")

@@ -1,0 +1,150 @@
+"""How a node of a plan speaks with its mesh: its identity, whom it believes, its transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from bootstrap.enrol import enrol
+from node.commands.plan import ROOT, Plan
+from node.config import Peers
+from node.core.types import Update
+from node.errors import ConfigError, FednodeError, IdentityError, Unreachable
+from node.identity import keys
+from node.identity.identity import Identity, disarm
+from node.identity.trust import Believes, Listed, Trust
+from node.runtime.client import Client
+from node.runtime.telemetry import Refusals
+from node.transports.grpc import GrpcTransport
+from node.transports.tls import Tls
+
+ENROL_TRIES: Final = 10
+ENROL_WAIT_S: Final = 3.0
+IDENTITY: Final = "identity"
+RENEWAL_S: Final = 6 * 3600.0
+LOG = logging.getLogger("fednode")
+
+
+@dataclass(slots=True)
+class Mesh:
+    """The node's side of the mesh, put together and not yet listening."""
+
+    identity: Identity
+    trust: Believes
+    transport: GrpcTransport
+    refusals: Refusals
+    contacts: list[Update] = field(default_factory=list)
+
+
+def join(plan: Plan) -> Mesh:
+    """Return how a node speaks with its mesh: plain on loopback, or over mutual TLS."""
+    identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
+    refusals = Refusals()
+    if plan.peers.insecure:
+        names = frozenset(peer.name for peer in plan.peers.peers)
+        return Mesh(identity, Listed(names), GrpcTransport(), refusals)
+    listed = next((peer.id for peer in plan.peers.peers if peer.name == plan.name), None)
+    if listed not in {None, identity.id} and not identity.proof:
+        raise ConfigError(
+            f"peers.yaml gives {plan.name!r} the id {listed}, and the key in "
+            f"{plan.state / IDENTITY} has {identity.id}: give that id, or the state directory "
+            "that holds the key."
+        )
+    trust = trust_of(plan.peers)
+    return Mesh(identity, trust, transport_of(identity, trust, refusals), refusals)
+
+
+def trust_of(peers: Peers) -> Trust:
+    """Return whom the nodes of a peers.yaml believe; raise ConfigError for a bad revocation."""
+    key = None if peers.mesh_key is None else keys.read_public(peers.mesh_key)
+    trust = Trust(peers.mesh, {peer.name: peer.id or "" for peer in peers.peers}, key)
+    for line in peers.revoked:
+        try:
+            trust.take_revocation(disarm(line))
+        except IdentityError as fault:
+            raise ConfigError(f"A line of `revoked` in peers.yaml is wrong: {fault}.") from fault
+    return trust
+
+
+def transport_of(identity: Identity, trust: Trust, refusals: Refusals) -> GrpcTransport:
+    """Return a transport over mutual TLS that lets in whom trust believes, and notes the rest."""
+
+    def judge(certificate: bytes, who: str) -> tuple[str, str]:
+        found, why = trust.shown(certificate, who)
+        return found.id if found else "", why
+
+    return GrpcTransport(Tls(identity.credentials, judge, refusals.note))
+
+
+async def get_lease(plan: Plan, mesh: Mesh) -> None:
+    """Enrol with the introducer where there is one and a lease is wanted; try for a while.
+
+    Raise FednodeError where that fails and the node has no lease to go on with.
+    """
+    introducer, mesh_key = plan.peers.introducer, plan.peers.mesh_key
+    if introducer is None or mesh_key is None or not mesh.identity.wants_lease():
+        return
+    token = plan.settings.token or ""
+    for left in range(ENROL_TRIES - 1, -1, -1):
+        try:
+            found = await enrol(mesh.identity, mesh_key, introducer, plan.address, token)
+        except Unreachable as fault:
+            if mesh.identity.lease is not None:
+                LOG.warning("%s The lease that this node has holds for now.", fault)
+                return
+            if not left:
+                raise
+            LOG.info("%s Trying again in %g s.", fault, ENROL_WAIT_S)
+            await asyncio.sleep(ENROL_WAIT_S)
+        else:
+            mesh.contacts += found.contacts
+            assert isinstance(mesh.trust, Trust)
+            mesh.contacts += [mesh.trust.take_revocation(one) for one in found.revocations]
+            return
+
+
+async def keep_lease(plan: Plan, mesh: Mesh) -> None:
+    """Renew the lease whenever it is nearly over, for as long as the node runs."""
+    while True:
+        await asyncio.sleep(RENEWAL_S)
+        try:
+            await get_lease(plan, mesh)
+        except FednodeError as fault:
+            LOG.warning("The lease could not be renewed: %s", fault)
+
+
+def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -> Client:
+    """Return a client for the nodes of a mesh, with the key of a state directory if it needs one.
+
+    Without --state the only state directory that this machine has of the mesh is taken.
+    """
+    if peers is None or peers.insecure:
+        return Client(timeout_s)
+    folder = state or only_state(peers.mesh)
+    identity = identity_in(folder, peers.mesh, folder.name)
+    return Client(timeout_s, transport_of(identity, trust_of(peers), Refusals()))
+
+
+def only_state(mesh: str) -> Path:
+    """Return this machine's state directory of a mesh; raise ConfigError unless there is one."""
+    found = sorted(Path.home().joinpath(ROOT, mesh).glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
+    if len(found) != 1:
+        raise ConfigError(
+            f"The mesh {mesh!r} speaks TLS, and {len(found) or 'no'} state directories of it are "
+            "on this machine: say with --state whose key to use."
+        )
+    return found[0].parent.parent
+
+
+def identity_in(state: Path, mesh: str, name: str) -> Identity:
+    """Return the identity that a state directory holds; raise ConfigError where there is none."""
+    folder = state / IDENTITY
+    if not (folder / keys.KEY_FILE).is_file():
+        raise ConfigError(
+            f"There is no key in {folder}: give the state directory of a node of this mesh with "
+            "--state, or make one with `fednode identity new`."
+        )
+    return Identity(folder, mesh, name)

@@ -1,0 +1,43 @@
+"""Find whom a command asks: an address, or names of peers.yaml, with a key where there is TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from node.errors import ConfigError
+from node.runtime.client import Client
+
+PEERS: Final = Path("peers.yaml")
+Target = tuple[str, str]
+"""Name and address of a node; the name is empty where only its address was given."""
+Targets = Sequence[Target]
+Make = Callable[[], Client]
+"""Return a client; called on the event loop that it is for."""
+
+
+def reach(address: str | None, peers_path: Path | None, state: Path | None) -> tuple[Make, Targets]:
+    """Return how and where to ask: one node (host:port, or its name), or all of peers.yaml."""
+    by_place = address is not None and ":" in address
+    if by_place and peers_path is None and state is None:
+        assert address is not None
+        return Client, [("", address)]
+    if address is None and peers_path is None and not PEERS.exists():
+        raise ConfigError(
+            "Whose status? Give host:port, or --peers FILE for all nodes of a mesh (there is no "
+            "peers.yaml here)."
+        )
+    from node.commands.mesh import client_of
+    from node.config import load_peers
+
+    peers = load_peers(peers_path or PEERS)
+
+    def make() -> Client:
+        return client_of(peers, state)
+
+    if address is None:
+        return make, [(peer.name, peer.address) for peer in peers.peers]
+    if by_place:
+        return make, [("", address)]
+    return make, [(address, peers.entry(address).address)]

@@ -1,0 +1,161 @@
+"""A node's own identity on disk: its key, its certificate, and the lease or succession it shows.
+
+node.key    Ed25519, made at first start    node.crt    renewed long before it expires
+lease       signed by the mesh key          succession  signed by the key before this one
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from node.errors import IdentityError, StateError
+from node.files import put
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import DAYS, look, mint
+from node.identity.lease import DAY_S, Statement
+
+CERTIFICATE_FILE: Final = "node.crt"
+LEASE_FILE: Final = "lease"
+SUCCESSION_FILE: Final = "succession"
+RENEW_BELOW: Final = 0.5
+ELSEWHERE: Final = "state directory"
+
+
+class Identity:
+    """What one node shows of itself; clock: seconds since the epoch, for ends of validity alone."""
+
+    def __init__(
+        self,
+        folder: Path,
+        mesh: str,
+        name: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Read the identity in a folder; make its key where there is none."""
+        self.folder, self.mesh, self.name = folder, mesh, name
+        self.key = keys.load_or_create(folder)
+        self._clock = clock
+        self._certificate: x509.Certificate | None = None
+        self._shown = b""
+
+    @property
+    def id(self) -> str:
+        """Fingerprint of the public key."""
+        return keys.node_id(self.key)
+
+    @property
+    def proof(self) -> bytes:
+        """The lease, or the succession where there is one; b"" for neither."""
+        return self._read(LEASE_FILE) or self._read(SUCCESSION_FILE)
+
+    @property
+    def lease(self) -> Statement | None:
+        """What the lease says; None without one."""
+        held = self._read(LEASE_FILE)
+        return leases.peek(held) if held else None
+
+    def credentials(self) -> tuple[Ed25519PrivateKey, x509.Certificate]:
+        """Return the key and a certificate that is good for a while."""
+        now, proof = self._clock(), self.proof
+        held = self._certificate
+        fresh = held is not None and self._shown == proof
+        if held is None or not fresh or _left(held, now) < RENEW_BELOW:
+            held = self._certificate = mint(self.key, self.name, proof, now)
+            self._shown = proof
+            text = held.public_bytes(serialization.Encoding.PEM).decode()
+            # It is made anew at the next start, too: a disk that is full ends nothing here.
+            with contextlib.suppress(StateError):
+                put(self.folder / CERTIFICATE_FILE, text, ELSEWHERE)
+        return self.key, held
+
+    def take_lease(self, proof: bytes) -> None:
+        """Keep a lease for this key; raise IdentityError for one of another."""
+        found = leases.peek(proof)
+        if (found.kind, found.mesh, found.name, found.id) != (
+            "lease",
+            self.mesh,
+            self.name,
+            self.id,
+        ):
+            raise IdentityError(
+                f"this {found.kind} is for {found.name!r} of mesh {found.mesh!r} with the id "
+                f"{found.id}; this node is {self.name!r} of {self.mesh!r} with {self.id}"
+            )
+        put(self.folder / LEASE_FILE, armour(proof) + "\n", ELSEWHERE)
+
+    def wants_lease(self) -> bool:
+        """Tell whether a lease is missing, or nearly over."""
+        held = self.lease
+        if held is None:
+            return True
+        return held.expires - self._clock() < (held.expires - held.issued) / 3
+
+    def rotate(self) -> tuple[str, str]:
+        """Make a new key, succeeding the present one; return the ids before and after.
+
+        The old key signs that the new one is its successor, so that peers whose peers.yaml still
+        gives the old id follow; a lease is for the old key and is dropped.
+        """
+        old, before = self.key, self.id
+        new = Ed25519PrivateKey.generate()
+        after = keys.node_id(new)
+        statement = Statement(
+            "succession", self.mesh, self.name, after, int(self._clock()), 0,
+            keys.written(old.public_key()),
+        )  # fmt: skip
+        put(self.folder / SUCCESSION_FILE, armour(leases.sign(old, statement)) + "\n", ELSEWHERE)
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / LEASE_FILE).unlink()
+        keys.keep(self.folder / keys.KEY_FILE, new)
+        self.key, self._certificate = new, None
+        return before, after
+
+    def _read(self, name: str) -> bytes:
+        path = self.folder / name
+        if not path.is_file():
+            return b""
+        try:
+            return disarm(path.read_text(encoding="ascii"))
+        except (OSError, UnicodeDecodeError, IdentityError) as fault:
+            raise StateError(
+                f"{path} is damaged: delete it and ask for a new one ({fault})."
+            ) from fault
+
+
+def armour(proof: bytes) -> str:
+    """Return a proof as one line of text."""
+    return base64.urlsafe_b64encode(proof).decode()
+
+
+def disarm(text: str) -> bytes:
+    """Undo armour; raise IdentityError for other text."""
+    try:
+        return base64.b64decode(text.strip(), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as fault:
+        raise IdentityError("a proof is one line of base64") from fault
+
+
+def _left(certificate: x509.Certificate, now: float) -> float:
+    """Return the share (0..1) of a certificate's days that is left."""
+    return (certificate.not_valid_after_utc.timestamp() - now) / (DAYS * DAY_S)
+
+
+def read_certificate(folder: Path) -> str:
+    """Return until when the certificate in a folder is valid, for people; "" without one."""
+    path = folder / CERTIFICATE_FILE
+    if not path.is_file():
+        return ""
+    held = x509.load_pem_x509_certificate(path.read_bytes())
+    shown = look(held.public_bytes(serialization.Encoding.DER))
+    return time.strftime("%Y-%m-%d", time.gmtime(shown.expires))

@@ -1,0 +1,144 @@
+"""Ed25519 keys: a node's own, made at first start, whose fingerprint is its id; and the mesh's."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from node.errors import IdentityError, StateError
+from node.runtime.disk import because
+
+KEY_FILE: Final = "node.key"
+_BYTES: Final = 32
+GROUP: Final = 8
+# A PEM file of such a key has 119 bytes.
+_KEY_BYTES_MAX: Final = 4096
+
+
+def node_id(key: Ed25519PrivateKey) -> str:
+    """Return SHA-256 of the public key in base32, in groups joined by hyphens."""
+    return fingerprint(raw(key.public_key()))
+
+
+def fingerprint(public: bytes) -> str:
+    """Return the id of a raw public key of 32 bytes."""
+    return _grouped(hashlib.sha256(public).digest())
+
+
+def raw(key: Ed25519PublicKey) -> bytes:
+    """Return a public key's 32 bytes."""
+    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+
+
+def written(key: Ed25519PublicKey) -> str:
+    """Return a public key itself, as peers.yaml names the mesh key."""
+    return _grouped(raw(key))
+
+
+def read_public(text: str) -> Ed25519PublicKey:
+    """Undo `written`; raise IdentityError for what is no such key."""
+    return Ed25519PublicKey.from_public_bytes(read_group(text))
+
+
+def read_group(text: str) -> bytes:
+    """Return the 32 bytes behind an id or a written key; raise IdentityError for anything else."""
+    plain = text.replace("-", "").upper()
+    try:
+        found = base64.b32decode(plain + "=" * (-len(plain) % 8))
+    except ValueError:
+        found = b""
+    if len(found) != _BYTES or _grouped(found) != text:
+        raise IdentityError(
+            f"{text[:80]!r} is no id or key: it must be 52 letters and digits in groups of eight, "
+            "as `fednode identity show` prints them"
+        )
+    return found
+
+
+def _grouped(data: bytes) -> str:
+    text = base64.b32encode(data).decode().rstrip("=")
+    return "-".join(text[start : start + GROUP] for start in range(0, len(text), GROUP))
+
+
+def load_or_create(folder: Path) -> Ed25519PrivateKey:
+    """Return the key in a folder; where there is none, make one that only its owner can read.
+
+    Raise StateError where the key is damaged or cannot be read or written. The caller holds the
+    lock of the state directory, so that no two processes make a key at a time.
+    """
+    path = folder / KEY_FILE
+    return load(path) if path.exists() else create(path)
+
+
+def load(path: Path) -> Ed25519PrivateKey:
+    """Return the private key in a file; raise StateError where it cannot be used."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(_KEY_BYTES_MAX)
+    except OSError as fault:
+        raise StateError(
+            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
+            "may read and write there."
+        ) from fault
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    # TypeError: the key is encrypted, and there is no password.
+    except (ValueError, TypeError, UnsupportedAlgorithm) as fault:
+        raise _damaged(path) from fault
+    if not isinstance(key, Ed25519PrivateKey):
+        raise _damaged(path)
+    return key
+
+
+def _damaged(path: Path) -> StateError:
+    return StateError(
+        f"The key {path} is damaged or no Ed25519 key without a password: restore it from a "
+        "backup, or delete it to become a new node with a new id."
+    )
+
+
+def create(path: Path) -> Ed25519PrivateKey:
+    """Make a private key and keep it in a file; raise StateError where that fails."""
+    key = Ed25519PrivateKey.generate()
+    try:
+        keep(path, key)
+    except OSError as fault:
+        raise StateError(
+            f"The key {path} cannot be used: {because(fault)}. Make sure that this user "
+            "may read and write there."
+        ) from fault
+    return key
+
+
+def keep(path: Path, key: Ed25519PrivateKey) -> None:
+    """Write a private key to a file, whole or not at all, for its owner's eyes only."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    text = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    # Written aside, synced and renamed, so that a crash leaves a whole key or none.
+    aside = path.with_suffix(".new")
+    aside.unlink(missing_ok=True)
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

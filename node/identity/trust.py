@@ -1,0 +1,236 @@
+"""Whom a node believes: the ids of peers.yaml, leases of the mesh key, and no revoked key.
+
+A name belongs to one id: the one that peers.yaml gives it, or the one in a lease that the mesh key
+signed. What members tell of others is believed only as far as that goes: nobody enters the mesh by
+word of mouth, and nobody is led to another address but by the member itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from node.core.types import Update
+from node.errors import AddressError, IdentityError
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import Shown, look
+from node.identity.lease import Statement
+from node.transports.address import parse
+
+KNOWN_MAX: Final = 4096
+
+
+class Believes(Protocol):
+    """What a host asks before it takes a message, and of news in it."""
+
+    def refusal(self, caller: str, sender: str) -> str:
+        """Say why a caller may not speak as a sender; "" where it may."""
+        ...
+
+    def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+        """Return the news that may be told by a sender, without what only others may say."""
+        ...
+
+    def take_revocation(self, proof: bytes) -> Update:
+        """Take a revocation from the operator; raise IdentityError where it does not hold."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Without keys: everyone is believed to be who it says, of those that peers.yaml lists.
+
+    For loopback alone. A listed node may tell of its own new address on loopback.
+    """
+
+    names: frozenset[str]
+
+    def refusal(self, caller: str, sender: str) -> str:
+        """Believe everyone."""
+        return ""
+
+    def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+        """Return the news of listed members; an address from the member itself, on loopback."""
+        return tuple(
+            replace(one, address=one.address if own(one, sender) else "", id="", proof=b"")
+            for one in news
+            if one.name in self.names and one.state != "revoked"
+        )
+
+    def take_revocation(self, proof: bytes) -> Update:
+        """Refuse it: there are no keys."""
+        raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
+
+
+def own(news: Update, sender: str) -> bool:
+    """Tell whether a member speaks of itself with an address on loopback."""
+    return news.name == sender and _host(news.address) == "loopback"
+
+
+def _host(address: str) -> str:
+    try:
+        return "loopback" if parse(address).loopback else "elsewhere"
+    except AddressError:
+        return ""
+
+
+@dataclass(slots=True)
+class Trust:
+    """With keys: see the file's header.
+
+    listed: names and ids of peers.yaml, "" where a lease is to give the id. clock: seconds since
+    the epoch, for the ends of leases and certificates alone; nothing else looks at it.
+    """
+
+    mesh: str
+    listed: Mapping[str, str]
+    mesh_key: Ed25519PublicKey | None = None
+    clock: Callable[[], float] = time.time
+    _leased: dict[str, Statement] = field(default_factory=dict)  # by name
+    _revoked: dict[str, bytes] = field(default_factory=dict)  # by id: the proof
+    _heirs: dict[str, str] = field(default_factory=dict)  # a listed id and what came after it
+
+    def shown(self, certificate: bytes, who: str = "") -> tuple[Shown | None, str]:
+        """Judge a certificate in DER, of whoever connects or of `who` is to be reached.
+
+        Return what it says, None where that is nothing, and why it is refused, "" where it is not.
+        """
+        try:
+            found = look(certificate)
+        except IdentityError as fault:
+            return None, str(fault)
+        return found, self._judge(found, who)
+
+    def _judge(self, found: Shown, who: str) -> str:
+        now = self.clock()
+        if now > found.expires:
+            hours = (now - found.expires) / 3600
+            return f"its certificate expired {hours:.1f} hours ago: restart that node to renew it"
+        if now < found.begins:
+            return "its certificate is not valid yet: check the clocks of both nodes"
+        if found.id in self._revoked:
+            return "its key was revoked by the mesh key"
+        fault = self._take(found.lease, found.id) if found.lease else ""
+        name = self.name_of(found.id)
+        if not name:
+            return fault or "no such id is in peers.yaml, and it shows no lease of the mesh key"
+        if who and name != who:
+            return f"it is {name!r}, not {who!r}"
+        return ""
+
+    def name_of(self, id: str) -> str:
+        """Return the name that an id has here; "" where it has none."""
+        for name, listed in self.listed.items():
+            if id and id == self._heirs.get(listed, listed):
+                return name
+        for name, found in self._leased.items():
+            if found.id == id and not found.fault(self.mesh, self.clock()):
+                return name
+        return ""
+
+    def refusal(self, caller: str, sender: str) -> str:
+        """Say why a caller may not speak as a sender."""
+        if caller in self._revoked:
+            return f"the key {caller} was revoked by the mesh key"
+        name = self.name_of(caller)
+        if not name:
+            return f"the key {caller or 'of this caller'} belongs to nobody in this mesh"
+        return "" if name == sender else f"the key of {name!r} cannot speak for {sender!r}"
+
+    def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
+        """Return the news that is believed; see the file's header."""
+        found = (self._believe(sender, one) for one in news)
+        return tuple(one for one in found if one is not None)
+
+    def _believe(self, sender: str, news: Update) -> Update | None:
+        if news.state == "revoked":
+            return news if self._revoke(news) else None
+        if news.proof:
+            self._take(news.proof, news.id)
+        known = self.id_of(news.name)
+        if not known:
+            return None
+        first_hand = news.name == sender
+        fresh = news.name not in self.listed
+        proof = news.proof if self.leased(news.name) else b""
+        address = news.address if first_hand or fresh else ""
+        return replace(news, address=address, id=known, proof=proof)
+
+    def id_of(self, name: str) -> str:
+        """Return the id that a name has here; "" where it has none, or a revoked one."""
+        listed = self.listed.get(name, "")
+        found = self._heirs.get(listed, listed)
+        if not found and self.leased(name):
+            found = self._leased[name].id
+        return "" if found in self._revoked else found
+
+    def leased(self, name: str) -> bool:
+        """Tell whether a name holds a lease that has not ended."""
+        held = self._leased.get(name)
+        return held is not None and not held.fault(self.mesh, self.clock())
+
+    def revoked(self) -> list[tuple[str, bytes]]:
+        """Return the revoked ids and the proofs of that."""
+        return sorted(self._revoked.items())
+
+    def take_revocation(self, proof: bytes) -> Update:
+        """Take a revocation from the operator; raise IdentityError where it does not hold."""
+        if self.mesh_key is None:
+            raise IdentityError("peers.yaml names no mesh_key, so nobody can revoke anything")
+        found = leases.read(proof, self.mesh_key)
+        fault = found.fault(self.mesh, self.clock())
+        if found.kind != "revocation" or fault:
+            raise IdentityError(fault or f"this proof is a {found.kind}, not a revocation")
+        self._revoked[found.id] = proof
+        return Update(found.name, "revoked", id=found.id, proof=proof)
+
+    def _revoke(self, news: Update) -> bool:
+        try:
+            return self.take_revocation(news.proof).name == news.name
+        except IdentityError:
+            return False
+
+    def _take(self, proof: bytes, id: str) -> str:
+        """Take over a lease or a succession; say why it does not hold."""
+        try:
+            found = leases.peek(proof)
+            if found.kind == "succession":
+                return self._inherit(proof, found, id)
+            if self.mesh_key is None:
+                return "it shows a lease, and peers.yaml names no mesh_key to check it by"
+            found = leases.read(proof, self.mesh_key)
+        except IdentityError as fault:
+            return str(fault)
+        wrong = found.fault(self.mesh, self.clock())
+        if wrong:
+            return wrong
+        if found.kind != "lease" or found.id != id:
+            return "its lease is for another key"
+        listed = self.listed.get(found.name, "")
+        if listed and listed != found.id:
+            return f"peers.yaml gives {found.name!r} another id than its lease"
+        held = self._leased.get(found.name)
+        newer = held is None or held.issued <= found.issued
+        if newer and (held is not None or len(self._leased) < KNOWN_MAX):
+            self._leased[found.name] = found
+        return "" if newer else "a newer lease of its name is for another key"
+
+    def _inherit(self, proof: bytes, found: Statement, id: str) -> str:
+        """Take over the new id of a listed one, as its old key signed it."""
+        listed = self.listed.get(found.name, "")
+        old = keys.read_public(found.by)
+        found = leases.read(proof, old)
+        wrong = found.fault(self.mesh, self.clock())
+        if wrong:
+            return wrong
+        if found.id != id or not listed or keys.fingerprint(keys.raw(old)) != listed:
+            return f"its succession is not signed by the key that peers.yaml gives {found.name!r}"
+        if listed in self._revoked:
+            return "the key that it succeeds was revoked by the mesh key"
+        self._heirs[listed] = id
+        return ""

@@ -1,0 +1,134 @@
+"""Real daemons over mutual TLS: enrolled by an introducer, named by id, rotated, revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bootstrap.process import Daemon, free_ports
+from node.commands.mesh import client_of
+from node.config import load_peers
+from node.errors import FednodeError
+
+pytestmark = pytest.mark.e2e
+GUARD_S = 60.0
+TETHER = (sys.executable, "-m", "bootstrap.tether", "node.cli")
+PACED = (
+    *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
+    *("--set", "rounds.min_interval_s=0.1", "--set", "membership.preset=local"),
+)
+
+
+def fednode(folder: Path, *words: str) -> str:
+    ran = subprocess.run(
+        [sys.executable, "-m", "node.cli", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=GUARD_S,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, name: str, *words: str) -> AsyncIterator[Daemon]:
+    daemon = Daemon(name, (*TETHER, *words), folder / f"{name}.log")
+    await daemon.start()
+    try:
+        yield daemon
+    finally:
+        await daemon.stop(10.0)
+
+
+def start(folder: Path, name: str, *more: str) -> tuple[str, ...]:
+    peers, state = str(folder / "peers.yaml"), str(folder / name)
+    return ("start", "--peers", peers, "--name", name, "--state", state, *PACED, *more)
+
+
+async def until(folder: Path, address: str, state: str, holds: Callable[[Any], bool]) -> Any:
+    """Ask a node again and again, with a key, until something holds of its status."""
+    peers = load_peers(folder / "peers.yaml")
+    async with asyncio.timeout(GUARD_S), client_of(peers, folder / state) as client:
+        while True:
+            with contextlib.suppress(FednodeError):
+                reply = await client.status(address)
+                if holds(reply):
+                    return reply
+            await asyncio.sleep(0)
+
+
+def alive(reply: Any, *names: str) -> bool:
+    return {peer.name for peer in reply.peers if peer.state == "alive"} >= set(names)
+
+
+async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
+    tmp_path: Path,
+) -> None:
+    book = ("--state", str(tmp_path / "book"), "--mesh", "m")
+    key = fednode(tmp_path, "introducer", "key", *book)
+    token = fednode(tmp_path, "introducer", "token", *book, "--uses", "3")
+    gate, *ports = free_ports(4)
+    (tmp_path / "peers.yaml").write_text(f"mesh: m\nintroducer: 127.0.0.1:{gate}\n{key}\n")
+    at = {name: f"127.0.0.1:{port}" for name, port in zip("abc", ports, strict=True)}
+    for name in at:
+        state = str(tmp_path / name)
+        fednode(tmp_path, "identity", "new", "--mesh", "m", "--name", name, "--state", state)
+
+    def words(name: str) -> tuple[str, ...]:
+        return start(tmp_path, name, "--set", f"advertise={at[name]}", "--set", f"token={token}")
+
+    serve = ("introducer", "run", *book, "--listen", f"127.0.0.1:{gate}")
+    async with running(tmp_path, "a", *words("a")), running(tmp_path, "b", *words("b")):
+        async with running(tmp_path, "introducer", *serve):
+            await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+            c = Daemon("c", (*TETHER, *words("c")), tmp_path / "c.log")
+            await c.start()
+            await until(tmp_path, at["c"], "c", lambda reply: alive(reply, "a", "b"))
+        # The introducer is off from here on, and nobody misses it.
+        before = await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
+        await until(tmp_path, at["a"], "a", lambda reply: reply.round > before.round + 5)
+        id = fednode(
+            tmp_path, "identity", "show", "--mesh", "m", "--name", "c",
+            "--state", str(tmp_path / "c"),
+        ).splitlines()[0]  # fmt: skip
+        line = fednode(tmp_path, "introducer", "revoke", *book, "--name", "c", "--id", id)
+        peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "a"))
+        fednode(tmp_path, "identity", "revoke", at["a"], line, *peers)
+        for name in "ab":
+            await until(
+                tmp_path, at[name], name,
+                lambda reply: {"c": "revoked"}.items()
+                <= {peer.name: peer.state for peer in reply.peers}.items(),
+            )  # fmt: skip
+        # What c still says is refused, counted and named.
+        reply = await until(tmp_path, at["b"], "b", lambda reply: sum(reply.refused.values()) > 0)
+        assert any("revoked" in event.text for event in reply.events)
+        await c.stop(10.0)
+
+
+async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path) -> None:
+    ports = free_ports(2)
+    lines = []
+    for name, port in zip("ab", ports, strict=True):
+        words = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
+        line = fednode(tmp_path, "identity", "new", *words)
+        lines.append(line.strip().replace("HOST:PORT", f"127.0.0.1:{port}"))
+    (tmp_path / "peers.yaml").write_text("mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n")
+    at = {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
+    async with running(tmp_path, "a", *start(tmp_path, "a")):
+        async with running(tmp_path, "b", *start(tmp_path, "b")):
+            await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+        await until(tmp_path, at["a"], "a", lambda reply: not alive(reply, "b"))
+        words = ("--mesh", "m", "--name", "b", "--state", str(tmp_path / "b"))
+        assert "is succeeded by" in fednode(tmp_path, "identity", "rotate", *words)
+        async with running(tmp_path, "b", *start(tmp_path, "b")):
+            await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))

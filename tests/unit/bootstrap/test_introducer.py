@@ -1,0 +1,160 @@
+"""The introducer: who gets a lease, who does not, and what newcomers are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bootstrap.enrol import enrol
+from bootstrap.introducer import CONTACTS_MAX, WRONG_TOKENS_MAX, Book, serve
+from node.core.types import Update
+from node.errors import IdentityError, Refused, StateError, Unreachable
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.identity import Identity, armour, disarm
+from node.identity.lease import DAY_S, LEASE_DAYS
+from tests.unit.identity.people import LISTED, MESH, NOW
+
+GUARD_S = 20.0
+ADDRESS = "127.0.0.1:7101"
+A_ID, B_ID = LISTED["a"], LISTED["b"]
+
+
+def book(folder: Path, now: float = NOW) -> Book:
+    return Book(folder / "book", MESH, lambda: now)
+
+
+def test_a_token_buys_one_lease_that_the_mesh_key_signed(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    token = made.token()
+    proof = made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    found = leases.read(proof, keys.read_public(made.mesh_key))
+    assert (found.name, found.id, found.expires) == ("a", A_ID, NOW + LEASE_DAYS * DAY_S)
+    with pytest.raises(IdentityError, match="token is wrong, spent"):
+        made.enrol(B_ID, MESH, "b", ADDRESS, token)
+    assert token not in (tmp_path / "book" / "tokens.json").read_text()
+    assert book(tmp_path).mesh_key == made.mesh_key
+
+
+def test_a_lease_is_renewed_without_a_token_by_its_own_key_alone(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    assert made.enrol(A_ID, MESH, "a", "127.0.0.1:9", "")
+    assert [one.address for one in made.enrolled()] == ["127.0.0.1:9"]
+    with pytest.raises(IdentityError, match="token is wrong"):
+        made.enrol(B_ID, MESH, "a", ADDRESS, "")
+
+
+def test_tokens_may_be_for_one_name_or_for_several_nodes(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    named, shared = made.token("a"), made.token(uses=2)
+    with pytest.raises(IdentityError, match="another name than 'b'"):
+        made.enrol(B_ID, MESH, "b", ADDRESS, named)
+    made.enrol(A_ID, MESH, "a", ADDRESS, named)
+    made.enrol(B_ID, MESH, "b", ADDRESS, shared)
+    made.add_token(shared, uses=9)  # the same token again changes nothing
+    made.enrol(B_ID, MESH, "c", ADDRESS, shared)
+    with pytest.raises(IdentityError, match="spent"):
+        made.enrol(B_ID, MESH, "d", ADDRESS, shared)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "name", "address", "text"),
+    [
+        ("other", "a", ADDRESS, "of mesh 'mesh', not 'other'"),
+        (MESH, "A!", ADDRESS, "'A!' is not allowed"),
+        (MESH, "a", "nowhere", "has no port"),
+    ],
+)
+def test_what_is_wrong_costs_no_token(
+    tmp_path: Path, mesh: str, name: str, address: str, text: str
+) -> None:
+    made = book(tmp_path)
+    token = made.token()
+    with pytest.raises(IdentityError, match=text):
+        made.enrol(A_ID, mesh, name, address, token)
+    assert made.enrol(A_ID, MESH, "a", ADDRESS, token)
+
+
+def test_guessing_is_slow(tmp_path: Path) -> None:
+    now = [float(NOW)]
+    made = Book(tmp_path, MESH, lambda: now[0])
+    token = made.token()
+    for _ in range(WRONG_TOKENS_MAX):
+        with pytest.raises(IdentityError, match="wrong, spent"):
+            made.enrol(A_ID, MESH, "a", ADDRESS, "guess")
+    with pytest.raises(IdentityError, match="in a minute"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    now[0] += 61
+    assert made.enrol(A_ID, MESH, "a", ADDRESS, token)
+
+
+def test_a_revoked_key_gets_nothing_and_is_shown_to_nobody(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    line = made.revoke("a", A_ID)
+    assert leases.read(disarm(line), keys.read_public(made.mesh_key)).kind == "revocation"
+    with pytest.raises(IdentityError, match="was revoked"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    assert (made.sample("b"), [armour(one) for one in made.revocations()]) == ([], [line])
+
+
+def test_a_sample_is_bounded_and_without_the_asker(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    for number in range(3 * CONTACTS_MAX):
+        made.enrol(A_ID, MESH, f"n{number}", ADDRESS, made.token())
+    for _ in range(20):
+        names = [one.name for one in made.sample("n1")]
+        assert len(set(names)) == CONTACTS_MAX
+        assert "n1" not in names
+
+
+def test_a_damaged_book_is_named(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    (tmp_path / "book" / "tokens.json").write_text("{")
+    with pytest.raises(StateError, match=r"tokens.json is damaged"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, "x")
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[tuple[Book, str]]:
+    made = Book(tmp_path / "book", MESH)
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(made, "127.0.0.1:0", stop, ready.set_result))
+    async with asyncio.timeout(GUARD_S):
+        address = await ready
+    yield made, address
+    stop.set()
+    async with asyncio.timeout(GUARD_S):
+        await task
+
+
+async def test_a_node_enrols_keeps_its_lease_and_learns_of_others(
+    served: tuple[Book, str], tmp_path: Path
+) -> None:
+    made, at = served
+    first = Identity(tmp_path / "n1", MESH, "n1")
+    told = await enrol(first, made.mesh_key, at, "127.0.0.1:1", made.token())
+    assert told.contacts == ()
+    line = made.revoke("bad", B_ID)
+    second = Identity(tmp_path / "n2", MESH, "n2")
+    told = await enrol(second, made.mesh_key, at, "127.0.0.1:2", made.token())
+    assert told.contacts == (Update("n1", "alive", 0, "127.0.0.1:1", first.id, first.proof),)
+    assert told.revocations == (disarm(line),)
+    assert not second.wants_lease()
+
+
+async def test_why_a_node_is_not_enrolled_is_said(served: tuple[Book, str], tmp_path: Path) -> None:
+    made, at = served
+    one = Identity(tmp_path / "n1", MESH, "n1")
+    with pytest.raises(Refused, match="refused: the token is wrong, spent"):
+        await enrol(one, made.mesh_key, at, ADDRESS, "guess")
+    other = Book(tmp_path / "other", MESH).mesh_key
+    with pytest.raises(IdentityError, match=r"cannot be believed: .* is not the mesh_key"):
+        await enrol(one, other, at, ADDRESS, made.token())
+    with pytest.raises(Unreachable, match="does not answer"):
+        await enrol(one, made.mesh_key, "127.0.0.1:1", ADDRESS, made.token())
+    assert one.lease is None

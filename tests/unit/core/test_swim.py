@@ -1,0 +1,226 @@
+"""SWIM's clockwork, one node at a time: probes, errands, suspicion, news."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from node.core.events import (
+    Answer,
+    CancelTimer,
+    Delivered,
+    Effect,
+    Introduce,
+    Send,
+    SetTimer,
+    Undelivered,
+)
+from node.core.policy import Context
+from node.core.settings import MembershipSettings, RoundSettings
+from node.core.swim import (
+    ANSWER,
+    ERRANDS_MAX,
+    NEWS_MAX,
+    PROBE,
+    SUSPECT,
+    SYNC,
+    TARGET,
+    TOLD_MULT,
+    Swim,
+)
+from node.core.types import Message, Update
+from tests.unit.core.scenes import only
+
+LAN = MembershipSettings().timing
+
+
+def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True, **set_: object) -> Swim:
+    """Return node "a", which has heard from all its peers, or from none."""
+    context = Context("a", tuple(peers), "mesh", "local", "ab", 1, RoundSettings(), address="a:1")
+    made = Swim(context, MembershipSettings(**set_), lambda phase: context.message(3, phase))  # type: ignore[arg-type]
+    for peer in peers if alive else ():
+        made.heard(0.0, peer, 1)
+    made._told.clear()
+    made.members.changes.clear()
+    return made
+
+
+def sends(effects: Sequence[Effect], phase: str = "") -> list[Send]:
+    return [one for one in only(effects, Send) if phase in {"", one.message.phase}]
+
+
+def unanswered(send: Send, code: str = "unreachable") -> Undelivered:
+    return Undelivered(send.to, send.message, code, "silence")
+
+
+def test_presets_are_what_the_documents_say_and_single_figures_replace_theirs() -> None:
+    assert (LAN.probe_interval_s, LAN.probe_timeout_s) == (0.5, 0.4)
+    own = MembershipSettings(preset="wan", probe_interval_s=9.0).timing
+    assert (own.probe_interval_s, own.suspicion_mult) == (9.0, 6.0)
+    assert LAN.suspicion_s(5) == 2.0
+    assert LAN.suspicion_s(1000) == pytest.approx(6.0)
+    # On a LAN, detection by whoever probes first and the suspicion are over within 5 s.
+    assert LAN.probe_interval_s + 3.5 * LAN.probe_timeout_s + LAN.suspicion_s(10) < 5.0
+
+
+def test_each_interval_one_member_is_pinged_and_every_member_in_turn() -> None:
+    made = swim()
+    for _ in range(3):
+        targets = []
+        for _ in range(4):
+            effects = made.timer(PROBE)
+            assert SetTimer(PROBE, LAN.probe_interval_s) in effects
+            (ping,) = sends(effects)
+            assert (ping.message.phase, ping.limit_s) == ("ping", LAN.probe_timeout_s)
+            targets.append(ping.to)
+        assert sorted(targets) == ["b", "c", "d", "e"]
+
+
+def test_who_is_absent_is_greeted_in_turn_besides() -> None:
+    made = swim(alive=False)
+    greeted = [one.to for _ in range(4) for one in sends(made.timer(PROBE), "hello")]
+    assert sorted(greeted) == ["b", "c", "d", "e"]
+
+
+def test_a_silent_member_is_suspect_only_when_nobody_else_gets_through() -> None:
+    made = swim()
+    (ping,) = sends(made.timer(PROBE))
+    asked = sends(made.sent(1.0, unanswered(ping)), "indirect")
+    assert len(asked) == 3
+    assert {one.message.facts[TARGET] for one in asked} == {ping.to}
+    assert ping.to not in {one.to for one in asked}
+    for one in asked[:2]:
+        assert not made.sent(1.5, unanswered(one, "silent"))
+        assert made.members[ping.to].state == "alive"
+    effects = made.sent(1.6, unanswered(asked[2], "silent"))
+    assert effects == [SetTimer(SUSPECT + ping.to, LAN.suspicion_s(5))]
+    assert made.members[ping.to].state == "suspect"
+    made.timer(SUSPECT + ping.to)
+    assert made.members[ping.to].state == "dead"
+
+
+def test_one_helper_that_gets_through_is_enough_and_makes_this_node_doubt_itself() -> None:
+    made = swim()
+    (ping,) = sends(made.timer(PROBE))
+    first, *others = sends(made.sent(1.0, unanswered(ping)), "indirect")
+    made.sent(1.5, Delivered(first.to, first.message))
+    for one in others:
+        made.sent(1.6, unanswered(one, "silent"))
+    assert made.members[ping.to].state == "alive"
+    assert made.health == 1
+    (patient,) = sends(made.timer(PROBE))
+    assert patient.limit_s == 2 * LAN.probe_timeout_s
+
+
+def test_where_there_is_nobody_to_ask_silence_is_suspect_at_once() -> None:
+    made = swim(("b",))
+    (ping,) = sends(made.timer(PROBE))
+    assert SetTimer(SUSPECT + "b", LAN.suspicion_s(2)) in made.sent(1.0, unanswered(ping))
+
+
+def test_a_sign_of_life_ends_suspicion_and_a_return_from_the_dead_compares_lists() -> None:
+    made = swim(("b",))
+    (ping,) = sends(made.timer(PROBE))
+    made.sent(1.0, unanswered(ping))
+    assert CancelTimer(SUSPECT + "b") in made.heard(1.1, "b", 4)
+    assert made.members["b"].state == "alive"
+    made.sent(2.0, unanswered(ping))
+    made.timer(SUSPECT + "b")
+    (back,) = sends(made.heard(9.0, "b", 5))
+    assert (back.message.phase, back.message.facts[ANSWER]) == ("members", "yes")
+
+
+@pytest.mark.parametrize(("event", "code"), [("Delivered", "ok"), ("unreachable", "silent")])
+def test_an_errand_is_answered_when_the_ping_has_ended(event: str, code: str) -> None:
+    made = swim()
+    asking = Message("mesh", "ab", "local", "b", 1, "indirect", facts={TARGET: "c"})
+    (ping,) = sends(made.received(1.0, asking, 11) or [])
+    assert (ping.to, ping.message.phase) == ("c", "ping")
+    assert made.received(1.0, replace(asking, sender="d"), 12) == []  # the same ping serves both
+    ended = Delivered("c", ping.message) if event == "Delivered" else unanswered(ping)
+    answers = only(made.sent(1.2, ended), Answer)
+    assert [(one.token, one.code) for one in answers] == [(11, code), (12, code)]
+
+
+def test_errands_to_nobody_and_too_many_are_answered_at_once() -> None:
+    made = swim()
+    strange = Message("mesh", "ab", "local", "b", 1, "indirect", facts={TARGET: "zoe"})
+    (answer,) = made.received(1.0, strange, 1) or []
+    assert isinstance(answer, Answer)
+    assert answer.code == "silent"
+    own = replace(strange, facts={TARGET: "a"})
+    assert made.received(1.0, own, 2) == [Answer(2, "ok")]
+    for token in range(ERRANDS_MAX):
+        made.received(1.0, replace(strange, facts={TARGET: "c"}), token)
+    (last,) = only(made.received(1.0, replace(strange, facts={TARGET: "d"}), 99) or [], Answer)
+    assert last.code == "busy"
+
+
+def test_a_rumour_of_our_death_is_contradicted_with_a_higher_incarnation() -> None:
+    made = swim()
+    made.learn(1.0, [Update("a", "suspect", 4)])
+    (ping,) = sends(made.timer(PROBE))
+    assert Update("a", "alive", 5, "a:1") in ping.message.members
+    made.learn(2.0, [Update("a", "dead", 3)])
+    assert made.own.incarnation == 5
+    made.learn(2.0, [Update("a", "alive", 9)])  # from an earlier life
+    assert made.own.incarnation == 9
+
+
+def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:
+    peers = [f"p{number:02}" for number in range(30)]
+    made = swim(peers)
+    for peer in peers[:20]:
+        made.learn(100.0, [Update(peer, "dead", 1)])
+    told: dict[str, int] = dict.fromkeys(peers[:20], 0)
+    spread = 0
+    for _ in range(200):
+        for ping in sends(made.timer(PROBE), "ping"):
+            about = [one for one in ping.message.members if one.name != ping.to]
+            assert len(about) <= NEWS_MAX
+            spread = max(spread, max(told.values()) - min(told.values()))
+            for one in about:
+                told[one.name] += 1
+    assert set(told.values()) == {math.ceil(TOLD_MULT * math.log2(32))}
+    assert spread <= 1
+
+
+def test_a_newcomer_is_introduced_greeted_and_told_of() -> None:
+    made = swim(("b",))
+    effects = made.learn(1.0, [Update("n", "alive", 0, "127.0.0.1:9", "ID", b"lease")])
+    assert effects[0] == Introduce("n", "127.0.0.1:9", "ID")
+    (hello,) = sends(effects, "hello")
+    assert hello.to == "n"
+    made.sent(1.1, Delivered("n", hello.message))
+    (ping,) = [one for _ in range(2) for one in sends(made.timer(PROBE), "ping") if one.to == "b"]
+    assert Update("n", "alive", 0, "127.0.0.1:9", "ID", b"lease") in ping.message.members
+
+
+def test_a_member_that_moved_is_reached_at_its_new_address() -> None:
+    made = swim()
+    made.learn(1.0, [Update("b", "alive", 0, "127.0.0.1:1")])
+    assert made.learn(2.0, [Update("b", "alive", 1, "127.0.0.1:2")])[0] == Introduce(
+        "b", "127.0.0.1:2"
+    )
+    assert made.members["b"].state == "alive"
+
+
+def test_whole_lists_are_compared_with_somebody_now_and_then() -> None:
+    made = swim()
+    effects = made.timer(SYNC)
+    assert SetTimer(SYNC, LAN.sync_interval_s) in effects
+    (send,) = sends(effects)
+    assert [one.name for one in send.message.members] == ["a", "b", "c", "d", "e"]
+    (answer,) = sends(made.lists(replace(send.message, sender="b")))
+    assert (answer.to, dict(answer.message.facts)) == ("b", {})
+    assert not made.lists(replace(answer.message, sender="a"))
+
+
+def test_a_peer_that_takes_nothing_now_is_not_suspect() -> None:
+    made = swim()
+    (ping,) = sends(made.timer(PROBE))
+    assert not sends(made.sent(1.0, unanswered(ping, "busy")))
+    assert made.members[ping.to].state == "alive"

@@ -1,0 +1,97 @@
+"""Graphs: the same on every node, as they are called, and linked."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+
+from node.core.settings import TopologySettings
+from node.core.topology import edges, neighbours
+
+
+def names(count: int) -> list[str]:
+    return [f"n{number:02}" for number in range(count)]
+
+
+def degrees(found: set[frozenset[str]]) -> Counter[str]:
+    return Counter(name for edge in found for name in edge)
+
+
+def linked(found: set[frozenset[str]], among: list[str]) -> bool:
+    seen = {among[0]}
+    for _ in among:
+        seen |= {name for edge in found if edge & seen for name in edge}
+    return seen == set(among)
+
+
+KINDS = [
+    TopologySettings(),
+    TopologySettings("ring"),
+    TopologySettings("k-regular", degree=3),
+    TopologySettings("k-regular", degree=4, seed=7),
+    TopologySettings("small-world", degree=4, rewire=0.3),
+    TopologySettings("star"),
+    TopologySettings("star", hub="n03"),
+]
+
+
+@pytest.mark.parametrize("settings", KINDS, ids=lambda one: f"{one.kind}-{one.degree}-{one.seed}")
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8, 13, 30])
+def test_every_node_sees_the_same_graph_and_it_is_linked(
+    settings: TopologySettings, count: int
+) -> None:
+    everyone = names(count)
+    found = edges(everyone, settings)
+    assert all(len(edge) == 2 for edge in found)
+    assert linked(found, everyone)
+    for own, other in itertools.permutations(everyone, 2):
+        seen = other in neighbours(own, reversed(everyone), settings)
+        assert seen == (frozenset({own, other}) in found)
+
+
+def test_rings_have_two_neighbours_and_stars_one_middle() -> None:
+    assert set(degrees(edges(names(9), TopologySettings("ring"))).values()) == {2}
+    star = degrees(edges(names(9), TopologySettings("star", hub="n04")))
+    assert star.pop("n04") == 8
+    assert set(star.values()) == {1}
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4, 5])
+@pytest.mark.parametrize("seed", range(10))
+def test_regular_graphs_are_regular(degree: int, seed: int) -> None:
+    found = edges(names(12), TopologySettings("k-regular", degree=degree, seed=seed))
+    assert set(degrees(found).values()) == {degree}
+    odd = degrees(edges(names(11), TopologySettings("k-regular", degree=3, seed=seed)))
+    assert sorted(odd.values()) == [3] * 10 + [4]
+
+
+def test_seeds_draw_other_graphs_and_rewiring_keeps_the_number_of_edges() -> None:
+    drawn = [edges(names(12), TopologySettings("k-regular", seed=seed)) for seed in (1, 2)]
+    assert drawn[0] != drawn[1]
+    world = edges(names(20), TopologySettings("small-world", degree=6, rewire=0.5))
+    lattice = edges(names(20), TopologySettings("small-world", degree=6, rewire=0.0))
+    assert len(world) == len(lattice) == 60
+    assert world != lattice
+
+
+def test_listed_edges_are_taken_between_who_is_there() -> None:
+    settings = TopologySettings("edges", edges=(("a", "b"), ("c", "b"), ("c", "d")))
+    assert neighbours("b", ["a", "b", "c"], settings) == {"a", "c"}
+    assert neighbours("d", ["a", "b"], settings) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"kind": "edges"}, "lists none"),
+        ({"edges": (("a", "b"),)}, "topology.kind is 'full'"),
+        ({"kind": "small-world", "degree": 3}, "even"),
+        ({"degree": 0}, "at least 1"),
+        ({"rewire": 1.5}, "from 0 to 1"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(given: dict[str, object], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        TopologySettings(**given)  # type: ignore[arg-type]

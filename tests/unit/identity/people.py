@@ -1,0 +1,82 @@
+"""Keys, leases and transports of a small mesh, for the tests of identity."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import mint
+from node.identity.lease import DAY_S, Statement
+from node.identity.trust import Trust
+from node.transports.grpc import GrpcTransport
+from node.transports.tls import Tls
+
+MESH = "mesh"
+NOW = 1_800_000_000
+
+
+def made_key(number: int) -> Ed25519PrivateKey:
+    """Return the key of a number, always the same."""
+    return Ed25519PrivateKey.from_private_bytes(bytes([number]) * 32)
+
+
+MESH_KEY = made_key(99)
+A, B, STRANGER = made_key(1), made_key(2), made_key(3)
+LISTED = {"a": keys.node_id(A), "b": keys.node_id(B)}
+
+
+def statement(kind: Any, name: str, key: Ed25519PrivateKey, **changed: Any) -> Statement:
+    given = {"mesh": MESH, "issued": NOW, "expires": NOW + 90 * DAY_S, **changed}
+    return Statement(kind, name=name, id=keys.node_id(key), **given)
+
+
+def lease(name: str, key: Ed25519PrivateKey, signer: Any = MESH_KEY, **changed: Any) -> bytes:
+    return leases.sign(signer, statement("lease", name, key, **changed))
+
+
+def revocation(
+    name: str, key: Ed25519PrivateKey, signer: Any = MESH_KEY, issued: int = NOW
+) -> bytes:
+    return leases.sign(signer, statement("revocation", name, key, expires=0, issued=issued))
+
+
+def succession(name: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> bytes:
+    by = keys.written(old.public_key())
+    return leases.sign(old, statement("succession", name, new, expires=0, by=by))
+
+
+def trust(listed: dict[str, str] | None = None, clock: Callable[[], float] = lambda: NOW) -> Trust:
+    return Trust(MESH, LISTED if listed is None else listed, MESH_KEY.public_key(), clock)
+
+
+@dataclass
+class Person:
+    """One end of a connection: what it shows, whom it believes, and whom it refused."""
+
+    key: Ed25519PrivateKey
+    name: str
+    believes: Trust
+    proof: bytes = b""
+    days: float = 30.0
+    made_at: float = field(default_factory=time.time)
+    refused: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def transport(self) -> GrpcTransport:
+        def judge(certificate: bytes, who: str) -> tuple[str, str]:
+            found, why = self.believes.shown(certificate, who)
+            return found.id if found else "", why
+
+        def credentials() -> Any:
+            return self.key, mint(self.key, self.name, self.proof, self.made_at, self.days)
+
+        return GrpcTransport(Tls(credentials, judge, lambda *what: self.refused.append(what)))
+
+
+def person(key: Ed25519PrivateKey, name: str, **more: Any) -> Person:
+    return Person(key, name, trust(clock=time.time), **more)

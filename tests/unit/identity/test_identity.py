@@ -1,0 +1,85 @@
+"""What a node shows of itself: kept on disk, renewed in time, replaced when it is rotated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from node.errors import IdentityError, StateError
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import DAYS
+from node.identity.identity import Identity, disarm, read_certificate
+from node.identity.lease import DAY_S
+from tests.unit.identity.people import LISTED, MESH, NOW, STRANGER, lease, trust
+
+
+def identity(folder: Path, now: float = NOW) -> Identity:
+    return Identity(folder, MESH, "n", lambda: now)
+
+
+def test_a_key_is_made_once_and_its_certificate_is_kept(tmp_path: Path) -> None:
+    first = identity(tmp_path)
+    assert identity(tmp_path).id == first.id
+    assert read_certificate(tmp_path) == ""
+    key, certificate = first.credentials()
+    assert keys.node_id(key) == first.id
+    assert first.credentials()[1] is certificate
+    assert read_certificate(tmp_path) == "2028-02-16"
+
+
+def test_a_certificate_is_renewed_when_half_its_time_is_over(tmp_path: Path) -> None:
+    now = [float(NOW)]
+    made = Identity(tmp_path, MESH, "n", lambda: now[0])
+    first = made.credentials()[1]
+    now[0] += DAYS * DAY_S * 0.49
+    assert made.credentials()[1] is first
+    now[0] += DAYS * DAY_S * 0.02
+    assert made.credentials()[1].not_valid_after_utc > first.not_valid_after_utc
+
+
+def test_a_lease_is_shown_at_once_and_wanted_when_it_is_missing_or_nearly_over(
+    tmp_path: Path,
+) -> None:
+    made = identity(tmp_path)
+    assert made.wants_lease()
+    before = made.credentials()[1]
+    made.take_lease(lease("n", made.key))
+    assert made.credentials()[1] is not before
+    assert not made.wants_lease()
+    assert identity(tmp_path, NOW + 61 * DAY_S).wants_lease()
+
+
+@pytest.mark.parametrize(
+    ("name", "mesh", "key"), [("x", MESH, None), ("n", "other", None), ("n", MESH, STRANGER)]
+)
+def test_a_lease_of_somebody_else_is_not_kept(
+    tmp_path: Path, name: str, mesh: str, key: object
+) -> None:
+    made = identity(tmp_path)
+    with pytest.raises(IdentityError, match="this node is 'n' of 'mesh'"):
+        made.take_lease(lease(name, key or made.key, mesh=mesh))  # type: ignore[arg-type]
+    assert made.lease is None
+
+
+def test_rotation_makes_a_new_key_that_peers_follow(tmp_path: Path) -> None:
+    made = identity(tmp_path)
+    believes = trust({**LISTED, "n": made.id})
+    before, after = made.rotate()
+    again = identity(tmp_path)
+    assert (again.id, again.id != before) == (after, True)
+    assert leases.peek(again.proof).kind == "succession"
+    from node.identity.certificate import der
+
+    assert believes.shown(der(again.credentials()[1]))[1] == ""
+    assert believes.name_of(after) == "n"
+
+
+def test_a_damaged_proof_is_named(tmp_path: Path) -> None:
+    made = identity(tmp_path)
+    (tmp_path / "lease").write_text("?")
+    with pytest.raises(StateError, match="lease is damaged: delete it"):
+        made.credentials()
+    with pytest.raises(IdentityError, match="base64"):
+        disarm("ä")

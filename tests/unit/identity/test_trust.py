@@ -1,0 +1,203 @@
+"""Whom a node believes: ids of peers.yaml, leases, successions; never the revoked or expired."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.core.types import Update
+from node.errors import IdentityError
+from node.identity import keys
+from node.identity import lease as leases
+from node.identity.certificate import SKEW, der, look, mint
+from node.identity.lease import DAY_S, SKEW_S
+from node.identity.trust import Listed, Trust
+from tests.unit.identity.people import (
+    LISTED,
+    MESH_KEY,
+    NOW,
+    STRANGER,
+    A,
+    B,
+    lease,
+    made_key,
+    revocation,
+    succession,
+    trust,
+)
+
+
+def shown(
+    believes: Trust,
+    key: Any,
+    name: str = "x",
+    proof: bytes = b"",
+    who: str = "",
+    days: float = 30,
+    at: float = NOW,
+) -> str:
+    """Return why a certificate is refused; "" where it is not."""
+    return believes.shown(der(mint(key, name, proof, at, days)), who)[1]
+
+
+def test_a_certificate_says_whose_key_it_is() -> None:
+    found = look(der(mint(A, "a", b"proof", NOW, 10)))
+    assert (found.id, found.name, found.lease) == (LISTED["a"], "a", b"proof")
+    assert found.expires == NOW + 10 * DAY_S
+    assert found.begins == NOW - SKEW.total_seconds()
+
+
+def test_a_certificate_of_another_hand_is_not_believed() -> None:
+    """Signed by another key than its own, as an authority's would be."""
+    real = mint(A, "a", b"", NOW)
+    forged = der(real)[:-64] + made_key(7).sign(real.tbs_certificate_bytes)
+    with pytest.raises(IdentityError, match="not signed by its own key"):
+        look(forged)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_no_certificate(data: bytes) -> None:
+    with pytest.raises(IdentityError):
+        look(data)
+
+
+def test_listed_ids_come_in_and_others_do_not() -> None:
+    assert shown(trust(), A) == ""
+    assert "no such id is in peers.yaml" in shown(trust(), STRANGER, "a")
+    assert shown(trust(), A, who="b") == "it is 'a', not 'b'"
+
+
+@pytest.mark.parametrize(("hours", "good"), [(-23, True), (-25, False), (0, True), (1, True)])
+def test_clocks_may_differ_by_hours(hours: float, good: bool) -> None:
+    """at: what the other end's clock said when it made its certificate."""
+    assert (shown(trust(), A, at=NOW - hours * 3600) == "") == good
+
+
+def test_an_expired_certificate_is_named() -> None:
+    text = shown(trust(), A, days=5, at=NOW - 6 * DAY_S)
+    assert text == "its certificate expired 24.0 hours ago: restart that node to renew it"
+
+
+def test_a_lease_of_the_mesh_key_brings_a_name() -> None:
+    believes = trust({})
+    assert shown(believes, STRANGER, proof=lease("s", STRANGER)) == ""
+    assert believes.name_of(keys.node_id(STRANGER)) == "s"
+    assert believes.refusal(keys.node_id(STRANGER), "s") == ""
+    assert "cannot speak for 'a'" in believes.refusal(keys.node_id(STRANGER), "a")
+
+
+@pytest.mark.parametrize(
+    ("proof", "text"),
+    [
+        (lease("s", STRANGER, signer=A), "not signed by the key"),
+        (lease("s", B), "for another key"),
+        (lease("s", STRANGER, mesh="other"), "for the mesh 'other'"),
+        (lease("s", STRANGER, expires=NOW - 7200), "expired 2.0 hours ago"),
+        (lease("s", STRANGER, issued=NOW + SKEW_S + 60), "from the future"),
+        (lease("a", STRANGER), "peers.yaml gives 'a' another id"),
+        (lease("s", STRANGER)[:-9], "not signed|no statement"),
+        (revocation("s", STRANGER), "for another key"),
+        (b"x" * 100, "no statement"),
+    ],
+)
+def test_what_is_wrong_with_a_lease_is_named(proof: bytes, text: str) -> None:
+    import re
+
+    assert re.search(text, shown(trust(), STRANGER, proof=proof))
+
+
+def test_a_newer_lease_of_a_name_replaces_the_older_and_not_the_other_way_round() -> None:
+    believes = trust({})
+    assert shown(believes, A, proof=lease("s", A)) == ""
+    assert shown(believes, B, proof=lease("s", B, issued=NOW + 60)) == ""
+    assert "newer lease" in shown(believes, A, proof=lease("s", A))
+    assert believes.name_of(keys.node_id(A)) == ""
+
+
+def test_a_revoked_key_is_refused_wherever_it_shows() -> None:
+    believes = trust()
+    news = believes.take_revocation(revocation("b", B))
+    assert (news.name, news.state, news.id) == ("b", "revoked", LISTED["b"])
+    assert shown(believes, B) == "its key was revoked by the mesh key"
+    assert "was revoked" in believes.refusal(LISTED["b"], "b")
+    with pytest.raises(IdentityError, match="not signed"):
+        believes.take_revocation(revocation("a", A, signer=B))
+    with pytest.raises(IdentityError, match="not a revocation"):
+        believes.take_revocation(lease("a", A))
+    with pytest.raises(IdentityError, match="no mesh_key"):
+        Trust("mesh", LISTED).take_revocation(revocation("a", A))
+
+
+def test_a_successor_signed_by_the_old_key_takes_its_place() -> None:
+    believes = trust()
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    assert believes.name_of(keys.node_id(STRANGER)) == "a"
+    assert believes.name_of(LISTED["a"]) == ""
+    assert "no such id" in shown(believes, A)
+    forged = succession("b", A, made_key(8))
+    assert "not signed by the key" in shown(believes, made_key(8), proof=forged)
+
+
+def news(name: str, state: Any = "alive", **more: Any) -> Update:
+    return Update(name, state, 1, **more)
+
+
+def test_news_brings_nobody_in_without_a_lease() -> None:
+    believes = trust()
+    told = [news("z", address="h:1", id="ID"), news("a", address="evil:1", id="ID")]
+    (kept,) = believes.believed("b", told)
+    assert (kept.name, kept.address, kept.id) == ("a", "", LISTED["a"])
+    proof = lease("z", STRANGER)
+    (met,) = believes.believed(
+        "b", [news("z", address="h:1", id=keys.node_id(STRANGER), proof=proof)]
+    )
+    assert (met.address, met.id, met.proof) == ("h:1", keys.node_id(STRANGER), proof)
+    assert believes.believed("b", [news("z", address="h:2", id="other", proof=b"junk")])[0].id == (
+        keys.node_id(STRANGER)
+    )
+
+
+def test_a_member_itself_says_where_it_moved() -> None:
+    (kept,) = trust().believed("a", [news("a", address="h:9")])
+    assert kept.address == "h:9"
+
+
+def test_a_revocation_travels_as_news_and_only_with_its_proof() -> None:
+    believes = trust()
+    assert believes.believed("b", [news("a", "revoked")]) == ()
+    told = believes.believed("b", [news("a", "revoked", proof=revocation("a", A))])
+    assert [one.state for one in told] == ["revoked"]
+    assert believes.id_of("a") == ""
+
+
+def test_without_keys_listed_names_are_believed_and_lead_nowhere_else() -> None:
+    believes = Listed(frozenset({"a", "b"}))
+    assert believes.refusal("", "zoe") == ""
+    told = [
+        news("a", address="127.0.0.1:5"),
+        news("b", address="127.0.0.1:6"),
+        news("z"),
+        news("b", "revoked"),
+    ]
+    kept = believes.believed("a", told)
+    assert [(one.name, one.address) for one in kept] == [("a", "127.0.0.1:5"), ("b", "")]
+    (moved,) = believes.believed("a", [news("a", address="192.0.2.1:5")])
+    assert moved.address == ""
+    with pytest.raises(IdentityError, match="insecure"):
+        believes.take_revocation(b"")
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_no_proof(data: bytes) -> None:
+    with pytest.raises(IdentityError):
+        leases.read(data, MESH_KEY.public_key())
+
+
+@pytest.mark.parametrize("text", ["", "A", LISTED["a"].lower(), LISTED["a"][:-1], "Ä" * 52])
+def test_what_is_no_id_is_named(text: str) -> None:
+    with pytest.raises(IdentityError, match="52 letters and digits"):
+        keys.read_group(text)
+    assert keys.read_group(LISTED["a"])

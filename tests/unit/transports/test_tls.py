@@ -1,0 +1,190 @@
+"""Mutual TLS: who is let in, who is refused, counted and named, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from node.errors import Unreachable
+from node.identity import keys
+from node.identity.lease import DAY_S
+from node.transports import tls as module
+from node.transports.base import Address
+from node.transports.grpc import GrpcTransport
+from node.wire.gen import exchange_pb2, exchange_pb2_grpc
+from tests.unit.identity.people import (
+    LISTED,
+    STRANGER,
+    A,
+    B,
+    Person,
+    lease,
+    person,
+    revocation,
+)
+
+GUARD_S = 20.0
+
+
+async def who(frame: bytes, caller: str) -> bytes:
+    return caller.encode()
+
+
+@pytest.fixture
+async def a() -> AsyncIterator[tuple[Person, Address]]:
+    one = person(A, "a")
+    transport = one.transport()
+    yield one, await transport.listen("127.0.0.1:0", who)
+    await transport.close()
+
+
+async def call(one: Person, to: Address, name: str = "a") -> bytes:
+    transport = one.transport()
+    try:
+        return await transport.send(to, b"x", GUARD_S, name)
+    finally:
+        await transport.close()
+
+
+async def refused(one: Person, to: Address) -> str:
+    with pytest.raises(Unreachable) as fault:
+        await call(one, to)
+    return str(fault.value)
+
+
+async def until_told(one: Person, times: int = 1) -> tuple[str, str, str]:
+    async with asyncio.timeout(GUARD_S):
+        while len(one.refused) < times:  # noqa: ASYNC110  the gate tells in its own task
+            await asyncio.sleep(0)
+    return one.refused[0]
+
+
+async def test_both_ends_know_each_other_by_their_keys(a: tuple[Person, Address]) -> None:
+    assert await call(person(B, "b"), a[1]) == LISTED["b"].encode()
+    assert a[0].refused == []
+
+
+async def test_a_lease_lets_an_unlisted_node_in(a: tuple[Person, Address]) -> None:
+    proof = lease("n", STRANGER, issued=int(time.time()), expires=int(time.time()) + DAY_S)
+    reply = await call(person(STRANGER, "n", proof=proof), a[1])
+    assert reply == keys.node_id(STRANGER).encode()
+
+
+async def test_a_stranger_is_refused_counted_and_named(a: tuple[Person, Address]) -> None:
+    text = await refused(person(STRANGER, "b"), a[1])
+    assert "it refuses this node's key" in text or "nobody answers" in text
+    kind, id, sentence = await until_told(a[0])
+    assert (kind, bool(id)) == ("certificate", True)
+    assert keys.node_id(STRANGER) in sentence
+    assert "no such id is in peers.yaml" in sentence
+
+
+async def test_an_expired_certificate_is_refused_counted_and_named(
+    a: tuple[Person, Address],
+) -> None:
+    await refused(person(B, "b", made_at=time.time() - 9 * DAY_S, days=4), a[1])
+    kind, _, sentence = await until_told(a[0])
+    assert kind == "certificate"
+    assert LISTED["b"] in sentence
+    assert "expired 120.0 hours ago" in sentence
+
+
+async def test_a_revoked_key_is_refused_counted_and_named(a: tuple[Person, Address]) -> None:
+    now = int(time.time())
+    a[0].believes.take_revocation(revocation("b", B, issued=now))
+    await refused(person(B, "b"), a[1])
+    kind, _, sentence = await until_told(a[0])
+    assert (kind, "revoked" in sentence, LISTED["b"] in sentence) == ("certificate", True, True)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\0"]
+)
+async def test_plain_text_is_refused_counted_and_named(
+    a: tuple[Person, Address], sent: bytes
+) -> None:
+    host, port = a[1].rsplit(":", 1)
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(sent)
+    async with asyncio.timeout(GUARD_S):
+        assert await reader.read() == b""
+    own = writer.get_extra_info("sockname")
+    writer.close()
+    kind, where, sentence = await until_told(a[0])
+    assert (kind, where) == ("plain text", f"127.0.0.1:{own[1]}")
+    assert "it speaks plain text" in sentence
+    assert await call(person(B, "b"), a[1])
+
+
+async def test_a_plain_client_of_ours_is_told_that_nobody_answers(
+    a: tuple[Person, Address],
+) -> None:
+    plain = GrpcTransport()
+    with pytest.raises(Unreachable):
+        await plain.send(a[1], b"x", GUARD_S)
+    await plain.close()
+    assert (await until_told(a[0]))[0] == "plain text"
+
+
+async def test_who_answers_in_anothers_place_is_not_spoken_to(a: tuple[Person, Address]) -> None:
+    caller = person(B, "b")
+    transport = caller.transport()
+    with pytest.raises(Unreachable, match="it is 'a', not 'c'"):
+        await transport.send(a[1], b"secret", GUARD_S, "c")
+    await transport.close()
+    assert caller.refused[0][0] == "certificate"
+
+
+async def test_a_server_without_tls_is_named(a: tuple[Person, Address]) -> None:
+    plain = GrpcTransport()
+    address = await plain.listen("127.0.0.1:0", who)
+    text = await refused(person(B, "b"), address)
+    await plain.close()
+    assert "TLS" in text
+
+
+async def test_no_socket_of_the_inside_speaks_for_anybody(a: tuple[Person, Address]) -> None:
+    """Who finds the way around TLS, on this machine as this user, is nobody."""
+    import grpc
+
+    transport = person(B, "b").transport()
+    address = await transport.listen("127.0.0.1:0", who)
+    inside = transport._tls.inside  # type: ignore[union-attr]
+    channel = grpc.aio.insecure_channel(inside)
+    with pytest.raises(grpc.aio.AioRpcError) as fault:
+        await exchange_pb2_grpc.ExchangeStub(channel).Deliver(exchange_pb2.Frame(data=b"x"))
+    assert fault.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    await channel.close()
+    await transport.close()
+    assert address
+
+
+async def test_who_says_nothing_is_dropped_and_bounded(
+    a: tuple[Person, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.05)
+    monkeypatch.setattr(module, "UNPROVEN_MAX", 3)
+    host, port = a[1].rsplit(":", 1)
+    silent = [socket.create_connection((host, int(port))) for _ in range(6)]
+    await until_told(a[0], times=6)
+    kinds = sorted({kind for kind, _, _ in a[0].refused})
+    assert kinds in (["connections", "handshake"], ["handshake"])
+    for one in silent:
+        one.close()
+    monkeypatch.setattr(module, "HANDSHAKE_S", 5.0)
+    assert await call(person(B, "b"), a[1])
+
+
+async def test_one_key_holds_so_many_connections_and_no_more(
+    a: tuple[Person, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PER_KEY_MAX", 1)
+    first = person(B, "b").transport()
+    await first.send(a[1], b"x", GUARD_S, "a")
+    await refused(person(B, "b"), a[1])
+    assert "holds 1 connections already" in (await until_told(a[0]))[2]
+    await first.close()
