@@ -34,7 +34,8 @@ from node.data.load import load
 from node.learn.features import Features
 from node.learn.settings import TuningSettings
 from node.learn.torch_learner import TorchLearner
-from node.sim.world import Plan, World
+from node.sim.plan import Plan
+from node.sim.world import World
 
 NODES: Final = 5
 SEEDS: Final = (1, 2, 3)

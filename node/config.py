@@ -24,6 +24,7 @@ from node.core.policy import Policy
 from node.core.settings import (
     STRICT,
     GuardSettings,
+    LimitSettings,
     MembershipSettings,
     RoundSettings,
     TopologySettings,
@@ -63,6 +64,7 @@ class Settings:
     cache: CacheSettings = field(default_factory=CacheSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
 

@@ -173,6 +173,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:
         settings.membership,
         settings.guard,
         store.latest(),
+        settings.limits,
     )
     driver = Driver(
         kernel,

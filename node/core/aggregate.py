@@ -5,11 +5,14 @@ Callers give contributions sorted by sender (node/core/rounds.py does).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
-from node.core.types import Array, Tensors
+from node.core.types import Array
+
+RATIO_MAX: Final = 10.0
 
 
 def mean(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
@@ -26,21 +29,12 @@ def mean(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
     return summed.astype(np.float32)
 
 
-def mean_by_name(
-    contributed: Sequence[Mapping[str, Array]], weights: Sequence[float], kept: Mapping[str, Array]
-) -> Tensors:
-    """Return for each name in `kept` the mean over those that contributed it, else the kept one."""
-    merged: dict[str, Array] = {}
-    for name, before in kept.items():
-        pairs = [
-            (one[name], weight)
-            for one, weight in zip(contributed, weights, strict=True)
-            if name in one
-        ]
-        merged[name] = mean([one for one, _ in pairs], [w for _, w in pairs]) if pairs else before
-    return Tensors(merged)
+def weights_of(samples: Sequence[int], cap: int) -> list[float]:
+    """Return nodes' weights from the images that they say they have.
 
-
-def capped(samples: int, cap: int) -> float:
-    """Return a node's weight from the images that it says it has: 1 to `cap` (0 for no cap)."""
-    return float(max(1, min(samples, cap) if cap else samples))
+    Each is at least 1, and at most `cap` (0 for no cap) and RATIO_MAX times the median of them all:
+    a node that claims a billion images weighs no more than ten that tell the truth.
+    """
+    said = [max(1, min(one, cap) if cap else one) for one in samples]
+    most = RATIO_MAX * float(np.median(said)) if said else 0.0
+    return [min(float(one), most) for one in said]

@@ -8,14 +8,15 @@ send what training changed, and each adds to its next change what rounding took 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from node.core.aggregate import capped, mean_by_name
+from node.core.aggregate import weights_of
 from node.core.method import OWN, Contribution, Held
 from node.core.numbers import roundtrip
+from node.core.robust import combine
 from node.core.rounds import Staged
-from node.core.settings import STRICT, Barrier, RoundSettings, bounded
+from node.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
 from node.core.types import EMPTY, Dtype, Report, Tensors
 
 
@@ -35,6 +36,7 @@ class AveragingConfig:
     samples_cap: int = 0
     optimizer: Literal["keep", "reset"] = "reset"
     wire_dtype: Dtype = "float32"
+    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
         bounded("policy.samples_cap", self.samples_cap, 0)
@@ -71,15 +73,17 @@ class Averaging(Staged):
         return change
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
-        """Return the (weighted) mean of all contributions."""
+        """Return the (weighted) mean of all contributions, or a robust merge in its place."""
         equal, cap = self.config.weights == "equal", self.config.samples_cap
         given = [one for one in heard if one.tensors]
-        weights = [1.0 if equal else capped(one.samples, cap) for one in given]
+        said = [one.samples for one in given]
+        weights = [1.0] * len(given) if equal else weights_of(said, cap)
         before = self.draft.shared
         changes = self.config.wire_dtype == "int8"
         tensors = [_added(before, one.tensors) if changes else one.tensors for one in given]
         carry = EMPTY if self.config.optimizer == "reset" else self.draft.carry
-        return replace(self.draft, shared=mean_by_name(tensors, weights, before), carry=carry)
+        shared = combine(self.config.merge, tensors, weights, before)
+        return replace(self.draft, shared=shared, carry=carry)
 
 
 def _added(before: Tensors, change: Tensors) -> Tensors:

@@ -46,6 +46,14 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Misbehaved:
+    """The host saw a peer do what no correct node does, before any message of it was read."""
+
+    peer: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class RoundDue:
     """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only."""
 
@@ -143,6 +151,7 @@ Event = (
     | Stopping
     | Commanded
     | Told
+    | Misbehaved
     | RoundDue
     | PeerUp
     | PeerDown

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 
 from node.core.events import AckCode
 from node.core.facts import differences
+from node.core.membership import Members
 from node.core.policy import Context, Policy
 from node.core.swim import PHASES
 from node.core.types import Message
-
-NORM_RATIO_MAX = 1000.0
-"""A contribution may be this much longer than the node's own prompts, not more."""
 
 Verdict = tuple[AckCode, str, str]
 """Code, reason for counting, sentence for people."""
@@ -21,9 +19,13 @@ TAKEN: Verdict = ("ok", "", "")
 class Gate:
     """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
 
-    def __init__(self, context: Context, facts: Mapping[str, str], members: Container[str]) -> None:
+    def __init__(
+        self, context: Context, facts: Mapping[str, str], members: Members, norm_max: float
+    ) -> None:
+        """norm_max: of what a message carries, by its Euclidean norm."""
         self._context = context
         self._members = members
+        self._norm_max = norm_max
         self._facts = facts
         self._newest: dict[str, int] = {}
         self._last: dict[tuple[str, str], tuple[int, str]] = {}
@@ -46,6 +48,9 @@ class Gate:
         if sender not in self._members:
             text = f"{sender!r} is not among the peers of {context.name!r}; add it to peers.yaml"
             return "refused", "sender", text
+        held = self._members[sender]
+        if held.state in {"quarantined", "revoked"}:
+            return "refused", held.state, held.reason
         if message.policy != context.policy:
             text = f"policy.name is {context.policy} here and {message.policy} at {sender!r}"
             return "refused", "configuration", text
@@ -61,21 +66,19 @@ class Gate:
             return "invalid", "schema", fault
         if not message.tensors.finite():
             return "invalid", "not finite", "a number in the prompts is not finite"
-        limit = NORM_RATIO_MAX * max(1.0, policy.state().tensors.norm())
         norm = message.tensors.norm()
-        if norm > limit:
-            return (
-                "invalid",
-                "norm",
-                f"the prompts' norm is {norm:.3g}; at most {limit:.3g} is taken",
-            )
+        if norm > self._norm_max:
+            text = f"the prompts' norm is {norm:.3g}; at most {self._norm_max:.3g} is taken"
+            return "invalid", "norm", text
         newest = self._newest.get(message.sender, 0)
         stale = self._stale(message, policy, newest)
         if stale:
             return "stale", "stale", stale
         key = (message.sender, message.phase)
         value = (message.round, message.tensors.digest)
-        if self._last.get(key) == value and message.phase not in policy.repeatable:
+        # In shared rounds a node that was behind may have passed over what it needs now.
+        again = policy.shared_state or message.phase in policy.repeatable
+        if self._last.get(key) == value and not again:
             return "duplicate", "duplicate", "taken before"
         self._newest[message.sender] = max(newest, message.round)
         self._last[key] = value

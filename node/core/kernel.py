@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from node.core.conduct import FAULTS, Conduct
 from node.core.events import (
     Adopt,
     Adopted,
@@ -29,6 +30,7 @@ from node.core.events import (
     Effect,
     Event,
     Level,
+    Misbehaved,
     PeerDown,
     PeerUp,
     Received,
@@ -46,7 +48,7 @@ from node.core.events import (
 from node.core.gate import Gate, Verdict
 from node.core.membership import LIVE, Member
 from node.core.policy import Context, Policy
-from node.core.settings import GuardSettings, MembershipSettings
+from node.core.settings import GuardSettings, LimitSettings, MembershipSettings
 from node.core.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from node.core.topology import neighbours
 from node.core.types import Message, Snapshot, Tensors
@@ -54,6 +56,7 @@ from node.core.types import Message, Snapshot, Tensors
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
+RELEASE = "kernel.release."
 BACKOFF_MAX_S = 60.0
 
 
@@ -84,14 +87,20 @@ class Kernel:
         membership: MembershipSettings | None = None,
         guard: GuardSettings | None = None,
         restored: Snapshot | None = None,
+        limits: LimitSettings | None = None,
+        norm: float | None = None,
     ) -> None:
+        """Norm: of the prompts that the node began with; None for those that it has."""
+        limits = limits or LimitSettings()
         self.context = context
         self.policy = policy
         self._facts = dict(facts)
         self._guard = guard or GuardSettings()
         self._swim = Swim(context, membership or MembershipSettings(), self._message)
         self._members = self._swim.members
-        self._gate = Gate(context, facts, self._members)
+        began = policy.state().tensors.norm() if norm is None else norm
+        self._gate = Gate(context, facts, self._members, limits.norm_ratio * max(1.0, began))
+        self._conduct = Conduct(limits)
         self._life = "waiting"
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         self._best = restored or Snapshot(policy.state(), {})
@@ -115,13 +124,15 @@ class Kernel:
         membership: MembershipSettings,
         guard: GuardSettings,
         held: Snapshot | None,
+        limits: LimitSettings | None = None,
     ) -> Self:
         """Return a node's kernel as every host starts it: from what its disk holds, or anew."""
+        first = initial()
         if held is None:
-            policy = kind.start(config, context, initial())
+            policy = kind.start(config, context, first)
         else:
             policy = kind.restore(config, context, held.policy)
-        return cls(context, policy, facts, membership, guard, held)
+        return cls(context, policy, facts, membership, guard, held, limits, first.norm())
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return what to do, in order. Never raises for a peer's fault."""
@@ -133,6 +144,8 @@ class Kernel:
                 return []
             case Commanded(command=command):
                 return self._command(now, command)
+            case Misbehaved(peer=peer, reason=reason):
+                return self._misbehaved(now, peer, reason) if peer in self._members else []
             case Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case Received(message=message, token=token):
@@ -285,12 +298,22 @@ class Kernel:
         if code == "refused" and sender in self._members:
             self._members.refused(sender, now, text)
             effects += self._changes(now)
+        if reason in FAULTS and sender in self._members:
+            effects += self._misbehaved(now, sender, text)
         if code == "duplicate":  # sent again because our answer got lost: nobody's fault
             return effects
         if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
             self._refusals.add((sender, reason))
             effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
         return effects
+
+    def _misbehaved(self, now: float, sender: str, text: str) -> list[Effect]:
+        """Count a fault against a peer, and put it into quarantine where it has too many."""
+        seconds = self._conduct.fault(sender, now)
+        if not seconds:
+            return []
+        self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
+        return [*self._changes(now), SetTimer(RELEASE + sender, seconds)]
 
     def _sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
         effects: list[Effect] = []
@@ -304,7 +327,9 @@ class Kernel:
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
             reason = self._members[peer].reason
-            level: Level = "warning" if after in {"dead", "refused", "revoked"} else "info"
+            level: Level = (
+                "warning" if after in {"dead", "refused", "revoked", "quarantined"} else "info"
+            )
             text = f"{peer} is {after}" + (f": {reason}" if reason else "")
             effects.append(Record(f"peer.{after}", text, level))
             moved = moved or (before in LIVE) != (after in LIVE)
@@ -328,6 +353,9 @@ class Kernel:
             if self._life == "leaving":
                 return []
             return [*self._swim.timer(name), *self._changes(now)]
+        if name.startswith(RELEASE):
+            self._members.release(name.removeprefix(RELEASE))
+            return self._changes(now)
         if name == START:
             return self._start_if_ready(now, timeout=True)
         if name == ROUND:

@@ -1,7 +1,7 @@
 """The table of members: what this node knows of every other, and how news of them is weighed.
 
     unknown -> alive -> suspect -> dead      left: it said goodbye      revoked: for good
-                                             refused: it answers, but one of the two refuses
+    refused: it answers, but one of the two refuses      quarantined: it sent too much that is wrong
 
 News carries the member's incarnation. Older news never undoes newer; of equal age, dead and left
 outweigh suspect, which outweighs alive (SWIM, section 4.2). What a node sees for itself outweighs
@@ -17,6 +17,8 @@ from typing import Final, Literal
 from node.core.types import Standing, Update
 
 LIVE: Final = frozenset({"alive", "suspect"})
+SHUT: Final = frozenset({"revoked", "quarantined"})
+"""Out by decision, which no word or silence of theirs changes."""
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
@@ -101,7 +103,7 @@ class Members:
         An answer that was under way when it said goodbye does not bring it back; speaking does.
         """
         held = self._table[name]
-        if held.state == "revoked" or (held.state == "left" and round_number is None):
+        if held.state in SHUT or (held.state == "left" and round_number is None):
             return
         number = held.round if round_number is None else round_number
         new = replace(held, state="alive", failures=0, heard_at=now, round=number, reason="")
@@ -126,8 +128,20 @@ class Members:
     def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two refuses the other."""
         held = self._table[name]
-        if held.state != "revoked":
+        if held.state not in SHUT:
             self._put(replace(held, state="refused", failures=0, heard_at=now, reason=reason))
+
+    def quarantine(self, name: str, reason: str) -> None:
+        """Take nothing more of a peer, whatever it or others say."""
+        held = self._table[name]
+        if held.state != "revoked":
+            self._put(replace(held, state="quarantined", reason=reason))
+
+    def release(self, name: str) -> None:
+        """Let a peer begin anew."""
+        held = self._table[name]
+        if held.state == "quarantined":
+            self._put(replace(held, state="unknown", failures=0, reason=""))
 
     def suspect(self, name: str, reason: str) -> None:
         """Note that a live peer cannot be reached, by this node or by those it asked."""
@@ -144,7 +158,7 @@ class Members:
     def left(self, name: str, now: float) -> None:
         """Note that a peer said goodbye."""
         held = self._table[name]
-        if held.state != "revoked":
+        if held.state not in SHUT:
             self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
 
     # What others say ------------------------------------------------------------------------------
@@ -189,7 +203,7 @@ class Members:
             if newer and held.state == "suspect":
                 self._put(replace(held, state="alive", reason=""))
                 return "alive"
-            return "ask" if not held.live and held.state != "left" else ""
+            return "ask" if held.state in {"unknown", "dead", "refused"} else ""
         if not held.live:
             self._table[news.name] = held
             return ""

@@ -12,8 +12,8 @@ heard, in async at once, with what came since the last merge; after the deadline
 undelivered is sent again while the peer lives. A node that hears of a round beyond the next is
 behind: it takes over the shared state of who is ahead.
 
-Phases on the wire: the stages' names, "again" (repeat what you said since this round), "want" (send
-me the shared state) and "state".
+Phases on the wire: the stages' names, "again" (repeat what you said since this round), and those of
+node/core/transfer.py.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from node.core.method import Contribution, Held, Method
 from node.core.numbers import roundtrip
 from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
 from node.core.settings import Barrier
+from node.core.transfer import ADOPTED, OF, QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
 from node.core.types import (
     EMPTY,
     MEASURE,
@@ -60,18 +61,13 @@ from node.core.types import (
 )
 
 AGAIN: Final = "again"
-WANT: Final = "want"
-STATE: Final = "state"
-DIGITS_MAX: Final = 18
-ADOPTED: Final = "adopted"
-"""Fact of a "state" message: after which round the state is."""
 
 
 class Staged(Method):
     """The frame of a method; see the file's header."""
 
     shared_state: ClassVar[bool] = True
-    repeatable: ClassVar[frozenset[str]] = frozenset({AGAIN, WANT, STATE})
+    repeatable: ClassVar[frozenset[str]] = QUESTIONS | {AGAIN}
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, Held(state.tensors, state.carry, state.arrays))
@@ -87,7 +83,7 @@ class Staged(Method):
         self._mail = Mail()
         self._own: dict[str, Contribution] = {}  # this round's, by stage
         self._set = ""  # digest of the contributions that the stage before merged
-        self._asked = ""  # whose state this node waits for
+        self._transfer = Transfer(past={state.round: self.held.packed().digest})
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded: set[str] = set()  # in this round
 
@@ -116,12 +112,10 @@ class Staged(Method):
     def fault(self, message: Message) -> str:
         """Check phase, names and shapes."""
         phase, found = message.phase, message.tensors.shapes
-        if phase in {AGAIN, WANT}:
+        if phase in {AGAIN, WANT, WITNESS, VOUCH}:
             return "" if not found else f"phase {phase!r} carries no tensors"
         if phase == STATE:
-            wanted = self.held.packed().shapes
-            number = message.facts.get(ADOPTED, "")
-            fits = found == wanted and number.isdecimal() and len(number) <= DIGITS_MAX
+            fits = found == self.held.packed().shapes and Transfer.number(message) >= 0
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
         if phase not in self.stages:
             return f"{self.name} has no phase {phase!r}"
@@ -217,7 +211,7 @@ class Staged(Method):
         return [*effects, SetTimer(DEADLINE, self.context.rounds.deadline_s), *self._advance()]
 
     def _advance(self) -> list[Effect]:
-        if self._phase != "exchanging" or self._asked or not self._enough():
+        if self._phase != "exchanging" or self._transfer.asked or not self._enough():
             return []
         return [CancelTimer(DEADLINE), *self._merge()]
 
@@ -272,6 +266,7 @@ class Staged(Method):
     def _finish(self) -> list[Effect]:
         self.held, self._phase = self.draft, "adopting"
         self._round, self._tuned = self.current, self.held.shared
+        self._transfer.adopted(self._round, self.held.packed())
         return [Adopt(Snapshot(self.state(), self._metrics))]
 
     # Peers ----------------------------------------------------------------------------------------
@@ -280,22 +275,22 @@ class Staged(Method):
         sender = message.sender
         if message.phase == AGAIN:
             return [Send(sender, one) for one in self._mail.again(sender, message.round)]
-        if message.phase == WANT:
-            return [Send(sender, self._state_message())]
-        if message.phase == STATE:
-            return self._take_over(message)
+        if message.phase in QUESTIONS:
+            return self._question(message)
+        if message.round <= self.current + 1:
+            self._transfer.disbelieved.discard(sender)
         if self._mode == "async":
             self._mail.take_latest(message)
             return []
         self._mail.take(message, self.current)
-        if self._phase != "exchanging" or self._asked:
+        if self._phase != "exchanging" or self._transfer.asked:
             return []
         ahead = self._ahead(self.current + 1)
         return self._ask(ahead) if ahead else [*self._remind(message), *self._advance()]
 
     def _ask_again(self) -> list[Effect]:
         """Ask the silent, once in this life, for what they may have said before it began."""
-        if not self._newborn or self._phase != "exchanging" or self._asked:
+        if not self._newborn or self._phase != "exchanging" or self._transfer.asked:
             return []
         self._newborn = False
         heard = self._mail.heard(self.current, self.stages[self._stage])
@@ -314,11 +309,10 @@ class Staged(Method):
 
     def _catch_up(self, peer: str) -> list[Effect]:
         """Tell a peer that is back what it may be waiting to hear."""
-        known = self._mail.round_of(peer)
-        return [Send(peer, one) for one in self._mail.again(peer, known)]
+        return [Send(peer, one) for one in self._mail.again(peer, self._mail.round_of(peer))]
 
     def _undelivered(self, peer: str, message: Message, code: str) -> list[Effect]:
-        if message.phase == WANT:
+        if message.phase in {WANT, WITNESS}:
             return self._go_on_without(peer)
         if code in {"unreachable", "busy"} and peer in self._live:
             return [SetTimer(RESEND, RESEND_S)] if self._mail.lose(peer, message) else []
@@ -326,8 +320,8 @@ class Staged(Method):
         return self._advance()
 
     def _give_up(self) -> list[Effect]:
-        if self._asked:
-            return self._go_on_without(self._asked)
+        if self._transfer.asked:
+            return self._go_on_without(self._transfer.asked)
         missing = ", ".join(self._missing())
         text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]
@@ -336,43 +330,71 @@ class Staged(Method):
 
     def _ahead(self, beyond: int) -> str:
         """Return the live peer that is furthest beyond a round; "" where none is."""
-        return "" if self._mode == "async" else self._mail.furthest(sorted(self._live), beyond)
+        believed = sorted(self._live - self._transfer.disbelieved)
+        return "" if self._mode == "async" else self._mail.furthest(believed, beyond)
 
     def _ask(self, peer: str) -> list[Effect]:
-        self._asked, self._phase = peer, "exchanging"
+        self._transfer.ask(peer)
+        self._phase = "exchanging"
         deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
         return [Send(peer, self.message(WANT)), deadline]
 
-    def _state_message(self) -> Message:
-        facts = {ADOPTED: str(self._round)}
-        return replace(self.message(STATE, self.held.packed()), facts=facts, dtype="float32")
+    def _question(self, message: Message) -> list[Effect]:
+        """Take what is asked and said about shared states."""
+        sender, transfer = message.sender, self._transfer
+        if message.phase == WANT and transfer.may_give(sender):
+            state = self.message(STATE, self.held.packed(), {ADOPTED: str(self._round)})
+            return [Send(sender, replace(state, dtype="float32"))]
+        if message.phase == WITNESS:
+            facts = transfer.vouch(message, self._round)
+            return [Send(sender, self.message(VOUCH, facts=facts))]
+        if message.phase == STATE and sender == transfer.asked and self._phase == "exchanging":
+            return self._offered(message)
+        if message.phase == VOUCH:
+            transfer.vouched(message)
+            return self._decide()
+        return []
 
-    def _take_over(self, message: Message) -> list[Effect]:
-        number = int(message.facts[ADOPTED])
-        if message.sender != self._asked or self._phase != "exchanging":
-            return []
-        if number < self.current:
+    def _offered(self, message: Message) -> list[Effect]:
+        if Transfer.number(message) < self.current:
             return self._go_on_without(message.sender)
-        text = f"behind by {number + 1 - self.current} rounds: took the state of {message.sender}"
-        self._asked, self._metrics, self.current = "", {}, number
-        self.draft = self.held.taking(message.tensors)
-        return [
-            CancelTimer(DEADLINE),
-            Record("round.taken", text, "warning"),
-            *self._finish(),
-        ]
+        others = sorted(self._live - {message.sender}, key=lambda one: -self._mail.round_of(one))
+        asked = self._transfer.offered(message, others)
+        question = self.message(WITNESS, facts={OF: message.facts[ADOPTED]})
+        return [*(Send(one, question) for one in asked), *self._decide()]
+
+    def _decide(self) -> list[Effect]:
+        """Take over the state on offer, or leave it, once its witnesses are heard."""
+        transfer = self._transfer
+        offer = transfer.offer
+        if offer is None or self._phase != "exchanging":
+            return []
+        doubt, number = transfer.doubt(), Transfer.number(offer)
+        if doubt:
+            transfer.disbelieved.add(offer.sender)
+            text = f"the state of {offer.sender} after round {number} is not taken: {doubt}"
+            return [Record("round.doubted", text, "warning"), *self._go_on_without(offer.sender)]
+        text = f"behind by {number + 1 - self.current} rounds: took the state of {offer.sender}"
+        text += ", for which nobody else could vouch" if transfer.unconfirmed() else ""
+        self._metrics, self.current = {}, number
+        self.draft = self.held.taking(offer.tensors)
+        transfer.end()
+        return [CancelTimer(DEADLINE), Record("round.taken", text, "warning"), *self._finish()]
 
     def _go_on_without(self, peer: str) -> list[Effect]:
         """Go on when a peer went, or did not give the state that it was asked for."""
-        if peer != self._asked or self._phase != "exchanging":
-            return self._advance()
-        self._asked = ""
+        self._transfer.lost(peer)
+        if peer != self._transfer.asked or self._phase != "exchanging":
+            return [*self._decide(), *self._advance()]
+        self._transfer.end()
         self._mail.forget_round(peer)
         if self.stages[self._stage] in self._own:
             timer = SetTimer(DEADLINE, self.context.rounds.deadline_s)
             return [timer, *self._advance()]
         return [CancelTimer(DEADLINE), *self._start_stage()]
 
-    def message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
+    def message(
+        self, phase: str, tensors: Tensors = EMPTY, facts: Mapping[str, str] | None = None
+    ) -> Message:
         """Return a message of this round."""
-        return self.context.message(self.current, phase, tensors)
+        return self.context.message(self.current, phase, tensors, facts)

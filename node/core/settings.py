@@ -91,6 +91,60 @@ class GuardSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeSettings:
+    """How contributions are merged (node/core/robust.py).
+
+    rule: "mean", which trusts everyone; "median", "trimmed", "krum", "center" or "clip", which bear
+    with some liars and cost some accuracy where nobody lies and data differ. trim: share (0 to 0.5)
+    cut off at either end. liars: f of multi-Krum, how many to bear with. radius: of clipping, in
+    the prompts' own units; 0 for the median distance of a round.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    rule: Literal["mean", "median", "trimmed", "krum", "center", "clip"] = "mean"
+    trim: float = 0.2
+    liars: int = 1
+    radius: float = 0.0
+
+    def __post_init__(self) -> None:
+        bounded("policy.merge.trim", self.trim, 0, 0.5)
+        bounded("policy.merge.liars", self.liars, 0)
+        bounded("policy.merge.radius", self.radius, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSettings:
+    """What one peer may cost, and what becomes of one that sends what no correct node sends.
+
+    norm_ratio: prompts longer (Euclidean norm) than this times those that the node began with, or
+    than this itself, are refused. budget: faults, halved every half_life_s, at which a peer is
+    quarantined, for quarantine_s at first and twice as long each further time; fewer is stricter.
+    messages_s, megabytes_s: of one peer in a second, on average; bursts of ten seconds' worth pass.
+    busy_share: of the event loop's time that one peer's messages may take, 0 to 1.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    norm_ratio: float = 1000.0
+    budget: float = 5.0
+    half_life_s: float = 300.0
+    quarantine_s: float = 60.0
+    messages_s: float = 100.0
+    megabytes_s: float = 64.0
+    busy_share: float = 0.25
+
+    def __post_init__(self) -> None:
+        bounded("limits.norm_ratio", self.norm_ratio, 1, 1e9)
+        bounded("limits.budget", self.budget, 1)
+        for key in ("half_life_s", "quarantine_s"):
+            positive(f"limits.{key}", getattr(self, key), LONGEST_S)
+        positive("limits.messages_s", self.messages_s)
+        positive("limits.megabytes_s", self.megabytes_s)
+        positive("limits.busy_share", self.busy_share, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class Timing:
     """How SWIM's clockwork runs, every figure given; see MembershipSettings."""
 

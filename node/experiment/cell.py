@@ -29,7 +29,8 @@ from node.learn.features import Features
 from node.learn.objective import Objective
 from node.learn.settings import TuningSettings
 from node.learn.torch_learner import TorchLearner
-from node.sim.world import Plan, World
+from node.sim.plan import Plan
+from node.sim.world import World
 
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""

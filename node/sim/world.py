@@ -7,8 +7,9 @@ a run of hours takes moments and repeats itself exactly.
 Set `memorable` to False where runs are long: then messages and snapshots pass by and only meters
 stay. `watch` sees every snapshot.
 
-Faults are set by the caller: `crash` and `start` a node, `cut` and `mend` a link, `loss`, and a
-disk that is `full`.
+Faults are set by the caller: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, what else
+`network` can do, a disk that is `full` or slow, a clock that is off, and a `traitor`, which changes
+what its node sends. Checkers (node/sim/checkers.py) see every step.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, Protocol
 
 from node.core.events import (
+    AckCode,
     Adopt,
     Adopted,
     AdoptFailed,
@@ -44,19 +48,14 @@ from node.core.events import (
     Undelivered,
     acknowledged,
 )
-from node.core.facts import fingerprint
 from node.core.kernel import Kernel
-from node.core.policy import Context, Policy
-from node.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from node.core.types import Job, Message, Snapshot
 from node.errors import FednodeError
 from node.learn.learner import Learner
-from node.transports.framing import wire_bytes
+from node.sim.host import Build, Exchange, Host, Meter
+from node.sim.network import Network
 from node.wire import codec
 from node.wire.codec import Dtype
-
-Build = Callable[[Snapshot | None], Kernel]
-"""Make a node's kernel, from what its disk holds (None at its first start)."""
 
 # No run of a mesh that fits into a test takes this many: one that does never ends.
 EVENTS_MAX: Final = 5_000_000
@@ -64,96 +63,23 @@ TIMEOUT_S: Final = 0.5
 """After which the sender of a lost message gives up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What all nodes of a simulated mesh have in common; domains: of those that have one."""
+class Checker(Protocol):
+    """Watches every step of every node; raises Violation (node/sim/checkers.py)."""
 
-    policy: type[Policy]
-    config: Any
-    rounds: RoundSettings = field(default_factory=RoundSettings)
-    seed: int = 1
-    membership: MembershipSettings = field(default_factory=MembershipSettings)
-    guard: GuardSettings = field(default_factory=GuardSettings)
-    domains: Mapping[str, str] = field(default_factory=dict)
+    def started(self, world: World, name: str) -> None:
+        """See a node switched on, before its first step."""
+        ...
 
-    def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
-        """Return what makes a node's kernel at each of its starts."""
-        facts = {"policy.name": self.policy.name, "policy": str(self.config)}
-        mode = self.rounds.mode or self.policy.default_mode
-        context = Context(
-            name,
-            peers,
-            "simulated",
-            self.policy.name,
-            fingerprint(facts),
-            self.seed,
-            replace(self.rounds, mode=mode),
-            learner.samples,
-            self.domains.get(name, ""),
-        )
-
-        def make(held: Snapshot | None) -> Kernel:
-            return Kernel.resume(
-                context,
-                self.policy,
-                self.config,
-                lambda: learner.initial(self.seed),
-                facts,
-                self.membership,
-                self.guard,
-                held,
-            )
-
-        return make
-
-
-@dataclass(slots=True)
-class Meter:
-    """Bytes of all nodes' messages of one phase, as sent; answers are not counted.
-
-    payload: numbers alone. serialized: frames. wire: with gRPC and HTTP/2 (an estimate).
-    """
-
-    messages: int = 0
-    payload: int = 0
-    serialized: int = 0
-    wire: int = 0
-
-    def count(self, payload: int, frame: int) -> None:
-        """Add one message."""
-        self.messages += 1
-        self.payload += payload
-        self.serialized += frame
-        self.wire += wire_bytes(frame)
-
-
-@dataclass(slots=True)
-class Host:
-    """One node's machine: what runs on it, and what stays when it crashes.
-
-    life: counts starts; what was under way in an earlier life is lost. full: commits fail.
-    tune_s: virtual seconds that a tuning takes. durable: what the disk holds. records: for people.
-    """
-
-    build: Build
-    learner: Learner
-    dtype: Dtype
-    tune_s: float
-    kernel: Kernel | None = None
-    life: int = 0
-    durable: Snapshot | None = None
-    full: bool = False
-    timers: dict[str, int] = field(default_factory=dict)
-    answers: dict[int, tuple[str, int, Message]] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
-    history: list[Snapshot] = field(default_factory=list)
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """See what a step made of an event, before any effect is performed."""
+        ...
 
 
 class World:
     """All hosts, the links between them, and the one clock; see the file's header.
 
-    seed: of delays and losses. delay_s: shortest and longest time of a message or its answer.
-    loss: share (0..1) of messages, and of answers, that never arrive.
+    seed: of delays and losses. delay_s, loss: of the network. checkers: see every step. admitted:
+    tells whether news of a member passes, as leases decide for the daemon.
     """
 
     def __init__(
@@ -165,19 +91,18 @@ class World:
     ) -> None:
         self.now = 0.0
         self.hosts: dict[str, Host] = {}
-        self.delay_s = delay_s
-        self.loss = loss
+        self.network = Network(random.Random(seed), delay_s, loss)
+        self.checkers: list[Checker] = []
+        self.admitted: Callable[[str], bool] = lambda name: name in self.hosts
         self.messages: list[Message] = []
         self.meters: dict[str, Meter] = {}
         self.memorable = memorable
         self.errors: list[str] = []
         self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
         self._frame: tuple[Message, Dtype, bytes, Message] | None = None
-        self._chance = random.Random(seed)
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._tokens = itertools.count(1)
-        self._cuts: set[frozenset[str]] = set()
 
     # What a caller does ---------------------------------------------------------------------------
 
@@ -207,12 +132,20 @@ class World:
             host = self.hosts[name]
             host.life += 1
             host.timers, host.answers = {}, {}
+            host.waiting, host.events = None, deque()
             host.kernel = host.build(host.durable)
+            for checker in self.checkers:
+                checker.started(self, name)
             self._step(name, Started())
 
     def crash(self, name: str) -> None:
         """Switch a node off at once; only what was durable stays."""
         self.hosts[name].kernel = None
+        self.hosts[name].life += 1  # a commit under way never happened
+
+    def wipe(self, name: str) -> None:
+        """Take the disk of a node that is off."""
+        self.hosts[name].durable = None
 
     def command(self, name: str, command: Command) -> None:
         """Ask a node for something, as an operator."""
@@ -220,11 +153,17 @@ class World:
 
     def cut(self, one: str, other: str) -> None:
         """Let nothing pass between two nodes."""
-        self._cuts.add(frozenset({one, other}))
+        self.network.cut(one, other)
+        self.network.cut(other, one)
 
     def mend(self, one: str, other: str) -> None:
         """Let messages pass again."""
-        self._cuts.discard(frozenset({one, other}))
+        self.network.mend(one, other)
+        self.network.mend(other, one)
+
+    def at(self, delay_s: float, act: Callable[[], None]) -> None:
+        """Do something to the world later."""
+        self._later(delay_s, act)
 
     def kernel(self, name: str) -> Kernel:
         """Return the kernel of a node that is on."""
@@ -270,8 +209,36 @@ class World:
         host = self.hosts[name]
         if host.kernel is None:
             return
-        for effect in host.kernel.step(self.now, event):
+        if host.waiting is not None:
+            host.events.append(event)
+            return
+        effects = host.kernel.step(self.now + host.clock_s, event)
+        for checker in self.checkers:
+            checker.stepped(self, name, event, effects)
+        self._go_on(name, host, deque(effects))
+
+    def _go_on(self, name: str, host: Host, effects: deque[Effect]) -> None:
+        """Perform effects in order; those behind a commit wait until it ended."""
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, Adopt) and host.disk_s > 0:
+                host.waiting = effects
+                self._commit_later(name, host, effect.snapshot)
+                return
             self._perform(name, host, effect)
+        while host.events and host.waiting is None and host.kernel is not None:
+            self._step(name, host.events.popleft())
+
+    def _commit_later(self, name: str, host: Host, snapshot: Snapshot) -> None:
+        life = host.life
+
+        def commit() -> None:
+            if host.life == life and host.waiting is not None:
+                effects, host.waiting = host.waiting, None
+                self._adopt(name, host, snapshot)
+                self._go_on(name, host, effects)
+
+        self._later(host.disk_s, commit)
 
     def _perform(self, name: str, host: Host, effect: Effect) -> None:
         match effect:
@@ -280,8 +247,7 @@ class World:
             case Introduce():
                 pass  # a name is an address here
             case Answer(token=token, code=code, detail=detail):
-                sender, life, message = host.answers.pop(token)
-                self._reply(name, sender, life, acknowledged(name, message, code, detail))
+                self._reply(host.answers.pop(token), code, detail)
             case SetTimer(name=timer, delay_s=delay):
                 self._set_timer(name, host, timer, delay)
             case CancelTimer(name=timer):
@@ -327,21 +293,37 @@ class World:
     # The network ----------------------------------------------------------------------------------
 
     def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
-        decoded = self._through_codec(sender, message)
+        traitor = self.hosts[sender].traitor
+        for target, said in [(to, message)] if traitor is None else traitor(to, message):
+            exchange = Exchange(sender, life, to, message)
+            self._fail(exchange, limit_s)
+            try:
+                decoded = self._through_codec(sender, said)
+            except FednodeError:  # a traitor's message that cannot even be written
+                continue
+            for delay in self.network.arrivals(sender, target):
+                self._carry(delay, sender, target, partial(self._arrive, exchange, target, decoded))
+
+    def _carry(self, delay: float, sender: str, to: str, act: Callable[[], None]) -> None:
+        """Let something arrive later, where its link is whole then, and not clogged."""
 
         def arrive() -> None:
-            host = self.hosts.get(to)
-            if host is None or host.kernel is None or frozenset({sender, to}) in self._cuts:
-                self._fail(sender, life, to, message)
-                return
-            token = next(self._tokens)
-            host.answers[token] = (sender, life, message)
-            self._step(to, Received(decoded, token))
+            if self.network.passes(sender, to) and not self.network.hold(sender, to, act):
+                act()
 
-        if self._lost():
-            self._fail(sender, life, to, message)
-        else:
-            self._later(self._chance.uniform(*self.delay_s), arrive)
+        self._later(delay, arrive)
+
+    def _arrive(self, exchange: Exchange, to: str, message: Message) -> None:
+        host = self.hosts.get(to)
+        if host is None or host.kernel is None:
+            return
+        if message.sender != exchange.sender:  # its key does not say so
+            self._reply(replace(exchange, to=to), "refused", "this key is another's")
+            return
+        token = next(self._tokens)
+        host.answers[token] = exchange
+        news = tuple(one for one in message.members if self.admitted(one.name))
+        self._step(to, Received(replace(message, members=news), token))
 
     def _through_codec(self, sender: str, message: Message) -> Message:
         """Return what arrives of a message, and meter it; a broadcast is encoded once."""
@@ -356,15 +338,19 @@ class World:
         meter.count(codec.payload_bytes(message, dtype), len(held[2]))
         return held[3]
 
-    def _reply(self, answerer: str, sender: str, life: int, event: Delivered | Undelivered) -> None:
-        if self._lost() or frozenset({sender, answerer}) in self._cuts:
-            self._fail(sender, life, answerer, event.message)
-        else:
-            self._post(sender, life, self._chance.uniform(*self.delay_s), event)
+    def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
+        event = acknowledged(exchange.to, exchange.message, code, detail)
+        for delay in self.network.arrivals(exchange.to, exchange.sender):
+            act = partial(self._end, exchange, event)
+            self._carry(delay, exchange.to, exchange.sender, act)
 
-    def _fail(self, sender: str, life: int, to: str, message: Message) -> None:
-        fault = Undelivered(to, message, "unreachable", f"{to} does not answer")
-        self._post(sender, life, TIMEOUT_S, fault)
+    def _fail(self, exchange: Exchange, limit_s: float) -> None:
+        """End an exchange after its limit, unless it ended before."""
+        to = exchange.to
+        event = Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
+        self._later(limit_s, partial(self._end, exchange, event))
 
-    def _lost(self) -> bool:
-        return self.loss > 0 and self._chance.random() < self.loss
+    def _end(self, exchange: Exchange, event: Delivered | Undelivered) -> None:
+        if not exchange.done and self.hosts[exchange.sender].life == exchange.life:
+            exchange.done = True
+            self._step(exchange.sender, event)

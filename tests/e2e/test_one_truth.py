@@ -22,7 +22,8 @@ from node.data.load import load
 from node.learn.features import Features
 from node.learn.torch_learner import TorchLearner
 from node.runtime.store import read_snapshot
-from node.sim.world import Plan, World
+from node.sim.plan import Plan
+from node.sim.world import World
 
 NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")

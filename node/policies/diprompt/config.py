@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from node.core import domains
-from node.core.settings import STRICT, bounded, positive
+from node.core.settings import STRICT, MergeSettings, bounded, positive
 from node.core.types import Dtype
 
 
@@ -42,6 +42,7 @@ class DiPrompTConfig:
     ensemble: Literal["dynamic", "top"] = "dynamic"
     samples_cap: int = 0
     wire_dtype: Dtype = "float32"
+    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
         domains.check(self.domains, 1)

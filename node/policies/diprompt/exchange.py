@@ -15,9 +15,10 @@ from typing import Any, ClassVar, Final, Self
 import numpy as np
 
 from node.core import domains
-from node.core.aggregate import capped, mean
+from node.core.aggregate import mean, weights_of
 from node.core.method import Contribution, Held
 from node.core.policy import Context
+from node.core.robust import combine
 from node.core.rounds import Staged
 from node.core.settings import RoundSettings
 from node.core.types import EMPTY, Array, Job, Json, PolicyState, Report, Tensors
@@ -95,8 +96,10 @@ class DiPrompT(Staged):
             given = [one for one in heard if name in one.tensors]
             if not given:
                 continue
-            weights = [capped(one.samples, self.config.samples_cap) for one in given]
-            change = mean([one.tensors[name] for one in given], weights)
+            weights = weights_of([one.samples for one in given], self.config.samples_cap)
+            still = {name: np.zeros_like(shared[name])}
+            told = [{name: one.tensors[name]} for one in given]
+            change = combine(self.config.merge, told, weights, still)[name]
             if name.startswith(DOMAIN) and self.config.momentum:
                 arrays[RAW + name] = arrays[RAW + name] + change
                 self._average(name, shared, arrays)

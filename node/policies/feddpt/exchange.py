@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from node.core import domains
-from node.core.aggregate import mean_by_name
 from node.core.method import Contribution, Held
+from node.core.robust import combine
 from node.core.rounds import Staged
 from node.core.settings import Barrier, RoundSettings
 from node.core.types import EMPTY, Job, Json, Tensors
@@ -56,6 +56,6 @@ class FedDPT(Staged):
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return each array's mean over those that told it, unweighted (Algorithm 1, line 16)."""
         given = [one.tensors for one in heard]
-        shared = mean_by_name(given, [1.0] * len(given), self.draft.shared)
+        shared = combine(self.config.merge, given, [1.0] * len(given), self.draft.shared)
         keep = self.config.optimizer == "keep"
         return replace(self.draft, shared=shared, carry=self.draft.carry if keep else EMPTY)

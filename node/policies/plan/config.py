@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from node.core.settings import STRICT, bounded
+from node.core.settings import STRICT, MergeSettings, bounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class PlanConfig:
     residual: bool = False
     wire_dtype: Literal["float32", "float16"] = "float32"
     aggregator_dtype: Literal["float32", "float16"] = "float32"
+    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
         bounded("policy.kl", self.kl, 0)

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from node.core.aggregate import mean, mean_by_name
 from node.core.method import Contribution, Held
 from node.core.policy import Context
+from node.core.robust import combine, tame
 from node.core.rounds import Staged
 from node.core.types import EMPTY, Array, Dtype, Job, Json, PolicyState, Tensors
 from node.policies.plan.aggregator import aggregate, split
@@ -77,16 +77,18 @@ class Plan(Staged):
                 return self.draft
             given = []
         prompts, before = split(self.draft.shared)
-        aggregators = mean_by_name(given, [1.0] * len(given), before)
+        aggregators = combine(self.config.merge, given, [1.0] * len(given), before)
         merged: dict[str, Array] = {}
         for name in prompts:
-            local = [one[name] for one in self.local]
+            local = tame(self.config.merge, [one[name] for one in self.local])
             if not local:
                 merged[name] = prompts[name]
             elif name in self.config.aggregated:
                 merged[name] = aggregate(aggregators, name, local, self.config.residual)
             else:
-                merged[name] = mean(local, [1.0] * len(local))
+                told = [{name: one[name]} for one in self.local]
+                kept = {name: prompts[name]}
+                merged |= combine(self.config.merge, told, [1.0] * len(told), kept)
         return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
 
     def _part(self, stage: str, tensors: Tensors) -> Tensors:

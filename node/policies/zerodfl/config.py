@@ -22,6 +22,8 @@ class ZeroDFLConfig:
     (row i replaces row i). optimizer: "keep" the momentum when rows are replaced, or "reset" it.
     last_row: "exclude" reproduces the released code's pull, which never picks the last row.
     wire_dtype: float16 halves the bytes of float32.
+    admit_rise: a received row enters only where the node's own validation loss does not rise by
+    more than this (needs data.validation, costs a measurement for each row); None: any row enters.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -36,11 +38,14 @@ class ZeroDFLConfig:
     optimizer: Literal["keep", "reset"] = "keep"
     last_row: Literal["include", "exclude"] = "include"
     wire_dtype: Literal["float32", "float16"] = "float16"
+    admit_rise: float | None = None
 
     def __post_init__(self) -> None:
         bounded("policy.recipients", self.recipients, 1)
         bounded("policy.pool_age", self.pool_age, 1)
         positive("policy.epsilon", self.epsilon)
         bounded("policy.bytes_per_round", self.bytes_per_round, 0)
+        if self.admit_rise is not None:
+            bounded("policy.admit_rise", self.admit_rise, 0)
         if isinstance(self.rows_shared, int):
             bounded("policy.rows_shared", self.rows_shared, 0)

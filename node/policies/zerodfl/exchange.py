@@ -42,6 +42,7 @@ from node.core.recipients import draw_recipients, draw_sources, join
 from node.core.settings import Barrier, RoundSettings
 from node.core.types import (
     EMPTY,
+    MEASURE,
     Array,
     Job,
     Json,
@@ -54,6 +55,7 @@ from node.core.types import (
 from node.policies.zerodfl import rows
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.state import ROWS, Memory
+from node.policies.zerodfl.trial import Trial
 
 
 class ZeroDFL:
@@ -75,6 +77,7 @@ class ZeroDFL:
         self._phase = "idle"
         self._live: set[str] = set()
         self._job: Job | None = None
+        self._trial: Trial | None = None  # received rows that are tried, once the rest is done
         self._report: Report | None = None
         self._current = 0  # the round under way
         self._through = False  # pull: all have been told that this round's answers are here
@@ -124,9 +127,9 @@ class ZeroDFL:
                 self._memory.tensors = self._memory.tensors if start is None else start
                 return self._begin(number)
             case Tuned(job=job, report=report) if job == self._job:
-                return self._tell(job, report)
+                return self._tell(job, report) if self._trial is None else self._judge(report)
             case TuneFailed(job=job) if job == self._job:
-                self._job, self._phase = None, "idle"
+                self._job, self._trial, self._phase = None, None, "idle"
             case Adopted() if self._phase == "adopting":
                 self._phase = "idle"
             case PeerUp(peer=peer):
@@ -245,38 +248,51 @@ class ZeroDFL:
         return {peer for peer in peers if heard.get(peer, 0) < self._current}
 
     def _finish(self) -> list[Effect]:
+        memory, report, rise = self._memory, self._report, self._config.admit_rise
+        assert report is not None, "a round ends only after its tuning"
+        generator = self._context.random(self._current, "merge")
+        given = (self._sources, self._answers)
+        chosen = {} if self._is_last() else rows.drawn(self._config, memory, generator, *given)
+        loss = report.metrics.get("validation_loss")
+        if chosen and rise is not None and loss is not None:
+            self._trial = Trial(memory.tuned[ROWS], loss, chosen, rise)
+            return [CancelTimer(DEADLINE), *self._try_next()]
+        return self._close(merge(memory.tuned[ROWS], chosen), bool(chosen))
+
+    def _try_next(self) -> list[Effect]:
+        trial, memory = self._trial, self._memory
+        assert trial is not None, "rows are on trial"
+        candidate = trial.candidate()
+        if candidate is None:
+            self._trial = None
+            text = f"round {self._current}: {trial.refused} received rows would have made it worse"
+            notes: list[Effect] = [Record("rows.refused", text)] if trial.refused else []
+            return [*notes, *self._close(trial.rows, trial.stayed > 0)]
+        tried = Tensors({**memory.tuned, ROWS: candidate})
+        seed = self._context.draw_seed(self._current, MEASURE)
+        self._job = Job(self._current, MEASURE, tried, seed)
+        self._phase = "tuning"
+        return [Tune(self._job)]
+
+    def _judge(self, report: Report) -> list[Effect]:
+        assert self._trial is not None, "rows are on trial"
+        self._trial.judge(report.metrics)
+        return self._try_next()
+
+    def _close(self, merged: Array, changed: bool) -> list[Effect]:
         memory, report = self._memory, self._report
         assert report is not None, "a round ends only after its tuning"
-        memory.tensors = memory.tuned
-        if not self._is_last():
-            self._merge()
+        memory.tensors = Tensors({**memory.tuned, ROWS: merged}) if changed else memory.tuned
+        if changed and self._config.optimizer == "reset":
+            memory.carry = EMPTY
         # A node that fell behind goes on where the others are: its count is what peers see.
-        newest = max((memory.heard.get(peer, 0) for peer in sorted(self._live)), default=0)
-        behind = newest - 1 if self._mode != "async" else 0
+        # Most of them must be there: one that lies about its round leads nobody away.
+        reached = sorted((memory.heard.get(peer, 0) for peer in self._live), reverse=True)
+        common = reached[len(reached) // 2] if reached else 0
+        behind = common - 1 if self._mode != "async" else 0
         memory.round = max(self._current, behind)
-        self._phase, self._report = "adopting", None
+        self._job, self._phase, self._report = None, "adopting", None
         return [CancelTimer(DEADLINE), Adopt(Snapshot(memory.freeze(), report.metrics))]
-
-    def _merge(self) -> None:
-        memory, config = self._memory, self._config
-        own = memory.tuned[ROWS]
-        generator = self._context.random(self._current, "merge")
-        chosen: dict[int, Array] = {}
-        if config.strategy == "push":
-            keep = config.positions == "kept"
-            chosen = memory.pool.draw(self._shared_rows(), generator, keep)
-            memory.pool.grow_older()
-        else:
-            for position, source in enumerate(self._sources):
-                given = self._answers.get(source)
-                indices = 0 if given is None else len(given) - (config.last_row == "exclude")
-                if given is not None and indices > 0:
-                    chosen[position] = given[generator.randrange(indices)]
-                    memory.received[source] = memory.received.get(source, 0) + 1
-        if chosen:
-            memory.tensors = Tensors({**memory.tuned, ROWS: merge(own, chosen)})
-            if config.optimizer == "reset":
-                memory.carry = EMPTY
 
     # What others do -------------------------------------------------------------------------------
 

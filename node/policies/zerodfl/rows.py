@@ -8,10 +8,11 @@ shares one row less, else one more, between one and as many as its byte budget a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+from collections.abc import Mapping, Sequence
 
 from node.core.numbers import ITEM_BYTES
-from node.core.types import Message
+from node.core.types import Array, Message
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.state import ROWS, Memory
 
@@ -42,6 +43,29 @@ def adapt(config: ZeroDFLConfig, memory: Memory, metrics: Mapping[str, float]) -
     if memory.loss is not None:
         rows += -1 if loss > memory.loss else 1
     memory.rows, memory.loss = min(max(rows, 1), most(config, memory)), loss
+
+
+def drawn(
+    config: ZeroDFLConfig,
+    memory: Memory,
+    generator: random.Random,
+    sources: Sequence[str],
+    answers: Mapping[str, Array],
+) -> dict[int, Array]:
+    """Return received rows for the positions that are exchanged: from the pool, or as asked for."""
+    if config.strategy == "push":
+        keep = config.positions == "kept"
+        found = memory.pool.draw(shared(config, memory), generator, keep)
+        memory.pool.grow_older()
+        return found
+    chosen: dict[int, Array] = {}
+    for position, source in enumerate(sources):
+        given = answers.get(source)
+        indices = 0 if given is None else len(given) - (config.last_row == "exclude")
+        if given is not None and indices > 0:
+            chosen[position] = given[generator.randrange(indices)]
+            memory.received[source] = memory.received.get(source, 0) + 1
+    return chosen
 
 
 def misfit(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:

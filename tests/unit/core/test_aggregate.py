@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from node.core.aggregate import capped, mean, mean_by_name
-from node.core.types import Array, Tensors
+from node.core.aggregate import mean
+from node.core.types import Array
 
 
 def arrays(count: int) -> list[Array]:
@@ -36,16 +36,3 @@ def test_equal_arrays_have_themselves_as_mean() -> None:
 def test_nothing_has_no_mean(given: list[Array], weights: list[float]) -> None:
     with pytest.raises(ValueError, match="have no mean"):
         mean(given, weights)
-
-
-def test_what_nobody_contributed_stays() -> None:
-    kept = Tensors({"a": [1.0], "b": [2.0]})
-    found = mean_by_name([{"a": kept["b"]}, {}], [1.0, 5.0], kept)
-    assert {name: float(one[0]) for name, one in found.items()} == {"a": 2.0, "b": 2.0}
-
-
-@pytest.mark.parametrize(
-    ("samples", "cap", "weight"), [(5, 0, 5), (5, 3, 3), (0, 0, 1), (10**18, 100, 100)]
-)
-def test_a_nodes_word_is_taken_up_to_the_cap(samples: int, cap: int, weight: int) -> None:
-    assert capped(samples, cap) == weight

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from node.core.gate import NORM_RATIO_MAX, TAKEN, Gate
+from node.core.gate import TAKEN, Gate
+from node.core.membership import Members
 from node.core.types import Tensors
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
+
+NORM_MAX = 1000.0
 
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(context(), FACTS, ("b", "c"))
+    return Gate(context(), FACTS, Members(("b", "c")), NORM_MAX)
 
 
 def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:
@@ -59,8 +62,8 @@ def test_a_hello_with_other_facts_is_told_where_they_differ(gate: Gate) -> None:
     assert verdict[2] == "tuning.context_length is 2 here and 8 at 'b'"
 
 
-def test_the_norm_may_be_a_thousand_times_our_own_and_no_more(gate: Gate) -> None:
-    length = NORM_RATIO_MAX * PROMPTS.norm()
+def test_the_norm_is_bounded(gate: Gate) -> None:
+    length = NORM_MAX
     rows = np.zeros((2, 2))
     rows[0, 0] = length * 0.999
     assert gate.check(message(tensors=Tensors({"context": rows})), zerodfl()) == TAKEN

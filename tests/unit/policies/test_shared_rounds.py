@@ -29,8 +29,9 @@ from node.core.events import (
 )
 from node.core.facts import contributors
 from node.core.policy import DEADLINE, RESEND, Context
-from node.core.rounds import ADOPTED, Staged
+from node.core.rounds import Staged
 from node.core.settings import Barrier, RoundSettings
+from node.core.transfer import ADOPTED
 from node.core.types import Message, Report, Tensors
 from node.policies.plan import aggregator
 from node.policies.plan.config import PlanConfig
@@ -182,7 +183,10 @@ def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
     state = Message("m", "f", "promptfl", "c", 7, "state", shared, facts={ADOPTED: "6"})
     assert policy.fault(state) == ""
     assert policy.handle(0.0, Received(replace(state, sender="b"))) == [], "nobody asked b"
-    effects = policy.handle(0.0, Received(state))
+    assert sends(policy.handle(0.0, Received(state))) == [("b", "witness")]
+    facts = {"of": "6", "adopted": "6", "digest": shared.digest}
+    vouch = Message("m", "f", "promptfl", "b", 6, "vouch", facts=facts)
+    effects = policy.handle(0.0, Received(vouch))
     assert kinds(effects) == ["round.taken"]
     assert policy.state().round == 6
     assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]

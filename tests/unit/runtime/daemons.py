@@ -15,7 +15,7 @@ from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
 from node.runtime.driver import Driver
 from node.runtime.store import Store
-from node.sim.world import Plan
+from node.sim.plan import Plan
 from node.transports.memory import Hub, MemoryTransport
 
 PORTS = {"a": 7101, "b": 7102, "c": 7103}

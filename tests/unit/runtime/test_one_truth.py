@@ -31,7 +31,8 @@ from node.learn.features import Features
 from node.learn.torch_learner import TorchLearner
 from node.runtime.driver import Driver
 from node.runtime.store import Store
-from node.sim.world import Plan, World
+from node.sim.plan import Plan
+from node.sim.world import World
 from node.transports.base import Address
 from node.transports.grpc import GrpcTransport
 

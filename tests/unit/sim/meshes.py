@@ -19,7 +19,7 @@ from node.policies.plan.config import PlanConfig
 from node.policies.plan.exchange import Plan
 from node.policies.promptfl.config import PromptFLConfig
 from node.policies.promptfl.exchange import PromptFL
-from node.sim.world import Plan as Mesh
+from node.sim.plan import Plan as Mesh
 from node.sim.world import World
 
 NAMES = ("a", "b", "c", "d")

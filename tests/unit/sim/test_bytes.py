@@ -9,7 +9,9 @@ from node.experiment.accounting import ZERODFL_BYTES, zerodfl
 from node.learn.closed_form import ClosedFormLearner
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
-from node.sim.world import Meter, Plan, World
+from node.sim.host import Meter
+from node.sim.plan import Plan
+from node.sim.world import World
 
 GIB = 2**30
 STILL = MembershipSettings(probe_interval_s=1e6, sync_interval_s=1e6)

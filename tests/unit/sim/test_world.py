@@ -10,7 +10,8 @@ from node.core.settings import Barrier, MembershipSettings, RoundSettings, Start
 from node.learn.closed_form import ClosedFormLearner
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
-from node.sim.world import Plan, World
+from node.sim.plan import Plan
+from node.sim.world import World
 
 NAMES = tuple("abcde")
 LIMIT_S = 3600.0

@@ -1,0 +1,137 @@
+"""Merges that bear with some contributions that lie; sums in float64, in the order given.
+
+    mean       weighted mean (FedAvg); one liar moves it anywhere
+    median     coordinate-wise median (Yin et al., ICML 2018)
+    trimmed    coordinate-wise mean without the `trim` share at either end (Yin et al., ICML 2018)
+    krum       multi-Krum: mean of the n - f contributions with the nearest n - f - 2 neighbours
+               (Blanchard et al., NeurIPS 2017)
+    center     centered clipping: v <- v + mean_i clip(x_i - v, radius), from v = the last merge
+               (Karimireddy et al., ICML 2021)
+    clip       mean of contributions whose distance from the last merge is clipped to radius
+
+Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
+nodes contributed are one vector for distances. A radius of 0 is the median of the distances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from node.core.aggregate import mean
+from node.core.settings import MergeSettings
+from node.core.types import Array, Tensors
+
+Vector = npt.NDArray[np.float64]
+CENTER_STEPS: Final = 5
+
+
+def combine(
+    settings: MergeSettings,
+    contributed: Sequence[Mapping[str, Array]],
+    weights: Sequence[float],
+    kept: Mapping[str, Array],
+    before: Mapping[str, Array] | None = None,
+) -> Tensors:
+    """Return for each name in `kept` the merge over those that contributed it, else the kept one.
+
+    before: the last merge, from which clipping measures; None for `kept`.
+    """
+    origin = kept if before is None else before
+    merged: dict[str, Array] = dict(kept)
+    for senders, names in _groups(contributed, kept):
+        parts = [contributed[at] for at in senders]
+        if settings.rule == "mean":
+            own = [weights[at] for at in senders]
+            merged |= {name: mean([one[name] for one in parts], own) for name in names}
+            continue
+        stacked = np.stack([_flat(one, names) for one in parts])
+        own = [weights[at] for at in senders]
+        merged |= _unflat(_merge(settings, stacked, own, _flat(origin, names)), names, kept)
+    return Tensors(merged)
+
+
+def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
+    """Return contributions clipped around their median where the rule is robust.
+
+    For a merge that uses each contribution for itself (PLAN's aggregators): none is further from
+    the coordinate-wise median than half of them are.
+    """
+    if settings.rule == "mean" or len(contributed) < 3:
+        return list(contributed)
+    stacked = np.stack([one.astype(np.float64).ravel() for one in contributed])
+    middle = np.median(stacked, axis=0)
+    clipped = middle + _clipped(stacked - middle, settings.radius)
+    shape = contributed[0].shape
+    return [row.reshape(shape).astype(np.float32) for row in clipped]
+
+
+def _groups(
+    contributed: Sequence[Mapping[str, Array]], kept: Mapping[str, Array]
+) -> list[tuple[tuple[int, ...], list[str]]]:
+    """Return the names that the same contributions hold, with the places of these."""
+    found: dict[tuple[int, ...], list[str]] = {}
+    for name in kept:
+        senders = tuple(at for at, one in enumerate(contributed) if name in one)
+        if senders:
+            found.setdefault(senders, []).append(name)
+    return list(found.items())
+
+
+def _merge(
+    settings: MergeSettings, stacked: Vector, weights: Sequence[float], before: Vector
+) -> Vector:
+    """Merge rows [n, d] into one vector [d]."""
+    count = len(stacked)
+    if settings.rule == "median":
+        return np.median(stacked, axis=0)
+    if settings.rule == "trimmed":
+        cut = min(int(np.ceil(settings.trim * count)), (count - 1) // 2)
+        kept: Vector = np.sort(stacked, axis=0)[cut : count - cut]
+        return np.asarray(kept.mean(axis=0))
+    if settings.rule == "krum":
+        return _krum(stacked, settings.liars)
+    if settings.rule == "clip":
+        share = np.asarray(weights, dtype=np.float64) / sum(weights)
+        return np.asarray(before + share @ _clipped(stacked - before, settings.radius))
+    value = before
+    for _ in range(CENTER_STEPS):
+        value = value + _clipped(stacked - value, settings.radius).mean(axis=0)
+    return value
+
+
+def _krum(stacked: Vector, liars: int) -> Vector:
+    """Return multi-Krum's mean. Too few contributions for f liars: as many as they allow."""
+    count = len(stacked)
+    liars = max(0, min(liars, (count - 3) // 2))
+    near = max(1, count - liars - 2)
+    apart = np.square(stacked[:, None, :] - stacked[None, :, :]).sum(axis=2)
+    scores = np.sort(apart, axis=1)[:, 1 : near + 1].sum(axis=1)
+    chosen = np.sort(np.argsort(scores, kind="stable")[: count - liars])
+    return np.asarray(stacked[chosen].mean(axis=0))
+
+
+def _clipped(changes: Vector, radius: float) -> Vector:
+    """Return rows no longer than radius, or than the median row where it is 0."""
+    lengths = np.linalg.norm(changes, axis=1)
+    limit = radius or float(np.median(lengths))
+    factors = np.minimum(1.0, limit / np.maximum(lengths, np.finfo(np.float64).tiny))
+    return np.asarray(changes * factors[:, None])
+
+
+def _flat(arrays: Mapping[str, Array], names: Sequence[str]) -> Vector:
+    return np.concatenate([arrays[name].astype(np.float64).ravel() for name in names])
+
+
+def _unflat(vector: Vector, names: Sequence[str], like: Mapping[str, Array]) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    start = 0
+    for name in names:
+        size = like[name].size
+        part = vector[start : start + size].reshape(like[name].shape)
+        found[name] = part.astype(np.float32)
+        start += size
+    return found

@@ -1,0 +1,131 @@
+"""Taking over the shared state of a peer that is ahead, and not on its word alone.
+
+    want -->  state (of a round)           from the peer that is ahead
+    witness (of that round) -->  vouch     from up to two others: their round, and its digest of it
+
+The state is taken when as many vouch for it as for any other of that round, and not when nobody
+does who could be that far. Where no other peer is there to be asked it is taken and said so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from node.core.types import Message, Tensors
+
+WANT: Final = "want"
+STATE: Final = "state"
+WITNESS: Final = "witness"
+VOUCH: Final = "vouch"
+QUESTIONS: Final = frozenset({WANT, STATE, WITNESS, VOUCH})
+ADOPTED: Final = "adopted"
+"""Fact: after which round a state is; of whom vouches, how far it is itself."""
+OF: Final = "of"
+"""Fact of WITNESS and VOUCH: the round in question."""
+DIGEST: Final = "digest"
+"""Fact of VOUCH: the digest of the state after that round; "" where it is not known any more."""
+WITNESSES: Final = 2
+PAST: Final = 4
+WANTS_MAX: Final = 3
+DIGITS_MAX: Final = 18
+
+
+def number_in(message: Message, fact: str) -> int:
+    """Return a fact that is a number; -1 for anything else."""
+    text = message.facts.get(fact, "")
+    return int(text) if text.isdecimal() and text.isascii() and len(text) <= DIGITS_MAX else -1
+
+
+@dataclass(slots=True)
+class Transfer:
+    """One node's side of it. asked: whose state it waits for, "" for nobody's.
+
+    past: digests of its own state after its last rounds. disbelieved: whose word on rounds counts
+    no more, until what it says is near again.
+    """
+
+    asked: str = ""
+    past: dict[int, str] = field(default_factory=dict)
+    disbelieved: set[str] = field(default_factory=set)
+    _offer: Message | None = None
+    _waiting: set[str] = field(default_factory=set)
+    _vouched: list[tuple[int, str]] = field(default_factory=list)
+    _given: Counter[str] = field(default_factory=Counter)
+
+    @staticmethod
+    def number(message: Message) -> int:
+        """Return after which round a state on offer is; -1 where that is no number."""
+        return number_in(message, ADOPTED)
+
+    def ask(self, peer: str) -> None:
+        """Begin to wait for a peer's state."""
+        self.asked, self._offer = peer, None
+        self._waiting, self._vouched = set(), []
+
+    def end(self) -> None:
+        """Wait no more."""
+        self.ask("")
+
+    def offered(self, message: Message, witnesses: Iterable[str]) -> list[str]:
+        """Note the state that was asked for; return who is to vouch for it."""
+        chosen = list(witnesses)[:WITNESSES]
+        self._offer, self._waiting, self._vouched = message, set(chosen), []
+        return chosen
+
+    def vouched(self, message: Message) -> None:
+        """Note what a witness says."""
+        offer = self._offer
+        if offer is None or message.sender not in self._waiting:
+            return
+        if number_in(message, OF) == number_in(offer, ADOPTED):
+            self._waiting.discard(message.sender)
+            found = (number_in(message, ADOPTED), message.facts.get(DIGEST, ""))
+            self._vouched.append(found)
+
+    def lost(self, peer: str) -> None:
+        """Note that a witness says nothing more."""
+        self._waiting.discard(peer)
+
+    @property
+    def offer(self) -> Message | None:
+        """The state on offer, once all witnesses spoke or went."""
+        return None if self._waiting else self._offer
+
+    def doubt(self) -> str:
+        """Say why the state on offer is not to be taken; "" where it is."""
+        offer = self._offer
+        assert offer is not None, "a state is on offer"
+        own, number = offer.tensors.digest, number_in(offer, ADOPTED)
+        known = Counter(digest for _, digest in self._vouched if digest)
+        backing = 1 + known.pop(own, 0)
+        if any(count > backing for count in known.values()):
+            return "others hold another state of that round"
+        # Who is in the next round, or still in this one, could be as far.
+        if backing == 1 and any(far < number - 1 for far, _ in self._vouched):
+            return "nobody else is that far"
+        return ""
+
+    def unconfirmed(self) -> bool:
+        """Tell whether nobody vouched for what is taken."""
+        return not any(digest for _, digest in self._vouched)
+
+    # For others -----------------------------------------------------------------------------------
+
+    def adopted(self, number: int, packed: Tensors) -> None:
+        """Remember what this node's own state was after a round."""
+        self.past = {at: one for at, one in self.past.items() if number - PAST < at < number}
+        self.past[number] = packed.digest
+        self._given.clear()
+
+    def vouch(self, question: Message, own_round: int) -> dict[str, str]:
+        """Return the facts that answer a witness's question."""
+        asked = number_in(question, OF)
+        return {OF: str(asked), ADOPTED: str(own_round), DIGEST: self.past.get(asked, "")}
+
+    def may_give(self, peer: str) -> bool:
+        """Count a wish for our state; tell whether it is one of few between two rounds."""
+        self._given[peer] += 1
+        return self._given[peer] <= WANTS_MAX

@@ -1,0 +1,68 @@
+"""What all nodes of a simulated mesh have in common, and how it makes a node's kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from node.core.facts import fingerprint
+from node.core.kernel import Kernel
+from node.core.policy import Context, Policy
+from node.core.settings import (
+    GuardSettings,
+    LimitSettings,
+    MembershipSettings,
+    RoundSettings,
+    TopologySettings,
+)
+from node.core.types import Snapshot
+from node.learn.learner import Learner
+from node.sim.host import Build
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What all nodes of a simulated mesh have in common; domains: of those that have one."""
+
+    policy: type[Policy]
+    config: Any
+    rounds: RoundSettings = field(default_factory=RoundSettings)
+    seed: int = 1
+    membership: MembershipSettings = field(default_factory=MembershipSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    domains: Mapping[str, str] = field(default_factory=dict)
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+
+    def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
+        """Return what makes a node's kernel at each of its starts."""
+        facts = {"policy.name": self.policy.name, "policy": str(self.config)}
+        mode = self.rounds.mode or self.policy.default_mode
+        context = Context(
+            name,
+            peers,
+            "simulated",
+            self.policy.name,
+            fingerprint(facts),
+            self.seed,
+            replace(self.rounds, mode=mode),
+            learner.samples,
+            self.domains.get(name, ""),
+            topology=self.topology,
+        )
+
+        def make(held: Snapshot | None) -> Kernel:
+            return Kernel.resume(
+                context,
+                self.policy,
+                self.config,
+                lambda: learner.initial(self.seed),
+                facts,
+                self.membership,
+                self.guard,
+                held,
+                self.limits,
+            )
+
+        return make
