@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "identity": ("node.commands.identity", "Show, make or replace a node's key."),
     "introducer": ("bootstrap.introducer_command", "Enrol nodes that peers.yaml does not list."),
     "experiment": ("node.commands.experiment", "Compare methods on one data set."),
+    "simulate": ("node.commands.simulate", "Play meshes full of faults, each by its seed."),
     "bench": ("node.commands.bench", "Measure speed beside open_clip's own encoders."),
     "mesh": ("bootstrap.mesh_command", "Run several nodes on this machine."),
     "demo": ("bootstrap.demo_command", "Show on images whether exchanging prompts helps."),

@@ -42,6 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "node.wire",
         "node.transports.framing",
         "node.learn.learner",
+        "node.learn.closed_form",
         "node.registry",
     ),
 }

@@ -56,6 +56,11 @@ class Averaging(Staged):
             return f"policy.wire_dtype is int8, which needs rounds.mode sync; it is {mode}."
         return super().unfit(config, rounds, domain)
 
+    @property
+    def drifts(self) -> bool:
+        """Changes alone are merged in int8."""
+        return bool(self.config.wire_dtype == "int8")
+
     def contribution(self, stage: str, report: Report | None) -> Tensors:
         """Return the tuned tensors, or in int8 what changed and was not told yet."""
         if report is None or self.config.wire_dtype != "int8":

@@ -24,7 +24,7 @@ INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
 """Unanswered hellos after which a listed peer that was never heard of counts as dead."""
 
-Weighed = Literal["", "suspect", "dead", "left", "revoked", "alive", "ask"]
+Weighed = Literal["", "suspect", "dead", "revoked", "alive", "ask"]
 """What became of news: nothing, a new state, or a reason to ask the member itself."""
 
 
@@ -208,14 +208,15 @@ class Members:
             self._table[news.name] = held
             return ""
         lately = held.heard_at >= 0 and now - held.heard_at <= lately_s
-        if news.state == "suspect" or (news.state == "dead" and lately):
+        # Goodbyes are said to everyone; on hearsay one counts as a death, and is asked about.
+        if news.state == "suspect" or lately:
             doubted = held.state == "alive"
             text = "others cannot reach it" if doubted else held.reason
             self._put(replace(held, state="suspect", reason=text))
             return "suspect" if doubted else ""
-        text = "it left the mesh" if news.state == "left" else "others could not reach it"
-        self._put(replace(held, state=news.state, reason=text))
-        return news.state
+        text = "it left, others say" if news.state == "left" else "others could not reach it"
+        self._put(replace(held, state="dead", reason=text))
+        return "dead"
 
     def _put(self, new: Member) -> None:
         before = self._table[new.name].state

@@ -107,6 +107,22 @@ class Method(ABC):
         """Tell whether a contribution may hold these arrays alone; an empty one always may."""
         return names == frozenset(self.shapes(stage))
 
+    @property
+    def drifts(self) -> bool:
+        """Tell whether nodes that came to differ stay so, because changes alone are merged."""
+        return False
+
+    def misfit(self, stage: str, found: Mapping[str, tuple[int, ...]]) -> str:
+        """Say what is wrong with the shapes of a contribution; "" for nothing."""
+        shapes = self.shapes(stage)
+        for name, shape in found.items():
+            if shapes.get(name) != shape:
+                wanted = list(shapes[name]) if name in shapes else "nothing of that name"
+                return f"{name} is {list(shape)} in phase {stage!r}; here it is {wanted}"
+        if found and not self.complete(stage, frozenset(found)):
+            return f"phase {stage!r} carries {', '.join(found)} alone; it takes {', '.join(shapes)}"
+        return ""
+
     def dtype(self, stage: str) -> Dtype:
         """Return how a stage's arrays travel."""
         found: Dtype = self.config.wire_dtype

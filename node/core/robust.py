@@ -118,7 +118,8 @@ def _clipped(changes: Vector, radius: float) -> Vector:
     """Return rows no longer than radius, or than the median row where it is 0."""
     lengths = np.linalg.norm(changes, axis=1)
     limit = radius or float(np.median(lengths))
-    factors = np.minimum(1.0, limit / np.maximum(lengths, np.finfo(np.float64).tiny))
+    factors = np.ones_like(lengths)
+    np.divide(limit, lengths, out=factors, where=lengths > limit)
     return np.asarray(changes * factors[:, None])
 
 

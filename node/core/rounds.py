@@ -9,11 +9,9 @@ it. Then what was merged is measured and adopted.
 
 In sync a stage ends when every live peer was heard and has acknowledged, in quorum when enough were
 heard, in async at once, with what came since the last merge; after the deadline always. What is
-undelivered is sent again while the peer lives. A node that hears of a round beyond the next is
-behind: it takes over the shared state of who is ahead.
-
-Phases on the wire: the stages' names, "again" (repeat what you said since this round), and those of
-node/core/transfer.py.
+undelivered is sent again while the peer lives. A node that hears of a round beyond the next takes
+over the shared state of who is ahead. Phases on the wire: the stages' names, "again" (repeat what
+you said since this round), and those of node/core/transfer.py.
 """
 
 from __future__ import annotations
@@ -46,19 +44,11 @@ from node.core.facts import contributors
 from node.core.mail import Mail
 from node.core.method import Contribution, Held, Method
 from node.core.numbers import roundtrip
+from node.core.patience import PATIENCE, Patience
 from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
 from node.core.settings import Barrier
 from node.core.transfer import ADOPTED, OF, QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
-from node.core.types import (
-    EMPTY,
-    MEASURE,
-    Job,
-    Message,
-    PolicyState,
-    Report,
-    Snapshot,
-    Tensors,
-)
+from node.core.types import EMPTY, MEASURE, Job, Message, PolicyState, Report, Snapshot, Tensors
 
 AGAIN: Final = "again"
 
@@ -83,9 +73,10 @@ class Staged(Method):
         self._mail = Mail()
         self._own: dict[str, Contribution] = {}  # this round's, by stage
         self._set = ""  # digest of the contributions that the stage before merged
+        self._patience = Patience.thaw(state.data.get(PATIENCE))
         self._transfer = Transfer(past={state.round: self.held.packed().digest})
         self._newborn = True  # what was said to an earlier life of this node is lost to it
-        self._reminded: set[str] = set()  # in this round
+        self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
 
     # The policy's face ----------------------------------------------------------------------------
 
@@ -101,8 +92,8 @@ class Staged(Method):
 
     def state(self) -> PolicyState:
         """Return all that must survive a restart."""
-        held = self.held
-        return PolicyState(self._round, held.shared, self._tuned, held.carry, arrays=held.arrays)
+        held, data = self.held, {PATIENCE: self._patience.freeze()}
+        return PolicyState(self._round, held.shared, self._tuned, held.carry, data, held.arrays)
 
     @property
     def phase(self) -> str:
@@ -119,14 +110,7 @@ class Staged(Method):
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
         if phase not in self.stages:
             return f"{self.name} has no phase {phase!r}"
-        shapes = self.shapes(phase)
-        for name, shape in found.items():
-            if shapes.get(name) != shape:
-                wanted_shape = list(shapes[name]) if name in shapes else "nothing of that name"
-                return f"{name} is {list(shape)} in phase {phase!r}; here it is {wanted_shape}"
-        if found and not self.complete(phase, frozenset(found)):
-            return f"phase {phase!r} carries {', '.join(found)} alone; it takes {', '.join(shapes)}"
-        return ""
+        return self.misfit(phase, found)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Take one event; return what to do, in order."""
@@ -171,7 +155,8 @@ class Staged(Method):
         self.draft, self._metrics, self._own = self.held, {}, {}
         self._reminded = set()
         self._mail.begin(number, keep=self._mode == "async")
-        ahead = self._ahead(number)
+        astray, self._astray = {self._astray} & self._live, ""
+        ahead = self._ahead(number) or "".join(astray)
         return self._ask(ahead) if ahead else self._start_stage()
 
     def _start_stage(self) -> list[Effect]:
@@ -228,7 +213,8 @@ class Staged(Method):
         return [
             peer
             for peer in sorted(self._live)
-            if peer not in heard or (peer, self.current, stage) in pending
+            if self._patience.waits(peer, self.current)
+            and (peer not in heard or (peer, self.current, stage) in pending)
         ]
 
     def _merge(self) -> list[Effect]:
@@ -248,6 +234,8 @@ class Staged(Method):
         if strangers and not loose:
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
+            if self.drifts:
+                self._astray = self._transfer.majority(heard, based)
         given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
         given[self.context.name] = self._own[stage]
         everyone = [given[name] for name in sorted(given)]
@@ -279,6 +267,8 @@ class Staged(Method):
             return self._question(message)
         if message.round <= self.current + 1:
             self._transfer.disbelieved.discard(sender)
+        if message.round == self.current:
+            self._patience.kept(sender)
         if self._mode == "async":
             self._mail.take_latest(message)
             return []
@@ -322,7 +312,7 @@ class Staged(Method):
     def _give_up(self) -> list[Effect]:
         if self._transfer.asked:
             return self._go_on_without(self._transfer.asked)
-        missing = ", ".join(self._missing())
+        missing = self._patience.missed(self._missing(), self.current)
         text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]
 
@@ -356,7 +346,7 @@ class Staged(Method):
         return []
 
     def _offered(self, message: Message) -> list[Effect]:
-        if Transfer.number(message) < self.current:
+        if Transfer.number(message) < self.current - self.drifts:
             return self._go_on_without(message.sender)
         others = sorted(self._live - {message.sender}, key=lambda one: -self._mail.round_of(one))
         asked = self._transfer.offered(message, others)
@@ -369,17 +359,24 @@ class Staged(Method):
         offer = transfer.offer
         if offer is None or self._phase != "exchanging":
             return []
-        doubt, number = transfer.doubt(), Transfer.number(offer)
+        alone, number = len(self.context.peers) < 2, Transfer.number(offer)
+        doubt = transfer.doubt(alone, mending=number == self.current - 1)
         if doubt:
-            transfer.disbelieved.add(offer.sender)
+            if self._live - {offer.sender}:
+                transfer.disbelieved.add(offer.sender)
             text = f"the state of {offer.sender} after round {number} is not taken: {doubt}"
             return [Record("round.doubted", text, "warning"), *self._go_on_without(offer.sender)]
-        text = f"behind by {number + 1 - self.current} rounds: took the state of {offer.sender}"
-        text += ", for which nobody else could vouch" if transfer.unconfirmed() else ""
-        self._metrics, self.current = {}, number
+        behind = number + 1 - self.current
+        why = f"{behind} rounds behind" if behind else "drifted apart"
+        text = f"{why}: took the state of {offer.sender}"
+        taken: list[Effect] = [CancelTimer(DEADLINE), Record("round.taken", text, "warning")]
         self.draft = self.held.taking(offer.tensors)
         transfer.end()
-        return [CancelTimer(DEADLINE), Record("round.taken", text, "warning"), *self._finish()]
+        if not behind:  # the round under way goes on from it
+            self.held = self.draft
+            return [*taken, *self._start_stage()]
+        self._metrics, self.current = {}, number
+        return [*taken, *self._finish()]
 
     def _go_on_without(self, peer: str) -> list[Effect]:
         """Go on when a peer went, or did not give the state that it was asked for."""

@@ -309,7 +309,7 @@ class Swim:
         if what == "suspect":
             timer = SetTimer(SUSPECT + news.name, self._suspicion_s())
             return [*effects, timer, self._ping(news.name)]
-        if what in {"alive", "dead", "left", "revoked"}:
+        if what in {"alive", "dead", "revoked"}:
             effects += self._cleared(news.name)
         return effects
 

@@ -3,14 +3,14 @@
     want -->  state (of a round)           from the peer that is ahead
     witness (of that round) -->  vouch     from up to two others: their round, and its digest of it
 
-The state is taken when as many vouch for it as for any other of that round, and not when nobody
-does who could be that far. Where no other peer is there to be asked it is taken and said so.
+The state is taken when somebody else vouches for it, and as many as for any other of that round.
+Only in a mesh of two, where nobody else can be asked, is one word enough.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -52,13 +52,23 @@ class Transfer:
     disbelieved: set[str] = field(default_factory=set)
     _offer: Message | None = None
     _waiting: set[str] = field(default_factory=set)
-    _vouched: list[tuple[int, str]] = field(default_factory=list)
+    _vouched: list[str] = field(default_factory=list)
     _given: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def number(message: Message) -> int:
         """Return after which round a state on offer is; -1 where that is no number."""
         return number_in(message, ADOPTED)
+
+    def majority(self, heard: Mapping[str, Message], own: str) -> str:
+        """Return a peer that began from what most began from; "" where this node did so itself.
+
+        own: the digest of what it began from. Of equally common ones the greater counts, for all.
+        """
+        bases = {name: one.contributors for name, one in heard.items() if one.contributors}
+        counts = Counter([*bases.values(), own])
+        most = max(counts, key=lambda digest: (counts[digest], digest))
+        return "" if most == own else min(name for name, one in bases.items() if one == most)
 
     def ask(self, peer: str) -> None:
         """Begin to wait for a peer's state."""
@@ -82,8 +92,7 @@ class Transfer:
             return
         if number_in(message, OF) == number_in(offer, ADOPTED):
             self._waiting.discard(message.sender)
-            found = (number_in(message, ADOPTED), message.facts.get(DIGEST, ""))
-            self._vouched.append(found)
+            self._vouched.append(message.facts.get(DIGEST, ""))
 
     def lost(self, peer: str) -> None:
         """Note that a witness says nothing more."""
@@ -94,23 +103,22 @@ class Transfer:
         """The state on offer, once all witnesses spoke or went."""
         return None if self._waiting else self._offer
 
-    def doubt(self) -> str:
-        """Say why the state on offer is not to be taken; "" where it is."""
+    def doubt(self, alone: bool, mending: bool) -> str:
+        """Say why the state on offer is not to be taken; "" where it is.
+
+        alone: there is nobody else in the mesh who could vouch for it. mending: this node is not
+        behind but drifted from the others; where no two of them agree, all take the same one's.
+        """
         offer = self._offer
         assert offer is not None, "a state is on offer"
-        own, number = offer.tensors.digest, number_in(offer, ADOPTED)
-        known = Counter(digest for _, digest in self._vouched if digest)
+        own = offer.tensors.digest
+        known = Counter(digest for digest in self._vouched if digest)
         backing = 1 + known.pop(own, 0)
         if any(count > backing for count in known.values()):
             return "others hold another state of that round"
-        # Who is in the next round, or still in this one, could be as far.
-        if backing == 1 and any(far < number - 1 for far, _ in self._vouched):
-            return "nobody else is that far"
-        return ""
-
-    def unconfirmed(self) -> bool:
-        """Tell whether nobody vouched for what is taken."""
-        return not any(digest for _, digest in self._vouched)
+        if mending and known and max(known.values()) == 1:
+            return ""
+        return "nobody else vouches for it" if backing == 1 and not alone else ""
 
     # For others -----------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ from node.errors import FednodeError
 from node.learn.learner import Learner
 from node.sim.host import Build, Exchange, Host, Meter
 from node.sim.network import Network
+from node.sim.plan import Plan
 from node.wire import codec
 from node.wire.codec import Dtype
 
@@ -190,6 +191,11 @@ class World:
         on = [host.kernel for host in self.hosts.values() if host.kernel is not None]
         return all(kernel.view().life == "finished" for kernel in on)
 
+    @property
+    def events(self) -> int:
+        """How many events there were."""
+        return self._count
+
     # The machine ----------------------------------------------------------------------------------
 
     def _later(self, delay: float, act: Callable[[], None]) -> None:
@@ -294,8 +300,10 @@ class World:
 
     def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
         traitor = self.hosts[sender].traitor
+        told = False  # a traitor's node hears of one end of what it wanted to send
         for target, said in [(to, message)] if traitor is None else traitor(to, message):
-            exchange = Exchange(sender, life, to, message)
+            exchange = Exchange(sender, life, to, message, done=told)
+            told = True
             self._fail(exchange, limit_s)
             try:
                 decoded = self._through_codec(sender, said)

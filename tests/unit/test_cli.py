@@ -15,7 +15,7 @@ from node.errors import DataError, Refused
 # Every command of the README and the guides.
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
-    *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer"),
+    *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
 }
 
 

@@ -64,6 +64,11 @@ class DiPrompT(Staged):
         arrays = Tensors({**raw, **sums}) if config.momentum else EMPTY
         return cls(config, context, PolicyState(0, initial, EMPTY, arrays=arrays))
 
+    @property
+    def drifts(self) -> bool:
+        """Changes are merged into prompts and moving averages."""
+        return True
+
     def participants(self) -> tuple[str, ...]:
         """Return the nodes that tune in this round, drawn from all of peers.yaml."""
         everyone = sorted({*self.context.peers, self.context.name})
@@ -109,7 +114,7 @@ class DiPrompT(Staged):
 
     def _average(self, name: str, shared: dict[str, Array], arrays: dict[str, Array]) -> None:
         weight = alpha(self.current, self.context.rounds.max, self.config.beta)
-        before = float(arrays[SUM + name][0])
+        before = max(0.0, float(arrays[SUM + name][0]))  # whatever state was taken over
         mixed = [shared[name], arrays[RAW + name]]
         shared[name] = mean(mixed, [before, weight])
         arrays[SUM + name] = np.array([before + weight], dtype=np.float32)

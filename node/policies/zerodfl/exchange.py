@@ -148,8 +148,8 @@ class ZeroDFL:
             case Undelivered(to=peer, message=message, code=code):
                 return self._failed(peer, message, code)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
-                missing = sorted(self._missing())
-                text = f"round {self._current}: the deadline passed without {', '.join(missing)}"
+                missing = self._memory.patience.missed(self._missing(), self._current)
+                text = f"round {self._current}: the deadline passed without {missing}"
                 return [Record("round.deadline", text, "warning"), *self._finish()]
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
@@ -182,7 +182,7 @@ class ZeroDFL:
         memory.tuned, memory.carry = report.tensors, report.carry
         rows.adapt(self._config, memory, report.metrics)
         effects: list[Effect] = list(self._answer_waiting())
-        if self._shared_rows() == 0:
+        if rows.shared(self._config, self._memory) == 0:
             return [*effects, *self._finish()]
         if self._config.strategy == "push":
             effects += self._push()
@@ -208,18 +208,17 @@ class ZeroDFL:
         if self._is_last():
             return []
         generator = self._context.random(self._current, "sources")
-        config = self._config
-        self._sources = draw_sources(
-            self._memory.received, self._live, self._shared_rows(), config.epsilon, generator
-        )
+        config, memory = self._config, self._memory
+        wanted = rows.shared(config, memory)
+        chosen = draw_sources(memory.received, self._live, wanted, config.epsilon, generator)
+        self._sources = chosen
         self._tried = set(self._sources)
         return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
 
     def _advance(self) -> list[Effect]:
         """End the round when nothing is missing; in pull, first say that this node has its rows.
 
-        Until all have said so nobody begins the next round, so everyone asked answers with the rows
-        of the round that it was asked for.
+        Until all said so nobody begins the next, so all answer with rows of the round asked for.
         """
         effects: list[Effect] = []
         waiting = self._config.strategy == "pull" and self._mode != "async"
@@ -238,21 +237,22 @@ class ZeroDFL:
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
-        return self._unanswered() | (set() if self._mode == "async" else self._unheard(self._live))
+        return self._unanswered() | (set() if self._mode == "async" else self._unheard())
 
     def _unanswered(self) -> set[str]:
         return set(self._sources) - set(self._answers)
 
-    def _unheard(self, peers: set[str] | tuple[str, ...]) -> set[str]:
-        heard = self._memory.heard
-        return {peer for peer in peers if heard.get(peer, 0) < self._current}
+    def _unheard(self) -> set[str]:
+        behind = {one for one in self._live if self._memory.heard.get(one, 0) < self._current}
+        return {one for one in behind if self._memory.patience.waits(one, self._current)}
 
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
         assert report is not None, "a round ends only after its tuning"
-        generator = self._context.random(self._current, "merge")
-        given = (self._sources, self._answers)
-        chosen = {} if self._is_last() else rows.drawn(self._config, memory, generator, *given)
+        chosen = {}
+        if not self._is_last():
+            generator = self._context.random(self._current, "merge")
+            chosen = rows.drawn(self._config, memory, generator, self._sources, self._answers)
         loss = report.metrics.get("validation_loss")
         if chosen and rise is not None and loss is not None:
             self._trial = Trial(memory.tuned[ROWS], loss, chosen, rise)
@@ -286,11 +286,11 @@ class ZeroDFL:
         if changed and self._config.optimizer == "reset":
             memory.carry = EMPTY
         # A node that fell behind goes on where the others are: its count is what peers see.
-        # Most of them must be there: one that lies about its round leads nobody away.
-        reached = sorted((memory.heard.get(peer, 0) for peer in self._live), reverse=True)
-        common = reached[len(reached) // 2] if reached else 0
-        behind = common - 1 if self._mode != "async" else 0
-        memory.round = max(self._current, behind)
+        # Most of all peers must be there: one that lies about its round leads nobody away.
+        everyone = {*self._context.peers, *self._live}
+        reached = sorted((memory.heard.get(peer, 0) for peer in everyone), reverse=True)
+        common = reached[len(reached) // 2] if reached and self._mode != "async" else 0
+        memory.round = max(self._current, common - 1)
         self._job, self._phase, self._report = None, "adopting", None
         return [CancelTimer(DEADLINE), Adopt(Snapshot(memory.freeze(), report.metrics))]
 
@@ -301,6 +301,8 @@ class ZeroDFL:
         # Who asks or answers in a round is through with the one before, if not yet with this one.
         through = message.round - (message.phase in {"want", "answer"})
         memory.heard[sender] = max(memory.heard.get(sender, 0), through)
+        if through == self._current:
+            self._memory.patience.kept(sender)
         if message.phase == "want":
             self._asked[sender] = message.round
             effects = self._answer_waiting()
@@ -386,14 +388,11 @@ class ZeroDFL:
 
     # Small things ---------------------------------------------------------------------------------
 
-    def _shared_rows(self) -> int:
-        return rows.shared(self._config, self._memory)
-
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
 
     def _send_rows(self, peer: str, phase: str = "prompts") -> Send:
-        shared = self._memory.tuned[ROWS][: self._shared_rows()]
+        shared = self._memory.tuned[ROWS][: rows.shared(self._config, self._memory)]
         return Send(peer, self._message(phase, Tensors({ROWS: shared})))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:

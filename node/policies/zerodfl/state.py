@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from node.core.patience import PATIENCE, Patience
 from node.core.pool import Entry, Pool
 from node.core.types import EMPTY, Json, PolicyState, Tensors
 
@@ -30,6 +31,7 @@ class Memory:
     chosen: dict[str, int] = field(default_factory=dict)
     received: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
+    patience: Patience = field(default_factory=Patience)
     rows: int | None = None
     loss: float | None = None
 
@@ -41,6 +43,7 @@ class Memory:
             "received": dict(sorted(self.received.items())),
             "heard": dict(sorted(self.heard.items())),
             "pool": entries,
+            PATIENCE: self.patience.freeze(),
         }
         if self.rows is not None:
             data |= {"rows": self.rows, "loss": self.loss}
@@ -64,6 +67,7 @@ class Memory:
             _counts(state.data.get("chosen")),
             _counts(state.data.get("received")),
             _counts(state.data.get("heard")),
+            Patience.thaw(state.data.get(PATIENCE)),
             rows if isinstance(rows := state.data.get("rows"), int) else None,
             loss if isinstance(loss := state.data.get("loss"), float) else None,
         )

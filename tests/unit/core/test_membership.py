@@ -74,7 +74,7 @@ def test_goodbye_holds_against_late_answers_but_not_against_speech(members: Memb
         ("alive", 2, "suspect", 2, "suspect"),
         ("alive", 2, "suspect", 1, "alive"),
         ("alive", 2, "dead", 2, "dead"),
-        ("alive", 2, "left", 3, "left"),
+        ("alive", 2, "left", 3, "dead"),
         ("alive", 2, "alive", 9, "alive"),
         ("suspect", 2, "alive", 2, "suspect"),
         ("suspect", 2, "alive", 3, "alive"),

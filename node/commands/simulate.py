@@ -1,0 +1,98 @@
+"""`fednode simulate FILE`: meshes full of faults in virtual time, each repeated by its seed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from node.config import Settings, checked, policy_config, read_yaml
+from node.errors import ConfigError, FednodeError
+from node.sim.scenario import Outcome, Scenario, draw, play, shrink
+
+BROKEN: Final = 1
+EVERY_S: Final = 5.0
+
+
+@click.command()
+@click.argument("file", type=Path)
+@click.option("--seed", default=1, show_default=True, help="The first seed.")
+@click.option("--count", default=1, show_default=True, help="How many seeds, one after another.")
+@click.option("--jobs", default=1, show_default=True, help="Processes to share them.")
+@click.option("--verbose", is_flag=True, help="Say what each seed draws.")
+def simulate(file: Path, seed: int, count: int, jobs: int, verbose: bool) -> int:
+    """Play the scenario in FILE for --count seeds; exit code 1 where a promise is broken.
+
+    A broken one is printed with its seed, the fewest faults that still break it, and the command
+    that plays it again.
+    """
+    scenario, configs = load(file)
+    began, shown, events, virtual = time.monotonic(), time.monotonic(), 0, 0.0
+    broken: Counter[str] = Counter()
+    for number, outcome in enumerate(
+        _outcomes(scenario, configs, range(seed, seed + count), jobs), 1
+    ):
+        events, virtual = events + outcome.events, virtual + outcome.seconds
+        if verbose:
+            click.echo(f"seed {outcome.case.seed}: {'; '.join(outcome.case.lines())}")
+        if outcome.violation is not None:
+            broken[outcome.violation.checker] += 1
+            _report(file, scenario, outcome, first=broken[outcome.violation.checker] == 1)
+        if time.monotonic() - shown > EVERY_S and number < count:
+            shown = time.monotonic()
+            click.echo(f"{number:,} of {count:,} seeds", err=True)
+    seconds = time.monotonic() - began
+    kinds = "".join(f", {times} {name}" for name, times in sorted(broken.items()))
+    click.echo(
+        f"{count:,} seeds from {seed} on, {events:,} events, {virtual / 3600:.1f} virtual hours: "
+        f"{sum(broken.values())} broken{kinds}"
+    )
+    click.echo(f"{seconds:.1f} s, {60 * count / seconds:,.0f} seeds a minute", err=True)
+    return BROKEN if broken else 0
+
+
+def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
+    """Return a scenario and the checked settings of its policies; raise ConfigError otherwise."""
+    source = read_yaml(file)
+    scenario = checked(Scenario, source)
+    configs = []
+    for number, mesh in enumerate(scenario.meshes):
+        try:
+            configs.append(policy_config(Settings(policy=mesh.policy)))
+        except ConfigError as fault:
+            place = source.at(["meshes", str(number)])
+            raise ConfigError(f"{place}: {fault}") from fault
+    return scenario, tuple(configs)
+
+
+def _outcomes(
+    scenario: Scenario, configs: tuple[Any, ...], seeds: range, jobs: int
+) -> Iterator[Outcome]:
+    if jobs < 1:
+        raise FednodeError(f"--jobs is {jobs}; give at least 1.")
+    if jobs == 1 or len(seeds) == 1:
+        yield from (play(scenario, draw(scenario, configs, one)) for one in seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        work = ((scenario, configs, one) for one in seeds)
+        yield from pool.imap_unordered(_one, work, chunksize=8)
+
+
+def _one(given: tuple[Scenario, tuple[Any, ...], int]) -> Outcome:
+    scenario, configs, seed = given
+    return play(scenario, draw(scenario, configs, seed))
+
+
+def _report(file: Path, scenario: Scenario, outcome: Outcome, first: bool) -> None:
+    click.echo(f"seed {outcome.case.seed} breaks {outcome.violation}")
+    if first:  # of its kind
+        least = shrink(scenario, outcome)
+        click.echo("  with no more than:")
+        for line in least.case.lines():
+            click.echo(f"    {line}")
+    click.echo(f"  again: fednode simulate {file} --seed {outcome.case.seed}")

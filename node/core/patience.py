@@ -1,0 +1,52 @@
+"""For whom a round waits: not for who let it wait in vain lately, over more and more rounds.
+
+A live peer that did not contribute before the deadline is waited for again after 1, 2, 4, ...
+rounds, up to ROUNDS_MAX, and at once when it contributes in time. So a slow moment costs a node one
+round, and one that never contributes, by fault or by intent, costs the others few deadlines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from node.core.types import Json
+
+ROUNDS_MAX: Final = 64
+PATIENCE: Final = "patience"
+"""Its key in a policy's state."""
+
+
+@dataclass(slots=True)
+class Patience:
+    """Of one node; held: peer -> the round from which on it is waited for, and its misses."""
+
+    held: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def freeze(self) -> dict[str, Json]:
+        """Return the storable form."""
+        return {peer: list(self.held[peer]) for peer in sorted(self.held)}
+
+    @classmethod
+    def thaw(cls, data: Json) -> Self:
+        """Return the working form of a stored one."""
+        found = data if isinstance(data, dict) else {}
+        pairs = {peer: one for peer, one in found.items() if isinstance(one, list)}
+        return cls({peer: (int(str(one[0])), int(str(one[1]))) for peer, one in pairs.items()})
+
+    def missed(self, peers: Iterable[str], number: int) -> str:
+        """Note that a round waited for peers until the deadline, in vain; return their names."""
+        names = sorted(peers)
+        for peer in names:
+            misses = self.held.get(peer, (0, 0))[1]
+            self.held[peer] = (number + 1 + min(2**misses, ROUNDS_MAX), misses + 1)
+        return ", ".join(names)
+
+    def kept(self, peer: str) -> None:
+        """Note that a peer contributed in time."""
+        self.held.pop(peer, None)
+
+    def waits(self, peer: str, number: int) -> bool:
+        """Tell whether a round waits for a peer."""
+        return number >= self.held.get(peer, (0, 0))[0]

@@ -1,0 +1,108 @@
+"""What can happen to a simulated mesh and be undone again: crashes, cuts, clogs, full disks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from node.sim.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Something that happens to the world at a time, and is undone after `lasts` seconds."""
+
+    at: float
+    kind: str
+    whom: tuple[str, ...]
+    lasts: float
+
+    def __str__(self) -> str:
+        return f"{self.at:.2f} s {self.kind} {' '.join(self.whom)} for {self.lasts:.2f} s"
+
+
+def schedule(world: World, act: Act) -> None:
+    """Let an act happen, and be undone, at its times; what heals all undoes it earlier."""
+    do, undo = DEEDS[act.kind]
+    world.at(act.at, lambda: do(world, act.whom))
+    world.at(act.at + act.lasts, lambda: undo(world, act.whom))
+
+
+def switch_on(world: World, name: str) -> None:
+    """Start a node that is off."""
+    if world.hosts[name].kernel is None:
+        world.start(name)
+
+
+def _off(world: World, whom: tuple[str, ...]) -> None:
+    world.crash(whom[0])
+
+
+def _on(world: World, whom: tuple[str, ...]) -> None:
+    switch_on(world, whom[0])
+
+
+def _wipe(world: World, whom: tuple[str, ...]) -> None:
+    world.crash(whom[0])
+    world.wipe(whom[0])
+
+
+def _links(world: World, whom: tuple[str, ...]) -> list[tuple[str, str]]:
+    return [(one, other) for one in whom for other in sorted(set(world.hosts) - set(whom))]
+
+
+def _part(world: World, whom: tuple[str, ...]) -> None:
+    for one, other in _links(world, whom):
+        world.cut(one, other)
+
+
+def _join(world: World, whom: tuple[str, ...]) -> None:
+    for one, other in _links(world, whom):
+        world.mend(one, other)
+
+
+def _deafen(world: World, whom: tuple[str, ...]) -> None:
+    world.network.cut(whom[0], whom[1])
+
+
+def _hear(world: World, whom: tuple[str, ...]) -> None:
+    world.network.mend(whom[0], whom[1])
+
+
+def _clog(world: World, whom: tuple[str, ...]) -> None:
+    world.network.clog(whom[0], whom[1])
+
+
+def _clear(world: World, whom: tuple[str, ...]) -> None:
+    for arrive in world.network.clear(whom[0], whom[1]):
+        world.at(0.0, arrive)
+
+
+def _fill(world: World, whom: tuple[str, ...]) -> None:
+    world.hosts[whom[0]].full = True
+
+
+def _empty(world: World, whom: tuple[str, ...]) -> None:
+    world.hosts[whom[0]].full = False
+
+
+def _pause(world: World, whom: tuple[str, ...]) -> None:
+    world.command(whom[0], "pause")
+
+
+def _resume(world: World, whom: tuple[str, ...]) -> None:
+    world.command(whom[0], "resume")
+
+
+Deed = Callable[[World, tuple[str, ...]], None]
+DEEDS: Final[dict[str, tuple[Deed, Deed]]] = {
+    "crash": (_off, _on),
+    "wipe": (_wipe, _on),
+    "cut": (_part, _join),
+    "one-way": (_deafen, _hear),
+    "clog": (_clog, _clear),
+    "fill": (_fill, _empty),
+    "pause": (_pause, _resume),
+}
+"""What happens, and what undoes it."""

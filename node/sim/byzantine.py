@@ -1,0 +1,192 @@
+"""Hostile nodes: what each kind says in place of what a correct one would.
+
+    sign-flip      the opposite of its change, enlarged        noise       random numbers
+    nan            numbers that are none                       huge        numbers beyond any bound
+    wrong-schema   arrays of other names and shapes            replay      old messages again
+    free-rider     what everyone had at first, untrained       far-round   a round that nobody is in
+    impostor       messages in another's name                  gossip      rumours of others' deaths
+    false-state    a shared state of its own making            flood       each message many times
+    equivocate     something else to each peer
+
+Label-flipped training is not here: it is an honest node with a hostile learner (`Flipped`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from node.core.transfer import ADOPTED, STATE
+from node.core.types import Job, Message, Progress, Report, Tensors, Update
+from node.learn.learner import Learner
+from node.sim.host import Traitor
+
+Say = list[tuple[str, Message]]
+ENLARGED: Final = 3.0
+FLOOD: Final = 10
+FAR: Final = 10**9
+OLD_MAX: Final = 50
+
+
+def traitor(kind: str, names: tuple[str, ...], generator: random.Random, first: Tensors) -> Traitor:
+    """Return a hostile node's tongue; first: what everyone began with. Raise KeyError for none."""
+    return KINDS[kind](names, generator, first)
+
+
+def _each(change: Callable[[Tensors], Tensors]) -> Traitor:
+    """Change what is in a policy's messages, and leave those without arrays alone."""
+
+    def say(to: str, message: Message) -> Say:
+        if not message.tensors:
+            return [(to, message)]
+        return [(to, replace(message, tensors=change(message.tensors)))]
+
+    return say
+
+
+def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Traitor:
+    def change(tensors: Tensors) -> Tensors:
+        return Tensors(
+            {
+                name: (base - ENLARGED * (one - base))
+                for name, one in tensors.items()
+                for base in [first[name] if name in first and first[name].shape == one.shape else 0]
+            }
+        )
+
+    return _each(change)
+
+
+def _noise(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def change(tensors: Tensors) -> Tensors:
+        numbers = np.random.default_rng(generator.getrandbits(32))
+        return Tensors({name: numbers.normal(0, 3, one.shape) for name, one in tensors.items()})
+
+    return _each(change)
+
+
+def _filled(value: float) -> Callable[..., Traitor]:
+    def make(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Traitor:
+        return _each(
+            lambda tensors: Tensors({n: np.full(a.shape, value) for n, a in tensors.items()})
+        )
+
+    return make
+
+
+def _wrong_schema(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def change(tensors: Tensors) -> Tensors:
+        shape = (generator.randrange(1, 9), generator.randrange(1, 9))
+        return Tensors({generator.choice([*tensors, "weights"]): np.ones(shape)})
+
+    return _each(change)
+
+
+def _replay(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    said: list[Message] = []
+
+    def say(to: str, message: Message) -> Say:
+        said.append(message)
+        del said[:-OLD_MAX]
+        return [(to, message), *((to, generator.choice(said)) for _ in range(2))]
+
+    return say
+
+
+def _free_rider(_: tuple[str, ...], __: random.Random, first: Tensors) -> Traitor:
+    def change(tensors: Tensors) -> Tensors:
+        same = all(name in first and first[name].shape == tensors[name].shape for name in tensors)
+        return Tensors({name: first[name] for name in tensors}) if same else tensors
+
+    return _each(change)
+
+
+def _far_round(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def say(to: str, message: Message) -> Say:
+        far = message.round + generator.choice([3, 1000, FAR])
+        return [(to, replace(message, round=far))]
+
+    return say
+
+
+def _impostor(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def say(to: str, message: Message) -> Say:
+        return [(to, message), (to, replace(message, sender=generator.choice(names)))]
+
+    return say
+
+
+def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def say(to: str, message: Message) -> Say:
+        about, age = generator.choice(names), generator.choice([0, 1, 5, 10**6])
+        state = generator.choice(["dead", "left", "suspect", "alive"])
+        rumour = Update(about, state, age)  # type: ignore[arg-type]
+        strange = Update(f"nobody-{generator.randrange(1000)}", "alive")
+        return [(to, replace(message, members=(*message.members, rumour, strange)))]
+
+    return say
+
+
+def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    """Claim to be ahead, and give those who believe it a state of its own making."""
+
+    def say(to: str, message: Message) -> Say:
+        far = replace(message, round=message.round + 3)
+        if message.phase != STATE:
+            return [(to, far)]
+        made = Tensors({name: np.full(one.shape, 7.0) for name, one in message.tensors.items()})
+        facts = {ADOPTED: str(message.round + 3)}
+        return [(to, replace(far, tensors=made, facts=facts))]
+
+    return say
+
+
+def _flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Traitor:
+    return lambda to, message: [(to, message)] * FLOOD
+
+
+def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    return _each(
+        lambda tensors: Tensors(
+            {name: one + generator.gauss(0.0, 1.0) for name, one in tensors.items()}
+        )
+    )
+
+
+KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Traitor]]] = {
+    "sign-flip": _sign_flip,
+    "noise": _noise,
+    "nan": _filled(float("nan")),
+    "huge": _filled(1e30),
+    "wrong-schema": _wrong_schema,
+    "replay": _replay,
+    "free-rider": _free_rider,
+    "far-round": _far_round,
+    "impostor": _impostor,
+    "gossip": _gossip,
+    "false-state": _false_state,
+    "flood": _flood,
+    "equivocate": _equivocate,
+}
+
+
+class Flipped:
+    """A learner that goes away from where another goes, as one with flipped labels does."""
+
+    def __init__(self, inner: Learner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        """Return the other's report with its change turned round."""
+        report = self._inner.tune(job, cancelled, progress)
+        turned = {name: 2 * job.tensors[name] - one for name, one in report.tensors.items()}
+        return replace(report, tensors=Tensors(turned))

@@ -1,0 +1,265 @@
+"""What must hold at every step of every honest node, whatever the network and hostile nodes do.
+
+Each checker is one promise; a broken one is raised as Violation with what was seen. Checkers know
+the alphabet of events and effects and what hosts hold, nothing of any policy's inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from node.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    Effect,
+    Event,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Tune,
+    Tuned,
+    TuneFailed,
+)
+from node.core.swim import PHASES
+from node.core.transfer import QUESTIONS
+from node.core.types import Tensors
+from node.sim.world import World
+
+
+class Violation(AssertionError):
+    """A promise was broken; checker: its name."""
+
+    def __init__(self, checker: str, text: str) -> None:
+        super().__init__(checker, text)
+        self.checker = checker
+
+    def __str__(self) -> str:
+        return f"{self.args[0]}: {self.args[1]}"
+
+
+@dataclass(slots=True)
+class Check:
+    """A promise of honest nodes; liars: the names of the others."""
+
+    liars: Collection[str] = ()
+
+    def started(self, world: World, name: str) -> None:
+        """See a node switched on."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """See a step."""
+
+    def broken(self, world: World, name: str, text: str) -> Violation:
+        """Return the violation of this promise."""
+        return Violation(type(self).__name__, f"at {world.now:.3f} s {name} {text}")
+
+
+@dataclass(slots=True)
+class ResumesWhereItWas(Check):
+    """A node that is switched on again goes on from exactly what its disk holds."""
+
+    def started(self, world: World, name: str) -> None:
+        """Compare the policy's state with the durable one."""
+        host = world.hosts[name]
+        kernel, held = host.kernel, host.durable
+        if kernel is not None and held is not None and kernel.policy.state() != held.policy:
+            raise self.broken(world, name, "restarted with another state than it had stored")
+
+
+@dataclass(slots=True)
+class RoundsGoForward(Check):
+    """Adopted rounds rise, by one or to where honest nodes are; nothing adopted is taken back."""
+
+    _newest: dict[str, int] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Begin again from what the disk holds."""
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at each round that is about to be adopted."""
+        for effect in effects:
+            if not isinstance(effect, Adopt) or isinstance(event, AdoptFailed):
+                continue
+            number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
+            if number < before or (number == before and not self._repeats(world, name, effect)):
+                raise self.broken(world, name, f"adopts round {number} after round {before}")
+            far = max((at for one, at in self._newest.items() if one not in self.liars), default=0)
+            if name not in self.liars and number > max(before + 1, far + 1):
+                text = f"adopts round {number}; no honest node is beyond round {far}"
+                raise self.broken(world, name, text)
+            self._newest[name] = number
+
+    def _repeats(self, world: World, name: str, effect: Adopt) -> bool:
+        """Tell whether a commit that failed is tried again."""
+        held = world.hosts[name].durable
+        return held is None or held.policy.round < effect.snapshot.policy.round
+
+
+@dataclass(slots=True)
+class AdoptsWhatIsSound(Check):
+    """What an honest node adopts is finite, bounded, and of the shapes that it began with."""
+
+    bound: float = 1e9
+    _shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Note the shapes."""
+        kernel = world.hosts[name].kernel
+        assert kernel is not None, "it was switched on"
+        self._shapes[name] = kernel.policy.state().tensors.shapes
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at each snapshot."""
+        for effect in effects:
+            if isinstance(effect, Adopt) and name not in self.liars:
+                policy = effect.snapshot.policy
+                self._look(world, name, policy.tensors)
+                if not (policy.tuned.finite() and policy.arrays.finite()):
+                    raise self.broken(world, name, "adopts numbers that are not finite")
+
+    def _look(self, world: World, name: str, tensors: Tensors) -> None:
+        if not tensors.finite():
+            raise self.broken(world, name, "adopts prompts that are not finite")
+        if tensors.norm() > self.bound:
+            raise self.broken(world, name, f"adopts prompts of norm {tensors.norm():.3g}")
+        if tensors.shapes != self._shapes[name]:
+            raise self.broken(world, name, f"adopts {tensors!r}, not {self._shapes[name]}")
+
+
+@dataclass(slots=True)
+class OneTuningAtATime(Check):
+    """A node has at most one tuning and one commit under way."""
+
+    _tuning: dict[str, bool] = field(default_factory=dict)
+    _storing: dict[str, bool] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Nothing is under way."""
+        self._tuning[name] = self._storing[name] = False
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Count what begins and ends."""
+        if isinstance(event, Tuned | TuneFailed):
+            self._tuning[name] = False
+        if isinstance(event, Adopted | AdoptFailed):
+            self._storing[name] = False
+        for effect in effects:
+            if isinstance(effect, Tune):
+                if self._tuning.get(name):
+                    raise self.broken(world, name, "begins to tune while it tunes")
+                self._tuning[name] = True
+            elif isinstance(effect, Adopt):
+                if self._storing.get(name):
+                    raise self.broken(world, name, "begins a commit while one is under way")
+                self._storing[name] = True
+
+
+@dataclass(slots=True)
+class AnswersEachOnce(Check):
+    """Every message is answered at most once, and those of no errand in the step that took it."""
+
+    _open: dict[str, set[int]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Forget what an earlier life owed."""
+        self._open[name] = set()
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Match answers with questions."""
+        waiting = self._open.setdefault(name, set())
+        if isinstance(event, Received):
+            waiting.add(event.token)
+        for effect in effects:
+            if isinstance(effect, Answer):
+                if effect.token not in waiting:
+                    raise self.broken(world, name, f"answers {effect.token} again, or unasked")
+                waiting.discard(effect.token)
+        errand = isinstance(event, Received) and event.message.phase == "indirect"
+        if isinstance(event, Received) and event.token in waiting and not errand:
+            raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
+
+
+@dataclass(slots=True)
+class SpeaksInItsName(Check):
+    """A node sends to members it knows, in its own name, and never to itself."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at each message."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                if effect.message.sender != name:
+                    raise self.broken(world, name, f"speaks as {effect.message.sender}")
+                if effect.to == name or effect.to not in world.hosts:
+                    raise self.broken(world, name, f"sends to {effect.to!r}")
+
+
+@dataclass(slots=True)
+class TellsOnlyWhatIsStored(Check):
+    """What a node tells of a round presupposes that it stored the one before."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Compare the rounds of policy messages with the disk."""
+        held = world.hosts[name].durable
+        stored = held.policy.round if held else 0
+        for effect in effects:
+            if not isinstance(effect, Send) or effect.message.phase in PHASES | QUESTIONS:
+                continue
+            if effect.message.round > stored + 1:
+                text = f"tells of round {effect.message.round} and has stored round {stored}"
+                raise self.broken(world, name, text)
+
+
+@dataclass(slots=True)
+class KeepsWithinBounds(Check):
+    """What is waiting at a node is bounded: timers, unanswered messages, arrays, members."""
+
+    TIMERS_MAX: Final = 200
+    ANSWERS_MAX: Final = 500
+    ARRAYS_MAX: Final = 200
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Count; and look at how long timers run."""
+        host = world.hosts[name]
+        if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
+            text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
+            raise self.broken(world, name, text)
+        for effect in effects:
+            if isinstance(effect, SetTimer) and not 0 <= effect.delay_s < 1e7:
+                raise self.broken(world, name, f"sets a timer of {effect.delay_s} s")
+            if isinstance(effect, Adopt) and len(effect.snapshot.policy.arrays) > self.ARRAYS_MAX:
+                raise self.broken(world, name, "keeps more arrays than any mesh needs")
+
+
+@dataclass(slots=True)
+class HonestStayFree(Check):
+    """No honest node puts another honest node into quarantine."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at quarantines."""
+        for effect in effects:
+            if not isinstance(effect, Record) or effect.kind != "peer.quarantined":
+                continue
+            peer = effect.text.partition(" ")[0]
+            if not {name, peer} & set(self.liars):
+                raise self.broken(world, name, f"quarantined an honest node: {effect.text}")
+
+
+ALL: Final[tuple[type[Check], ...]] = (
+    ResumesWhereItWas,
+    RoundsGoForward,
+    AdoptsWhatIsSound,
+    OneTuningAtATime,
+    AnswersEachOnce,
+    SpeaksInItsName,
+    TellsOnlyWhatIsStored,
+    KeepsWithinBounds,
+    HonestStayFree,
+)
+"""Safety. What must come about once all is healed is in node/sim/scenario.py."""

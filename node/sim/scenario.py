@@ -1,0 +1,355 @@
+"""Draw a run full of faults from a seed, play it, judge it, and shrink it where it fails.
+
+A scenario says what may happen; a seed draws a case from it: a mesh, who lies, and a list of acts
+(crashes, cuts, full disks, ...). After `fault_s` everything is healed, and within `heal_s` every
+honest node must have run all its rounds and see every other as alive. Safety (node/sim/checkers.py)
+is judged at each step.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final
+
+from node import registry
+from node.core.settings import (
+    STRICT,
+    Barrier,
+    LimitSettings,
+    MembershipSettings,
+    RoundSettings,
+    StartSettings,
+    bounded,
+    positive,
+)
+from node.core.types import Dtype
+from node.learn.closed_form import ClosedFormLearner
+from node.learn.learner import Learner
+from node.sim.acts import Act, schedule, switch_on
+from node.sim.byzantine import KINDS, Flipped, traitor
+from node.sim.checkers import ALL, Violation
+from node.sim.plan import Plan
+from node.sim.world import World
+
+FLIPPED: Final = "label-flip"
+HOUR_S: Final = 3600.0
+TUNE_S: Final = 0.3
+LOOK_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class MeshKind:
+    """A policy with its settings, and arrays for the closed-form learner.
+
+    agrees: after the last round of sync, with nobody lying, all nodes hold equal bits.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    policy: dict[str, Any]
+    shapes: dict[str, tuple[int, ...]] | None = None
+    modes: tuple[Barrier, ...] = ("async", "quorum", "sync")
+    domains: tuple[str, ...] = ()
+    agrees: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSettings:
+    """Each figure is the most that a seed may draw, 0 for never.
+
+    loss, duplicates: shares (0..1) of frames. delay_s: of a frame. crashes, wipes (crashes that
+    take the disk), cuts (of some nodes from the others), one_way (of a link), clogs (of a link),
+    full_disks, pauses (an operator's): how many. slow_disk_s: of a commit. skew_s: of clocks.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    loss: float = 0.2
+    duplicates: float = 0.2
+    delay_s: float = 0.3
+    crashes: int = 3
+    wipes: int = 1
+    cuts: int = 2
+    one_way: int = 3
+    clogs: int = 3
+    full_disks: int = 2
+    pauses: int = 1
+    slow_disk_s: float = 0.5
+    skew_s: float = HOUR_S
+
+    def __post_init__(self) -> None:
+        bounded("faults.loss", self.loss, 0, 0.9)
+        bounded("faults.duplicates", self.duplicates, 0, 1)
+        for key in ("delay_s", "slow_disk_s", "skew_s"):
+            bounded(f"faults.{key}", getattr(self, key), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What may happen in a run.
+
+    nodes: fewest and most. rounds: of each node. fault_s: virtual seconds with faults. heal_s: in
+    which all must be well afterwards. liars: kinds of hostile nodes (node/sim/byzantine.py, and
+    "label-flip"); a seed draws at most liar_share (0..1) of the nodes.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    meshes: tuple[MeshKind, ...]
+    nodes: tuple[int, int] = (3, 6)
+    rounds: int = 20
+    fault_s: float = 6.0
+    heal_s: float = 600.0
+    deadline_s: float = 30.0
+    liars: tuple[str, ...] = ()
+    liar_share: float = 0.34
+    faults: FaultSettings = field(default_factory=FaultSettings)
+
+    def __post_init__(self) -> None:
+        bounded("nodes", self.nodes[0], 1)
+        bounded("nodes", self.nodes[1], self.nodes[0], 26)
+        bounded("rounds", self.rounds, 1)
+        bounded("liar_share", self.liar_share, 0, 1)
+        for key in ("fault_s", "heal_s", "deadline_s"):
+            positive(key, getattr(self, key))
+        for kind in self.liars:
+            if kind not in KINDS and kind != FLIPPED:
+                raise ValueError(f"liars names {kind!r}; there are {', '.join([*KINDS, FLIPPED])}.")
+        if not self.meshes:
+            raise ValueError("meshes lists none.")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run, drawn from a seed; liars: node -> kind."""
+
+    seed: int
+    mesh: MeshKind
+    config: Any
+    mode: Barrier
+    names: tuple[str, ...]
+    acts: tuple[Act, ...]
+    liars: Mapping[str, str]
+    loss: float
+    duplicates: float
+    delay_s: float
+    slow_disk_s: float
+    skew_s: float
+
+    def lines(self) -> list[str]:
+        """Return it in words."""
+        network = (
+            f"loss {self.loss:.2f}, duplicates {self.duplicates:.2f}, delays {self.delay_s:.2f} s"
+        )
+        lies = ", ".join(f"{name} {kind}" for name, kind in self.liars.items()) or "nobody lies"
+        machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
+        mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
+        return [f"{mesh}; {lies}; {network}; {machines}", *map(str, self.acts)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a case ended: events, virtual seconds, and what was broken."""
+
+    case: Case
+    events: int
+    seconds: float
+    violation: Violation | None = None
+
+
+def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
+    """Return the case of a seed; configs: of the policies of the scenario's meshes."""
+    chance, faults = random.Random(seed), scenario.faults
+    which = chance.randrange(len(scenario.meshes))
+    mesh = scenario.meshes[which]
+    names = tuple("abcdefghijklmnopqrstuvwxyz"[: chance.randint(*scenario.nodes)])
+    most = int(scenario.liar_share * len(names)) if scenario.liars else 0
+    lying = sorted(chance.sample(names, chance.randint(0, most)))
+    calm = chance.random() < 0.2  # some runs have a good network
+
+    def share(value: float) -> float:
+        return 0.0 if calm else chance.uniform(0, value)
+
+    return Case(
+        seed,
+        mesh,
+        configs[which],
+        chance.choice(mesh.modes),
+        names,
+        tuple(sorted(_acts(scenario, names, chance), key=lambda act: act.at)),
+        {name: chance.choice(scenario.liars) for name in lying},
+        share(faults.loss),
+        share(faults.duplicates),
+        0.02 + share(faults.delay_s),
+        chance.choice([0.0, chance.uniform(0, faults.slow_disk_s)]),
+        chance.choice([0.0, faults.skew_s]),
+    )
+
+
+def _acts(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -> list[Act]:
+    faults, end = scenario.faults, scenario.fault_s
+    counts = {
+        "crash": (faults.crashes, 1),
+        "wipe": (faults.wipes, 1),
+        "cut": (faults.cuts, max(1, len(names) // 2)),
+        "one-way": (faults.one_way, 2),
+        "clog": (faults.clogs, 2),
+        "fill": (faults.full_disks, 1),
+        "pause": (faults.pauses, 1),
+    }
+    found = []
+    for kind, (most, whom) in counts.items():
+        for _ in range(chance.randint(0, most)):
+            if whom <= len(names):
+                at = chance.uniform(0, end)
+                chosen = tuple(chance.sample(names, whom))
+                found.append(Act(at, kind, chosen, chance.uniform(0.05, max(0.1, end - at))))
+    return found
+
+
+def play(scenario: Scenario, case: Case) -> Outcome:
+    """Run a case to its end, or to what it breaks."""
+    world = _world(scenario, case)
+    try:
+        world.start(*case.names)
+        world.run(lambda: False, scenario.fault_s)
+        _heal(world, case)
+        until = world.now + scenario.heal_s
+        while not _well(world, case):
+            if world.now >= until:
+                raise Violation("AllEndsWell", _unwell(world, case))
+            world.run(lambda: False, LOOK_S)
+        _agreed(world, case)
+    except Violation as found:
+        return Outcome(case, world.events, world.now, found)
+    return Outcome(case, world.events, world.now)
+
+
+def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
+    """Return a case with fewer faults that breaks the same promise, by leaving them out in turn."""
+    assert failed.violation is not None, "it failed"
+    least = failed
+    for _ in range(tries):
+        smaller = next(
+            (
+                found
+                for case in _simpler(least.case)
+                for found in [play(scenario, case)]
+                if found.violation and found.violation.checker == failed.violation.checker
+            ),
+            None,
+        )
+        if smaller is None:
+            return least
+        least = smaller
+    return least
+
+
+def _simpler(case: Case) -> list[Case]:
+    """Return cases with one thing less."""
+    found = [
+        replace(case, acts=case.acts[:at] + case.acts[at + 1 :]) for at in range(len(case.acts))
+    ]
+    for name in case.liars:
+        honest = {one: kind for one, kind in case.liars.items() if one != name}
+        found.append(replace(case, liars=honest))
+    calmer = [
+        replace(case, loss=0.0),
+        replace(case, duplicates=0.0),
+        replace(case, slow_disk_s=0.0),
+        replace(case, skew_s=0.0),
+    ]
+    return [*found, *(one for one in calmer if one != case)]
+
+
+def _world(scenario: Scenario, case: Case) -> World:
+    kind = registry.policy(str(case.mesh.policy["name"]))
+    start = StartSettings(peers=len(case.names) - 1, timeout_s=5.0)
+    rounds = RoundSettings(
+        mode=case.mode,
+        max=scenario.rounds,
+        quorum=len(case.names) // 2 + 1,
+        deadline_s=scenario.deadline_s,
+        start=start,
+    )
+    plan = Plan(
+        kind,
+        case.config,
+        rounds,
+        1,
+        MembershipSettings("lan"),
+        domains=_domains(case),
+        limits=LimitSettings(norm_ratio=1e7, quarantine_s=20.0),  # a quadratic may grow
+    )
+    world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
+    world.network.duplicates = case.duplicates
+    world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
+    chance = random.Random(case.seed)
+    for name in case.names:
+        learner: Learner = ClosedFormLearner(name, shapes=case.mesh.shapes)
+        if case.liars.get(name) == FLIPPED:
+            learner = Flipped(learner)  # type: ignore[assignment]
+        peers = tuple(one for one in case.names if one != name)
+        dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
+        world.add(name, plan.build(name, peers, learner), learner, dtype, TUNE_S)
+        host = world.hosts[name]
+        host.disk_s = chance.uniform(0, case.slow_disk_s)
+        host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
+        lie = case.liars.get(name, FLIPPED)
+        if lie != FLIPPED:
+            host.traitor = traitor(lie, case.names, chance, learner.initial(1))
+    for act in case.acts:
+        schedule(world, act)
+    return world
+
+
+def _domains(case: Case) -> dict[str, str]:
+    among = case.mesh.domains
+    return {name: among[at % len(among)] for at, name in enumerate(case.names)} if among else {}
+
+
+def _heal(world: World, case: Case) -> None:
+    """End all faults but the liars, whatever was to undo them later."""
+    for arrive in world.network.heal():
+        world.at(0.0, arrive)
+    world.network.delay_s = (0.001, 0.02)
+    for name in case.names:
+        world.hosts[name].full = False
+        switch_on(world, name)
+        world.command(name, "resume")
+
+
+def _honest(case: Case) -> list[str]:
+    return [name for name in case.names if name not in case.liars]
+
+
+def _well(world: World, case: Case) -> bool:
+    """Tell whether every honest node is through and sees every other as alive."""
+    if any(host.kernel is None for host in world.hosts.values()):
+        return False
+    for name in _honest(case):
+        view = world.kernel(name).view()
+        seen = {peer.name for peer in view.peers if peer.state == "alive"}
+        if view.life != "finished" or not seen >= set(_honest(case)) - {name}:
+            return False
+    return True
+
+
+def _unwell(world: World, case: Case) -> str:
+    parts = []
+    for name in _honest(case):
+        view = world.kernel(name).view()
+        states = ", ".join(f"{peer.name} {peer.state}" for peer in view.peers)
+        parts.append(f"{name} is {view.life} ({view.phase}) in round {view.round}, sees {states}")
+    return f"not well {world.now:.0f} s after the start: " + "; ".join(parts)
+
+
+def _agreed(world: World, case: Case) -> None:
+    """Where nobody lies and all wait for all, what the last round merged is the same everywhere."""
+    if not case.mesh.agrees or case.mode != "sync" or case.liars:
+        return
+    ends = {name: world.kernel(name).policy.state().tensors.digest[:8] for name in case.names}
+    if len(set(ends.values())) > 1:
+        raise Violation("AllAgree", f"nodes ended with different prompts: {ends}")

@@ -1,0 +1,249 @@
+"""The checkers are checked: each bug that is planted here is found within 200 seeds.
+
+A bug is a patch to shipped code, as a hasty change would make it. The scenario is the shipped one,
+with the meshes that the bug can show in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from node.commands.simulate import load
+from node.core import averaging, conduct, gate, kernel, membership, rounds, transfer
+from node.core.events import Adopted, AdoptFailed, Answer
+from node.core.types import Tensors
+from node.policies.zerodfl import exchange as zerodfl
+from node.policies.zerodfl import state as memory
+from node.sim.scenario import Scenario, draw, play
+
+FILE = Path(__file__).resolve().parent.parent.parent / "configs/sim/everything.yaml"
+SEEDS = 200
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Bug:
+    """A way to break the code; policies: those of the meshes that it is looked for in."""
+
+    plant: Callable[[Patch], None]
+    found_by: tuple[str, ...]
+    policies: tuple[str, ...] = ()
+    mode: str = ""
+
+
+def gate_lets_everything_in(patch: Patch) -> None:
+    """No check of schema, numbers or norm."""
+    patch.setattr(gate.Gate, "_content", lambda *_: gate.TAKEN)
+
+
+def numbers_are_not_looked_at(patch: Patch) -> None:
+    patch.setattr(Tensors, "finite", lambda self: True)
+    patch.setattr(gate.Gate, "_norm_max", float("inf"), raising=False)
+    original = gate.Gate.__init__
+
+    def init(self: Any, context: Any, facts: Any, members: Any, norm_max: float) -> None:
+        original(self, context, facts, members, float("inf"))
+
+    patch.setattr(gate.Gate, "__init__", init)
+
+
+def a_restart_forgets_the_pool(patch: Patch) -> None:
+    original = memory.Memory.thaw
+
+    def thaw(state: Any, pool_age: int) -> Any:
+        found = original(state, pool_age)
+        found.heard = {}
+        return found
+
+    patch.setattr(memory.Memory, "thaw", staticmethod(thaw))
+
+
+def a_failed_commit_is_forgotten(patch: Patch) -> None:
+    original = kernel.Kernel.step
+
+    def step(self: Any, now: float, event: Any) -> Any:
+        return [] if isinstance(event, AdoptFailed) else original(self, now, event)
+
+    patch.setattr(kernel.Kernel, "step", step)
+
+
+def the_next_round_begins_before_the_commit(patch: Patch) -> None:
+    original = rounds.Staged._finish
+
+    def finish(self: Any) -> Any:
+        effects = original(self)
+        self._phase = "idle"
+        return [*effects, *self._begin(self.current + 1)]
+
+    patch.setattr(rounds.Staged, "_finish", finish)
+
+
+def a_far_round_is_believed(patch: Patch) -> None:
+    patch.setattr(transfer.Transfer, "doubt", lambda *_, **__: "")
+
+
+def the_furthest_leads_zerodfl(patch: Patch) -> None:
+    original = zerodfl.ZeroDFL._close
+
+    def close(self: Any, merged: Any, changed: bool) -> Any:
+        self._current = max(self._current, max(self._memory.heard.values(), default=0))
+        return original(self, merged, changed)
+
+    patch.setattr(zerodfl.ZeroDFL, "_close", close)
+
+
+def the_absent_are_never_greeted(patch: Patch) -> None:
+    patch.setattr(membership.Members, "absent", lambda self: [])
+
+
+def contributions_are_merged_as_they_came(patch: Patch) -> None:
+    """In the order of arrival, and each node takes its own as it was before it travelled."""
+    original = averaging.Averaging.merge
+
+    def merge(self: Any, stage: str, heard: Any) -> Any:
+        own = [one for one in heard if one.sender == self.context.name]
+        rest = [one for one in heard if one.sender != self.context.name]
+        return original(self, stage, [*own, *rest])
+
+    patch.setattr(averaging.Averaging, "merge", merge)
+
+
+def messages_are_answered_twice(patch: Patch) -> None:
+    original = kernel.Kernel._receive
+
+    def receive(self: Any, now: float, message: Any, token: int) -> Any:
+        effects = original(self, now, message, token)
+        again = message.phase == "hello" and self.policy.state().round % 7 == 3
+        return [*effects, Answer(token, "ok")] if again else effects
+
+    patch.setattr(kernel.Kernel, "_receive", receive)
+
+
+def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
+    original = kernel.Kernel._refuse
+
+    def refuse(self: Any, now: float, message: Any, token: int, verdict: Any) -> Any:
+        effects = original(self, now, message, token, verdict)
+        silent = verdict[0] == "stale"
+        return [one for one in effects if not (silent and isinstance(one, Answer))]
+
+    patch.setattr(kernel.Kernel, "_refuse", refuse)
+
+
+def a_repeated_message_is_a_fault(patch: Patch) -> None:
+    faults = frozenset({*conduct.FAULTS, "duplicate", "stale"})
+    patch.setattr(kernel, "FAULTS", faults)
+
+
+def a_failed_tuning_is_never_tried_again(patch: Patch) -> None:
+    original = kernel.Kernel._again
+
+    def again(self: Any, kind: str, reason: str, timer: str) -> Any:
+        return [one for one in original(self, kind, reason, timer) if timer != kernel.RETRY][:1]
+
+    patch.setattr(kernel.Kernel, "_again", again)
+
+
+def a_round_is_adopted_twice(patch: Patch) -> None:
+    original = kernel.Kernel.step
+
+    def step(self: Any, now: float, event: Any) -> Any:
+        effects = original(self, now, event)
+        if isinstance(event, Adopted) and event.snapshot.policy.round % 5 == 4:
+            from node.core.events import Adopt
+
+            return [Adopt(event.snapshot), *effects]
+        return effects
+
+    patch.setattr(kernel.Kernel, "step", step)
+
+
+def the_dead_are_waited_for(patch: Patch) -> None:
+    """Nobody is ever buried, and no deadline ends the wait."""
+    patch.setattr(membership.Members, "bury", lambda self, name: None)
+    patch.setattr(rounds.Staged, "_give_up", lambda self: [])
+    patch.setattr(membership.Members, "suspect", lambda self, name, reason: None)
+
+
+def what_was_lost_is_not_sent_again(patch: Patch) -> None:
+    from node.core.mail import Mail
+
+    patch.setattr(Mail, "resend", lambda self: [])
+    patch.setattr(rounds.Staged, "_give_up", lambda self: [])
+
+
+def a_restart_goes_back_a_round(patch: Patch) -> None:
+    """A node that comes back believes that it is where it was when it wrote last but one."""
+    original = kernel.Kernel.resume.__func__  # type: ignore[attr-defined]
+
+    def resume(cls: Any, *given: Any) -> Any:
+        held = given[7]
+        if held is not None and held.policy.round > 3:
+            held = replace(held, policy=replace(held.policy, round=held.policy.round - 1))
+        return original(cls, *given[:7], held, *given[8:])
+
+    patch.setattr(kernel.Kernel, "resume", classmethod(resume))
+
+
+AVERAGES = ("promptfl", "fedtpg", "fedclip", "fedmaple")
+BUGS: dict[str, Bug] = {
+    "gate": Bug(gate_lets_everything_in, ("AdoptsWhatIsSound",), AVERAGES),
+    "numbers": Bug(numbers_are_not_looked_at, ("AdoptsWhatIsSound",), AVERAGES),
+    "restart": Bug(a_restart_forgets_the_pool, ("ResumesWhereItWas",), ("zerodfl",)),
+    "commit": Bug(a_failed_commit_is_forgotten, ("AllEndsWell",)),
+    "order": Bug(
+        the_next_round_begins_before_the_commit,
+        ("TellsOnlyWhatIsStored", "OneTuningAtATime", "AllEndsWell"),
+        AVERAGES,
+    ),
+    "far": Bug(a_far_round_is_believed, ("RoundsGoForward",), (*AVERAGES, "plan", "diprompt")),
+    "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward",), ("zerodfl",)),
+    "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",)),
+    "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync"),
+    "twice": Bug(messages_are_answered_twice, ("AnswersEachOnce",)),
+    "never": Bug(a_message_out_of_the_window_is_never_answered, ("AnswersEachOnce",)),
+    "faults": Bug(a_repeated_message_is_a_fault, ("HonestStayFree",)),
+    "retry": Bug(a_failed_tuning_is_never_tried_again, ("AllEndsWell",)),
+    "adopted": Bug(a_round_is_adopted_twice, ("RoundsGoForward", "OneTuningAtATime")),
+    "dead": Bug(the_dead_are_waited_for, ("AllEndsWell",), (*AVERAGES, "plan"), "sync"),
+    "lost": Bug(what_was_lost_is_not_sent_again, ("AllEndsWell",), (*AVERAGES, "plan"), "sync"),
+    "life": Bug(a_restart_goes_back_a_round, ("ResumesWhereItWas",)),
+}
+
+
+def narrowed(bug: Bug) -> tuple[Scenario, tuple[Any, ...]]:
+    """Return the shipped scenario with the meshes that the bug is looked for in."""
+    scenario, configs = load(FILE)
+    pairs = [
+        (replace(mesh, modes=(bug.mode,)) if bug.mode else mesh, config)
+        for mesh, config in zip(scenario.meshes, configs, strict=True)
+        if not bug.policies or mesh.policy["name"] in bug.policies
+        if not bug.mode or bug.mode in mesh.modes
+    ]
+    meshes, kept = zip(*pairs, strict=True)
+    return replace(scenario, meshes=meshes, heal_s=300.0), kept
+
+
+@pytest.mark.parametrize("name", sorted(BUGS))
+def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
+    bug = BUGS[name]
+    scenario, configs = narrowed(bug)
+    bug.plant(monkeypatch)
+    for seed in range(1, SEEDS + 1):
+        found = play(scenario, draw(scenario, configs, seed)).violation
+        if found is not None:
+            print(f"{name}: seed {seed}: {str(found)[:200]}")
+            assert found.checker in bug.found_by, found
+            return
+    pytest.fail(f"not found within {SEEDS} seeds")
+
+
+def test_nothing_is_found_where_nothing_is_planted() -> None:
+    scenario, configs = load(FILE)
+    for seed in range(1, 31):
+        assert play(scenario, draw(scenario, configs, seed)).violation is None, seed
