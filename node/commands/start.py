@@ -184,6 +184,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:
         getattr(plan.policy_config, "wire_dtype", "float32"),
         mesh.trust,
         mesh.refusals,
+        settings.limits,
     )
     driver.post(Told(tuple(mesh.contacts)))
     return driver

@@ -207,14 +207,17 @@ class Staged(Method):
         return self._mode == "quorum" and heard >= self.context.rounds.quorum
 
     def _missing(self) -> list[str]:
-        """Return the live peers that were not heard in this stage, or did not take our message."""
+        """Return the live peers that were not heard in this stage, or did not take our message.
+
+        Who is beyond the next round will say no more of this one.
+        """
         stage, pending = self.stages[self._stage], self._mail.pending
-        heard = self._mail.heard(self.current, stage)
+        heard, number = self._mail.heard(self.current, stage), self.current
         return [
             peer
             for peer in sorted(self._live)
-            if self._patience.waits(peer, self.current)
-            and (peer not in heard or (peer, self.current, stage) in pending)
+            if self._patience.waits(peer, number) and self._mail.round_of(peer) <= number + 1
+            if peer not in heard or (peer, number, stage) in pending
         ]
 
     def _merge(self) -> list[Effect]:

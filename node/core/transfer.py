@@ -116,7 +116,7 @@ class Transfer:
         backing = 1 + known.pop(own, 0)
         if any(count > backing for count in known.values()):
             return "others hold another state of that round"
-        if mending and known and max(known.values()) == 1:
+        if mending and max(known.values(), default=0) <= 1:
             return ""
         return "nobody else vouches for it" if backing == 1 and not alone else ""
 

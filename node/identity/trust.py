@@ -28,6 +28,10 @@ KNOWN_MAX: Final = 4096
 class Believes(Protocol):
     """What a host asks before it takes a message, and of news in it."""
 
+    def name_of(self, id: str) -> str:
+        """Return the name that an id has here; "" where it has none."""
+        ...
+
     def refusal(self, caller: str, sender: str) -> str:
         """Say why a caller may not speak as a sender; "" where it may."""
         ...
@@ -49,6 +53,10 @@ class Listed:
     """
 
     names: frozenset[str]
+
+    def name_of(self, id: str) -> str:
+        """Nobody has an id."""
+        return ""
 
     def refusal(self, caller: str, sender: str) -> str:
         """Believe everyone."""

@@ -11,12 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
 from node.core.events import (
+    AckCode,
     Adopt,
     Adopted,
     AdoptFailed,
@@ -26,6 +29,7 @@ from node.core.events import (
     Effect,
     Event,
     Introduce,
+    Misbehaved,
     Received,
     Record,
     Send,
@@ -40,10 +44,12 @@ from node.core.events import (
     acknowledged,
 )
 from node.core.kernel import Kernel
+from node.core.settings import LimitSettings
 from node.core.types import Job, Message, Progress, Report, Snapshot
 from node.errors import FednodeError, FrameError, Unreachable
 from node.identity.trust import Believes, Listed
 from node.learn.learner import Cancelled, Learner
+from node.runtime.quota import Quota
 from node.runtime.store import Store
 from node.runtime.telemetry import Refusals, Telemetry
 from node.transports.base import Address, OnFrame, Transport
@@ -55,6 +61,17 @@ OUTBOX_MAX: Final = 32
 EVENTS_MAX: Final = 4096
 SEND_TIMEOUT_S: Final = 5.0
 SECONDS_PER_MIB: Final = 1.0
+FLOOD: Final = 100
+"""Messages over the quota that cost their sender a point."""
+
+
+class Turned(Exception):
+    """A frame is not let in; code: of the answer. kind: for counting it against its sender."""
+
+    def __init__(self, code: AckCode, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.code: AckCode = code
+        self.kind = kind
 
 
 class Door:
@@ -87,6 +104,7 @@ class Driver:
         dtype: Dtype = "float32",
         trust: Believes | None = None,
         refusals: Refusals | None = None,
+        limits: LimitSettings | None = None,
     ) -> None:
         self.kernel = kernel
         self.telemetry = Telemetry.restored(store.meters())
@@ -96,6 +114,8 @@ class Driver:
         self._learner = learner
         self.addresses = dict(addresses)
         self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
+        self._quota = Quota(limits or LimitSettings())
+        self._over: Counter[str] = Counter()
         self.refusals = refusals or Refusals()
         self.refusals.show = self.telemetry.record
         self._dtype: Dtype = dtype
@@ -261,19 +281,21 @@ class Driver:
 
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
         """Take a peer's message; return the acknowledgement once the kernel has decided."""
+        began = time.perf_counter()
+        known = self.trust.name_of(caller) if caller else ""
         try:
-            message = codec.decode(frame)
-        except FrameError as fault:
-            return codec.encode_ack("invalid", str(fault))
-        reason = self.trust.refusal(caller, message.sender)
-        if reason:
-            self.refusals.note("identity", message.sender, reason)
-            return codec.encode_ack("refused", reason)
-        if message.members:
-            news = self.trust.believed(message.sender, message.members)
-            message = replace(message, members=news)
-        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
-            return codec.encode_ack("busy", "this node is stopping or has too much to do")
+            message = self._read(frame, caller, known)
+        except Turned as fault:
+            if fault.kind:
+                self.refusals.note(
+                    fault.kind, known, f"from {known or caller or 'a peer'}: {fault}"
+                )
+            if fault.kind and known:
+                self._post(Misbehaved(known, str(fault)))
+            return codec.encode_ack(fault.code, str(fault))
+        finally:
+            now = asyncio.get_running_loop().time()
+            self._quota.spend(caller, time.perf_counter() - began, now)
         if message.sender in self.addresses:
             payload = codec.payload_bytes(message, message.dtype or self._dtype)
             size = len(frame)
@@ -283,6 +305,33 @@ class Driver:
         self._answers[self._token] = answer
         self._post(Received(message, self._token))
         return await answer
+
+    def _read(self, frame: bytes, caller: str, known: str) -> Message:
+        """Return the message of a frame, for the kernel; raise Turned for one that is not let in.
+
+        Cheap checks come first. Without keys callers are not told apart, and share no quota.
+        """
+        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
+            raise Turned("busy", "", "this node is stopping or has too much to do")
+        if caller:
+            over = self._quota.refuse(caller, len(frame), asyncio.get_running_loop().time())
+            if over:
+                raise Turned("busy", "flood" if self._flooded(known) else "", over)
+        try:
+            message = codec.decode(frame)
+        except FrameError as fault:
+            raise Turned("invalid", "frame", str(fault)) from fault
+        reason = self.trust.refusal(caller, message.sender)
+        if reason:
+            raise Turned("refused", "identity", reason)
+        if not message.members:
+            return message
+        return replace(message, members=self.trust.believed(message.sender, message.members))
+
+    def _flooded(self, known: str) -> bool:
+        """Tell of every FLOOD-th refusal over the quota, which is what costs a point."""
+        self._over[known] += 1
+        return self._over[known] % FLOOD == 0
 
     # Ending ---------------------------------------------------------------------------------------
 

@@ -1,0 +1,64 @@
+"""How much one peer may send: messages, bytes and the daemon's own time, each a leaky bucket.
+
+A bucket holds BURST_S seconds' worth and refills steadily, so that bursts pass and floods do not.
+Clocks are the caller's, monotonic.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from node.core.settings import LimitSettings
+
+BURST_S: Final = 10.0
+PEERS_MAX: Final = 2048
+
+
+@dataclass(slots=True)
+class Spent:
+    """What is in a caller's buckets, as of a time."""
+
+    at: float
+    messages: float = 0.0
+    megabytes: float = 0.0
+    seconds: float = 0.0
+
+
+class Quota:
+    """The buckets of all callers; of more than PEERS_MAX the one seen longest ago begins anew."""
+
+    def __init__(self, settings: LimitSettings) -> None:
+        self._settings = settings
+        self._callers: OrderedDict[str, Spent] = OrderedDict()
+
+    def refuse(self, caller: str, size: int, now: float) -> str:
+        """Count a frame of size bytes; say which limit it is over, "" where it may come in."""
+        held, limits = self._leaked(caller, now), self._settings
+        for what, amount, rate, unit in (
+            ("messages", held.messages + 1, limits.messages_s, "messages"),
+            ("megabytes", held.megabytes + size / 1e6, limits.megabytes_s, "MB"),
+            ("seconds", held.seconds, limits.busy_share, "seconds of this node's time"),
+        ):
+            if amount > rate * BURST_S:
+                return f"more than {rate:g} {unit} a second ({what}); slow down"
+        held.messages += 1
+        held.megabytes += size / 1e6
+        return ""
+
+    def spend(self, caller: str, seconds: float, now: float) -> None:
+        """Note how long a caller's message kept the event loop busy."""
+        self._leaked(caller, now).seconds += seconds
+
+    def _leaked(self, caller: str, now: float) -> Spent:
+        held = self._callers.setdefault(caller, Spent(now))
+        self._callers.move_to_end(caller)
+        if len(self._callers) > PEERS_MAX:
+            self._callers.popitem(last=False)
+        age, limits = max(0.0, now - held.at), self._settings
+        held.at = now
+        held.messages = max(0.0, held.messages - age * limits.messages_s)
+        held.megabytes = max(0.0, held.megabytes - age * limits.megabytes_s)
+        held.seconds = max(0.0, held.seconds - age * limits.busy_share)
+        return held

@@ -1,0 +1,212 @@
+"""Faults fade or add up to quarantine, which ends; who is waited for; whose state is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from node.core.conduct import Conduct
+from node.core.events import (
+    Answer,
+    Effect,
+    Misbehaved,
+    Received,
+    Send,
+    SetTimer,
+    Started,
+    TimerFired,
+)
+from node.core.kernel import RELEASE, Kernel
+from node.core.patience import ROUNDS_MAX, Patience
+from node.core.settings import LimitSettings, StartSettings
+from node.core.transfer import Transfer
+from node.core.types import Message, Tensors
+from tests.unit.core.scenes import FACTS, message, only, recorded, zerodfl
+
+LIMITS = LimitSettings(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
+
+
+def test_points_halve_with_time_and_quarantine_doubles() -> None:
+    conduct = Conduct(LIMITS)
+    assert conduct.fault("b", 0.0) == 0.0
+    assert conduct.points("b", 100.0) == pytest.approx(0.5)
+    assert conduct.fault("b", 100.0) == 0.0
+    assert conduct.fault("b", 100.0) == 0.0  # 2.5 points
+    assert conduct.fault("b", 100.0) == 60.0
+    assert conduct.points("b", 100.0) == 0.0
+    assert [conduct.fault("b", 200.0) for _ in range(3)] == [0.0, 0.0, 120.0]
+    assert conduct.fault("c", 200.0) == 0.0
+
+
+def test_slow_faults_never_add_up() -> None:
+    conduct = Conduct(LIMITS)
+    assert all(conduct.fault("b", 200.0 * at) == 0.0 for at in range(1000))
+
+
+def hostile(kernel: Kernel, times: int = 3) -> list[Effect]:
+    bad = message(tensors=Tensors({"weights": [1.0]}))
+    found: list[Effect] = []
+    for at in range(times):
+        found += kernel.step(1.0, Received(bad, at))
+    return found
+
+
+def made() -> Kernel:
+    policy = zerodfl(start=StartSettings(peers=0))
+    kernel = Kernel(policy._context, policy, FACTS, limits=LIMITS)
+    kernel.step(0.0, Started())
+    return kernel
+
+
+def test_a_peer_that_keeps_sending_what_is_wrong_is_quarantined_and_named() -> None:
+    kernel = made()
+    kernel.step(0.5, Received(message(), 1))
+    effects = hostile(kernel)
+    assert "peer.quarantined" in recorded(effects)
+    assert SetTimer(RELEASE + "b", 60.0) in effects
+    (b, _) = kernel.view().peers
+    assert b.state == "quarantined"
+    assert b.reason.startswith("quarantined for 60 s: at last, phase 'prompts' carries")
+    # Nothing of it is taken, not even what is right, and it does not count as there.
+    (answer,) = only(kernel.step(2.0, Received(message(round=2), 9)), Answer)
+    assert (answer.code, answer.detail) == ("refused", b.reason)
+    assert kernel.view().refused == {"schema": 3, "quarantined": 1}
+    assert kernel.view().alone
+
+
+def test_quarantine_ends_and_the_peer_begins_anew() -> None:
+    kernel = made()
+    hostile(kernel)
+    kernel.step(61.0, TimerFired(RELEASE + "b"))
+    assert kernel.view().peers[0].state == "unknown"
+    (answer,) = only(kernel.step(62.0, Received(message(), 9)), Answer)
+    assert answer.code == "ok"
+    assert kernel.view().peers[0].state == "alive"
+
+
+def test_what_the_host_saw_counts_too_and_strangers_cost_nothing() -> None:
+    kernel = made()
+    for _ in range(3):
+        kernel.step(1.0, Misbehaved("b", "bad frames"))
+        assert kernel.step(1.0, Misbehaved("zoe", "bad frames")) == []
+    assert kernel.view().peers[0].state == "quarantined"
+
+
+def test_repeated_late_and_other_configurations_cost_nothing() -> None:
+    kernel = made()
+    for at in range(20):
+        kernel.step(1.0, Received(message(round=5), at))
+        kernel.step(1.0, Received(message(round=1), at))
+        kernel.step(1.0, Received(message(sender="c", fingerprint="ff"), at))
+    assert {peer.state for peer in kernel.view().peers} == {"alive", "refused"}
+
+
+def test_no_prompts_go_to_the_quarantined() -> None:
+    kernel = made()
+    kernel.step(0.5, Received(message(), 1))
+    hostile(kernel)
+    sent = [one for one in kernel.step(2.0, TimerFired("kernel.probe")) if isinstance(one, Send)]
+    assert all(one.to != "b" for one in sent)
+
+
+# Patience -----------------------------------------------------------------------------------------
+
+
+def test_who_never_contributes_costs_few_deadlines() -> None:
+    patience, waited = Patience(), []
+    for number in range(1, 200):
+        if patience.waits("b", number):
+            waited.append(number)
+            patience.missed(["b"], number)
+    assert waited == [1, 3, 6, 11, 20, 37, 70, 135]
+    assert ROUNDS_MAX == 64
+
+
+def test_one_contribution_in_time_makes_up_for_all() -> None:
+    patience = Patience()
+    for number in (1, 3, 6):
+        patience.missed(["b"], number)
+    assert Patience.thaw(dict(patience.freeze())).held == patience.held
+    patience.kept("b")
+    patience.missed(["b"], 7)
+    assert not patience.waits("b", 8)
+    assert patience.waits("b", 9)
+
+
+# Whose state to take ------------------------------------------------------------------------------
+
+STATE = Tensors({"shared/context": [[1.0]]})
+OFFER = Message("m", "f", "p", "c", 7, "state", STATE, facts={"adopted": "6"})
+
+
+def vouch(sender: str, digest: str, of: int = 6) -> Message:
+    facts = {"of": str(of), "adopted": "7", "digest": digest}
+    return Message("m", "f", "p", sender, 7, "vouch", facts=facts)
+
+
+@pytest.mark.parametrize(
+    ("digests", "alone", "mending", "doubt"),
+    [
+        ([STATE.digest], False, False, ""),
+        ([STATE.digest, "other"], False, False, ""),
+        (["other"], False, False, "nobody else vouches"),
+        (["other", "other"], False, False, "others hold another"),
+        (["other", "other"], False, True, "others hold another"),
+        (["", ""], False, False, "nobody else vouches"),
+        (["x", "y"], False, True, ""),
+        (["", ""], False, True, ""),
+        ([], True, False, ""),
+        ([], False, False, "nobody else vouches"),
+    ],
+)
+def test_a_state_is_taken_when_others_vouch_for_it(
+    digests: list[str], alone: bool, mending: bool, doubt: str
+) -> None:
+    transfer = Transfer()
+    transfer.ask("c")
+    names = [f"w{at}" for at in range(len(digests))]
+    assert transfer.offered(OFFER, names) == names[:2]
+    for name, digest in zip(names, digests, strict=True):
+        assert transfer.offer is None
+        transfer.vouched(vouch(name, digest, of=5))  # of another round: no answer
+        transfer.vouched(vouch("zoe", digest))  # nobody asked zoe
+        transfer.vouched(vouch(name, digest))
+    assert transfer.offer == OFFER
+    assert doubt in transfer.doubt(alone, mending)
+    assert bool(doubt) == bool(transfer.doubt(alone, mending))
+
+
+def test_witnesses_that_go_are_not_waited_for() -> None:
+    transfer = Transfer()
+    transfer.ask("c")
+    transfer.offered(OFFER, ["a", "b"])
+    transfer.lost("a")
+    assert transfer.offer is None
+    transfer.lost("b")
+    assert transfer.offer == OFFER
+
+
+def test_digests_of_the_last_rounds_alone_are_kept_and_wishes_are_few() -> None:
+    transfer = Transfer()
+    for number in range(1, 9):
+        transfer.adopted(number, STATE)
+    assert sorted(transfer.past) == [5, 6, 7, 8]
+    question = replace(vouch("b", ""), phase="witness", facts={"of": "7"})
+    assert transfer.vouch(question, 8) == {"of": "7", "adopted": "8", "digest": STATE.digest}
+    assert transfer.vouch(replace(question, facts={"of": "x"}), 8)["digest"] == ""
+    assert [transfer.may_give("b") for _ in range(5)] == [True, True, True, False, False]
+    transfer.adopted(9, STATE)
+    assert transfer.may_give("b")
+
+
+def test_what_most_began_from_is_what_all_take() -> None:
+    def said(base: str) -> Message:
+        return replace(OFFER, contributors=base)
+
+    transfer = Transfer()
+    assert transfer.majority({"b": said("x"), "c": said("x")}, "y") == "b"
+    assert transfer.majority({"b": said("x"), "c": said("y")}, "y") == ""
+    assert transfer.majority({"b": said("x")}, "y") == ""  # of two the greater digest counts
+    assert transfer.majority({"b": said("y")}, "x") == "b"
+    assert transfer.majority({"b": said("")}, "x") == ""

@@ -1,0 +1,126 @@
+"""Robust merges against numpy and closed forms, and against liars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.core.robust import combine, tame
+from node.core.settings import MergeSettings
+from node.core.types import Tensors
+
+RULES = ("mean", "median", "trimmed", "krum", "center", "clip")
+ROBUST = RULES[1:]
+
+
+def contributed(rows: np.ndarray[Any, Any]) -> list[Tensors]:
+    """Return one contribution a row [6]: two arrays of three numbers."""
+    return [Tensors({"a": row[:3], "b": row[3:].reshape(1, 3)}) for row in rows]
+
+
+def flat(tensors: Tensors) -> np.ndarray[Any, Any]:
+    return np.concatenate([tensors["a"], tensors["b"].ravel()])
+
+
+def merged(rule: str, rows: np.ndarray[Any, Any], weights: Any = None, **more: Any) -> Any:
+    kept = Tensors({"a": np.zeros(3), "b": np.zeros((1, 3))})
+    weights = [1.0] * len(rows) if weights is None else weights
+    settings = MergeSettings(rule, **more)  # type: ignore[arg-type]
+    return flat(combine(settings, contributed(rows), weights, kept))
+
+
+ROWS = np.random.default_rng(7).normal(size=(7, 6)).astype(np.float32)
+
+
+def test_the_mean_is_weighted() -> None:
+    weights = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+    expected = np.average(ROWS.astype(np.float64), axis=0, weights=weights)
+    np.testing.assert_allclose(merged("mean", ROWS, weights), expected, rtol=1e-6)
+
+
+def test_median_and_trimmed_mean_are_coordinate_wise() -> None:
+    np.testing.assert_allclose(merged("median", ROWS), np.median(ROWS, axis=0), rtol=1e-6)
+    expected = np.sort(ROWS, axis=0)[2:-2].mean(axis=0)
+    np.testing.assert_allclose(merged("trimmed", ROWS, trim=0.2), expected, rtol=1e-5)
+    np.testing.assert_allclose(merged("trimmed", ROWS[:1], trim=0.5), ROWS[0], rtol=1e-6)
+
+
+def test_krum_is_the_mean_of_those_with_the_nearest_neighbours() -> None:
+    """By loops, as Blanchard et al. define it: n - f - 2 neighbours, the n - f best."""
+    count, liars = len(ROWS), 2
+    scores = []
+    for one in range(count):
+        apart = sorted(
+            float(np.sum((ROWS[one].astype(np.float64) - ROWS[other]) ** 2))
+            for other in range(count)
+            if other != one
+        )
+        scores.append(sum(apart[: count - liars - 2]))
+    best = sorted(range(count), key=lambda one: scores[one])[: count - liars]
+    expected = ROWS[sorted(best)].astype(np.float64).mean(axis=0)
+    np.testing.assert_allclose(merged("krum", ROWS, liars=liars), expected, rtol=1e-5)
+
+
+def test_clipping_shortens_what_is_longer_than_the_radius() -> None:
+    rows = np.zeros((2, 6), dtype=np.float32)
+    rows[0, 0], rows[1, 1] = 10.0, 0.5
+    np.testing.assert_allclose(merged("clip", rows, radius=1.0)[:2], [0.5, 0.25])
+    np.testing.assert_allclose(merged("clip", rows, [3.0, 1.0], radius=1.0)[:2], [0.75, 0.125])
+
+
+def test_centered_clipping_of_what_agrees_is_what_agrees() -> None:
+    rows = np.tile(ROWS[0], (5, 1))
+    np.testing.assert_allclose(merged("center", rows), ROWS[0], rtol=1e-6)
+    steps = merged("center", rows, radius=0.1 * float(np.linalg.norm(ROWS[0])))
+    np.testing.assert_allclose(steps, 0.5 * ROWS[0], rtol=1e-5)  # five steps of a tenth
+
+
+@pytest.mark.parametrize("rule", ROBUST)
+@pytest.mark.parametrize("lie", [1e6, -50.0])
+def test_two_liars_of_seven_move_a_robust_merge_little_and_the_mean_far(
+    rule: str, lie: float
+) -> None:
+    honest = 1.0 + 0.1 * ROWS[:5]
+    rows = np.concatenate([honest, np.full((2, 6), lie, dtype=np.float32)])
+    truth = honest.mean(axis=0)
+    moved = np.linalg.norm(merged(rule, rows, liars=2, trim=0.3) - truth)
+    assert moved < 0.75 * np.linalg.norm(truth)
+    assert np.linalg.norm(merged("mean", rows) - truth) > 5 * moved
+
+
+@pytest.mark.parametrize("rule", RULES)
+@given(count=st.integers(1, 6), seed=st.integers(0, 99))
+def test_a_merge_stays_finite_and_within_what_was_given(rule: str, count: int, seed: int) -> None:
+    rows = np.random.default_rng(seed).normal(size=(count, 6)).astype(np.float32)
+    found = merged(rule, rows)
+    assert np.isfinite(found).all()
+    low, high = np.minimum(rows.min(axis=0), 0.0), np.maximum(rows.max(axis=0), 0.0)
+    assert (found >= low - 1e-5).all()
+    assert (found <= high + 1e-5).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_names_are_merged_over_those_that_gave_them_and_the_rest_stays(rule: str) -> None:
+    kept = Tensors({"a": [1.0], "b": [2.0], "c": [3.0]})
+    given_ = [Tensors({"a": [5.0]}), Tensors({"a": [5.0], "b": [7.0]})]
+    settings = MergeSettings(rule, radius=100.0)  # type: ignore[arg-type]
+    found = combine(settings, given_, [1.0, 1.0], kept)
+    assert {name: float(one[0]) for name, one in found.items()} == {"a": 5.0, "b": 7.0, "c": 3.0}
+
+
+def test_contributions_used_for_themselves_are_brought_near_their_middle() -> None:
+    rows = [np.full((2, 2), value, dtype=np.float32) for value in (1.0, 1.1, 0.9, 100.0)]
+    tamed = tame(MergeSettings("median"), rows)
+    assert float(np.abs(tamed[3] - 1.05).max()) < 0.2
+    assert tame(MergeSettings("mean"), rows)[3] is rows[3]
+    assert tame(MergeSettings("median"), rows[:2]) == rows[:2]
+
+
+@pytest.mark.parametrize(("key", "value"), [("trim", 0.6), ("liars", -1), ("radius", -1.0)])
+def test_settings_are_bounded(key: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"policy.merge.{key} is"):
+        MergeSettings(**{key: value})  # type: ignore[arg-type]
