@@ -1,0 +1,145 @@
+"""A mesh over TLS in which somebody is killed or comes back all the time.
+
+    python -m tests.e2e.soak FOLDER MINUTES [SECONDS between kills]
+
+Twelve daemons on 127.0.0.1; every so many seconds one is killed with SIGKILL, or one that was is
+started again. Prints a line each turn and at the end one JSON object: whether every survivor's
+round advanced, and memory and file descriptors of the longest-lived, early and late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import statistics
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from bootstrap.process import FEDNODE, Daemon, free_ports
+from node.commands.mesh import IDENTITY, client_of
+from node.config import load_peers
+from node.errors import FednodeError
+from node.identity.identity import Identity
+from node.runtime.client import Client
+
+NODES: Final = 12
+SETTINGS: Final = (
+    *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
+    *("--set", "rounds.min_interval_s=0.5", "--set", "log_level=warning"),
+)
+
+
+@dataclass
+class Life:
+    """A running daemon and what was seen of it: (second, round, KiB of memory, descriptors)."""
+
+    daemon: Daemon
+    since: float
+    seen: list[tuple[float, int, int, int]] = field(default_factory=list)
+
+
+def lay_out(folder: Path) -> dict[str, str]:
+    """Make keys and peers.yaml; return the addresses by name."""
+    names = [f"n{number:02}" for number in range(NODES)]
+    at = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(NODES), strict=True)}
+    lines = []
+    for name in names:
+        id = Identity(folder / name / IDENTITY, "soak", name).id
+        lines.append(f"  - {{name: {name}, address: '{at[name]}', id: {id}}}")
+    (folder / "peers.yaml").write_text("mesh: soak\npeers:\n" + "\n".join(lines) + "\n")
+    return at
+
+
+async def begin(folder: Path, name: str) -> Life:
+    """Start a daemon on its directory."""
+    words = ("start", "--peers", str(folder / "peers.yaml"), "--name", name)
+    state = ("--state", str(folder / name))
+    daemon = Daemon(name, (*FEDNODE, *words, *state, *SETTINGS), folder / f"{name}.log")
+    await daemon.start()
+    return Life(daemon, asyncio.get_running_loop().time())
+
+
+async def look(client: Client, lives: dict[str, Life], at: dict[str, str]) -> None:
+    """Note every daemon's round, memory and descriptors."""
+    now = asyncio.get_running_loop().time()
+    for name, life in lives.items():
+        with contextlib.suppress(FednodeError, OSError, StopIteration):
+            reply = await client.status(at[name])
+            process = Path(f"/proc/{reply.pid}")
+            lines = (process / "status").read_text().splitlines()
+            memory = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+            descriptors = len(os.listdir(process / "fd"))
+            life.seen.append((now - life.since, reply.round, memory, descriptors))
+
+
+async def soak(folder: Path, minutes: float, every_s: float) -> dict[str, Any]:
+    """Run the mesh; return what was found."""
+    chance, at = random.Random(5), lay_out(folder)
+    lives = {name: await begin(folder, name) for name in at}
+    ended: list[Life] = []
+    loop = asyncio.get_running_loop()
+    end, turn = loop.time() + 60 * minutes, 0
+    async with client_of(load_peers(folder / "peers.yaml"), folder / "n00", 10.0) as client:
+        while loop.time() < end:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.Event().wait(), every_s)
+            await look(client, lives, at)
+            dead = sorted(set(at) - set(lives))
+            if dead and (chance.random() < 0.5 or len(dead) > 3):
+                name = chance.choice(dead)
+                lives[name] = await begin(folder, name)
+                did = f"{name} comes back"
+            else:
+                name = chance.choice(sorted(set(lives) - {"n00"}))
+                life = lives.pop(name)
+                life.daemon.signal(signal.SIGKILL)
+                await life.daemon.ended()
+                ended.append(life)
+                did = f"{name} is killed"
+            turn += 1
+            rounds = [life.seen[-1][1] for life in lives.values() if life.seen]
+            print(f"{turn}: {did}; {len(lives)} run, rounds {min(rounds, default=0)} to "
+                  f"{max(rounds, default=0)}", flush=True)  # fmt: skip
+        before = {name: life.seen[-1][1] for name, life in lives.items() if life.seen}
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), every_s)
+        await look(client, lives, at)
+    found = judge(lives, before, turn)
+    for life in lives.values():
+        await life.daemon.stop(15.0)
+    found["clean_ends"] = sum(life.daemon.exit_code == 0 for life in lives.values())
+    found["survivors"] = len(lives)
+    return found
+
+
+def judge(lives: dict[str, Life], before: dict[str, int], turns: int) -> dict[str, Any]:
+    """Return whether rounds advanced, and how memory and descriptors of old daemons went."""
+    stuck = [name for name, life in lives.items() if name in before
+             and life.seen[-1][1] <= before[name]]  # fmt: skip
+    old = max(lives.values(), key=lambda life: len(life.seen))
+    third = max(1, len(old.seen) // 3)
+    early, late = old.seen[third : 2 * third], old.seen[-third:]
+
+    def middle(rows: list[tuple[float, int, int, int]], column: int) -> float:
+        return statistics.median(row[column] for row in rows)
+
+    return {
+        "turns": turns,
+        "stuck": stuck,
+        "oldest_s": round(old.seen[-1][0]),
+        "rounds": [life.seen[-1][1] for life in lives.values()],
+        "memory_kib": [middle(early, 2), middle(late, 2)],
+        "descriptors": [middle(early, 3), middle(late, 3)],
+    }
+
+
+if __name__ == "__main__":
+    place, length = Path(sys.argv[1]), float(sys.argv[2])
+    pause = float(sys.argv[3]) if len(sys.argv) > 3 else 20.0
+    print(json.dumps(asyncio.run(soak(place, length, pause))))

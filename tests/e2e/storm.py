@@ -1,0 +1,220 @@
+"""A daemon under fire: frames that are wrong in every way, and random bytes on its port.
+
+    python -m tests.e2e.storm FOLDER FRAMES SECONDS
+
+Two daemons' worth of node (real drivers, stores and TLS) run in this process and exchange rounds; a
+third key that peers.yaml lists sends them FRAMES mutated frames, and for SECONDS connections bring
+random bytes. Prints one JSON object: what was sent and refused, memory early and late, and rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from node.core.settings import LimitSettings, MembershipSettings, RoundSettings, StartSettings
+from node.errors import FednodeError
+from node.identity import keys
+from node.identity.certificate import mint
+from node.identity.trust import Trust
+from node.learn.closed_form import ClosedFormLearner
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+from node.runtime.driver import Driver
+from node.runtime.store import Store
+from node.runtime.telemetry import Refusals
+from node.sim.plan import Plan
+from node.transports.grpc import GrpcTransport
+from node.transports.tls import Tls
+from node.wire import codec
+
+NAMES: Final = ("a", "b", "c")
+SENDERS: Final = 16
+NOISES: Final = 20
+# As if there were no quota, so that every frame is read; and no quarantine, so that all are.
+OPEN: Final = LimitSettings(messages_s=1e7, megabytes_s=1e5, busy_share=1.0, budget=1e9)
+
+
+def memory_kib() -> int:
+    """Return this process's resident memory."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def mutated(frame: bytes, chance: random.Random) -> bytes:
+    """Return a frame changed somehow; most are sealed again, so that they pass the checksum."""
+    body = bytearray(frame[:-34])
+    for _ in range(chance.choice([1, 1, 2, 5, 40])):
+        at = chance.randrange(len(body) + 1)
+        kind = chance.randrange(4)
+        if kind == 0 and at < len(body):
+            body[at] ^= 1 << chance.randrange(8)
+        elif kind == 1:
+            body[at:at] = chance.randbytes(chance.choice([1, 2, 9, 200]))
+        elif kind == 2:
+            del body[at : at + chance.choice([1, 4, 60])]
+        elif at < len(body):
+            body[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF])
+    if chance.random() < 0.1:
+        return bytes(body)
+    import hashlib
+
+    return bytes(body) + b"\x62\x20" + hashlib.sha256(bytes(body)).digest()
+
+
+class Node:
+    """One honest node in this process."""
+
+    def __init__(self, folder: Path, name: str, made: dict[str, Any], ids: dict[str, str]) -> None:
+        trust, refusals = Trust("simulated", ids), Refusals()
+        self.name, self.refusals = name, refusals
+        self.transport = transport(made[name], name, trust, refusals)
+        self.store = Store(folder / name)
+        learner = ClosedFormLearner(name)
+        peers = tuple(one for one in NAMES if one != name)
+        rounds = RoundSettings("async", 0, min_interval_s=0.2, start=StartSettings(1, 10.0))
+        plan = Plan(ZeroDFL, ZeroDFLConfig(), rounds, 1, MembershipSettings("wan"), limits=OPEN)
+        self.kernel = plan.build(name, peers, learner)(self.store.latest())
+        self.driver = Driver(
+            self.kernel, self.transport, self.store, learner, {}, "float16", trust, refusals, OPEN
+        )
+
+    @property
+    def round(self) -> int:
+        return self.kernel.policy.state().round
+
+
+def transport(key: Any, name: str, trust: Trust, refusals: Refusals) -> GrpcTransport:
+    """Return a transport over TLS that shows a key."""
+
+    def judge(certificate: bytes, who: str) -> tuple[str, str]:
+        found, why = trust.shown(certificate, who)
+        return found.id if found else "", why
+
+    def credentials() -> Any:
+        return key, mint(key, name, b"", time.time())
+
+    return GrpcTransport(Tls(credentials, judge, refusals.note))
+
+
+async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Counter[str]:
+    """Send mutated frames; return the verdicts."""
+    chance, verdicts = random.Random(11), Counter[str]()
+    context = node.kernel.context
+    state = node.kernel.policy.state()
+    seeds = [
+        codec.encode(_from_c(context.message(number, phase, tensors)), "float16")
+        for number in (0, 1, 5)
+        for phase, tensors in (("prompts", state.tensors), ("hello", None), ("done", None))
+        for tensors in [tensors or type(state.tensors)()]
+    ]
+    left = iter(range(count))
+
+    async def send() -> None:
+        for _ in left:
+            frame = mutated(chance.choice(seeds), chance)
+            try:
+                code, _detail = codec.decode_ack(await hostile.send(to, frame, 30.0, "a"))
+                verdicts[code] += 1
+            except FednodeError as fault:
+                verdicts[type(fault).__name__] += 1
+
+    await asyncio.gather(*(send() for _ in range(SENDERS)))
+    return verdicts
+
+
+def _from_c(message: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(message, sender="c")
+
+
+async def noise(seconds: float, address: str) -> int:
+    """Bring random bytes to a port from many connections; return how many there were."""
+    work = (one_noise(seconds, address, seed) for seed in range(NOISES))
+    return sum(await asyncio.gather(*work))
+
+
+async def one_noise(seconds: float, address: str, seed: int) -> int:
+    """Bring random bytes over one connection after another."""
+    chance, made = random.Random(seed), 0
+    host, port = address.rsplit(":", 1)
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(5.0):
+                reader, writer = await asyncio.open_connection(host, int(port))
+                data = chance.randbytes(chance.choice([1, 10, 1000, 100_000]))
+                # Half of them begin as a TLS handshake does.
+                writer.write(b"\x16\x03\x01" + data if chance.random() < 0.5 else data)
+                with contextlib.suppress(OSError):
+                    await writer.drain()
+                    await reader.read(100)
+                writer.close()
+        made += 1
+    return made
+
+
+async def storm(folder: Path, count: int, seconds: float) -> dict[str, Any]:
+    """Run it all; return what was found."""
+    made = {name: keys.create(folder / name / "key") for name in NAMES}
+    ids = {name: keys.node_id(key) for name, key in made.items()}
+    nodes = [Node(folder, name, made, ids) for name in NAMES[:2]]
+    at = {
+        node.name: await node.transport.listen("127.0.0.1:0", node.driver.on_frame)
+        for node in nodes
+    }
+    for node in nodes:
+        node.driver.addresses.update({one: at[one] for one in at if one != node.name})
+        node.driver.addresses["c"] = "127.0.0.1:1"
+    running = [asyncio.create_task(node.driver.run()) for node in nodes]
+    hostile = transport(made["c"], "c", Trust("simulated", ids), Refusals())
+    samples: list[tuple[int, int]] = []
+    watching = asyncio.create_task(watch(lambda: samples.append((memory_kib(), nodes[1].round))))
+    began = time.monotonic()
+    verdicts, connections = await asyncio.gather(
+        frames(count, hostile, at["a"], nodes[0]), noise(seconds, at["a"])
+    )
+    took = time.monotonic() - began
+    watching.cancel()
+    alive = all(not task.done() for task in running)
+    final = [node.round for node in nodes]
+    for node in nodes:
+        node.driver.stop()
+    await asyncio.gather(*running, return_exceptions=True)
+    await hostile.close()
+    third = max(1, len(samples) // 3)
+    return {
+        "frames": sum(verdicts.values()),
+        "verdicts": dict(verdicts),
+        "connections_of_noise": connections,
+        "seconds": round(took),
+        "refused": dict(nodes[0].refusals.counts),
+        "memory_kib": [samples[third][0], samples[-1][0]],
+        "honest_rounds": [samples[third][1], *final],
+        "alive": alive,
+        "descriptors": len(os.listdir("/proc/self/fd")),
+    }
+
+
+async def watch(look: Callable[[], None]) -> None:
+    """Look once a second."""
+    while True:
+        look()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.Event().wait(), 1.0)
+
+
+if __name__ == "__main__":
+    place, many, length = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    print(json.dumps(asyncio.run(storm(place, many, length))))
