@@ -19,7 +19,8 @@ PEERS: Final = """\
 mesh: {mesh}
 
 # Peers speak plain text and are believed to be who they say they are. Loopback addresses only:
-# anything else is refused while this is so.
+# anything else is refused while this is so. For machines of their own, leave it out and give each
+# node the id that `fednode identity new` prints: then they speak mutual TLS.
 insecure: true
 
 # All nodes, in one order everywhere: data.partition counts by it. A name is unique in the mesh, of
