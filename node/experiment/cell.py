@@ -6,7 +6,9 @@ own tuned prompts with ZeroDFL and local training, the merged ones with methods 
 
 from __future__ import annotations
 
+import random
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -29,6 +31,7 @@ from node.learn.features import Features
 from node.learn.objective import Objective
 from node.learn.settings import TuningSettings
 from node.learn.torch_learner import TorchLearner
+from node.sim.byzantine import FLIPPED, traitor
 from node.sim.plan import Plan
 from node.sim.world import World
 
@@ -99,6 +102,7 @@ def run(
         if unfit:
             raise FednodeError(f"{method.label}: {unfit}")
     objective: Objective = registry.objective(kind.name)(parts.frozen, settings.tuning, config)
+    scene, lying = _among_liars(scene, method, seed)
     learners = {
         client.name: TorchLearner(
             parts.frozen, objective, client.data, settings.tuning, parts.features
@@ -111,6 +115,9 @@ def run(
     diary = _Diary(len(learners), experiment.curve_every, rounds.max)
     world.watch = diary.note
     world.populate(Plan(kind, config, rounds, seed, STILL, domains=domains), learners)
+    for name in lying if method.lie != FLIPPED else ():
+        names, first = tuple(sorted(learners)), learners[name].initial(seed)
+        world.hosts[name].traitor = traitor(method.lie, names, random.Random(seed), first)
     over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
     if world.errors:  # a daemon would try again; here it would fail again
         raise FednodeError(f"{method.label}: {world.errors[0]}")
@@ -143,6 +150,40 @@ def run(
         "training_seconds": trained,
         "seconds": time.monotonic() - began,
     }
+
+
+def _among_liars(scene: Scene, method: MethodSettings, seed: int) -> tuple[Scene, tuple[str, ...]]:
+    """Return the scene in which some nodes lie, and who: only the others are tested."""
+    order = list(scene.clients)
+    random.Random(f"liars {seed}").shuffle(order)
+    honest = Counter(client.domain for client in order)
+    lying: set[str] = set()
+    for client in order:
+        if len(lying) < method.liars and honest[client.domain] > 1:  # each domain keeps one
+            honest[client.domain] -= 1
+            lying.add(client.name)
+    if len(lying) < method.liars:
+        raise FednodeError(
+            f"{method.label}: liars is {method.liars}; at most {len(lying)} of {len(order)} nodes "
+            "can lie where each domain keeps one that does not."
+        )
+    tests = tuple(
+        replace(test, images={one: split for one, split in test.images.items() if one not in lying})
+        for test in scene.tests
+    )
+    flipped = lying if method.lie == FLIPPED else set()
+    clients = tuple(
+        replace(client, data=_flipped(client.data)) if client.name in flipped else client
+        for client in scene.clients
+    )
+    return replace(scene, clients=clients, tests=tests), tuple(sorted(lying))
+
+
+def _flipped(data: NodeData) -> NodeData:
+    """Return training images with the labels of the classes turned round."""
+    last = len(data.train.classes) - 1
+    images = tuple(replace(one, label=last - one.label) for one in data.train.images)
+    return replace(data, train=replace(data.train, images=images))
 
 
 class _Diary:

@@ -87,6 +87,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
     own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
     if learns(method):  # a default that changes makes another cell
         own["settings"] = asdict(settings_of(experiment, method, experiment.title, ("x",)))
+    if method.liars:
+        own.update(liars=method.liars, lie=method.lie)
     own.update(target=target, rounds=method.rounds, version=__version__, experiment=tree)
     text = json.dumps(own, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

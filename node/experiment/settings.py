@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Final, Literal
 
 from node.clip.settings import ModelSettings
 from node.core.settings import STRICT, RoundSettings, bounded
+from node.sim.byzantine import FLIPPED
+from node.sim.byzantine import KINDS as LIES
 
 ZERO_SHOT: Final = "zero-shot"
 """The method that learns nothing: the hand-written prompt."""
@@ -74,6 +76,8 @@ class MethodSettings:
     """One row of the table. policy, tuning: as in node.yaml, on top of the experiment's own.
 
     rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
+    liars: nodes, drawn by the seed, that send what `lie` says (node/sim/byzantine.py, or
+    "label-flip") in place of their own; figures are of the others.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -83,6 +87,13 @@ class MethodSettings:
     tuning: dict[str, Any] = field(default_factory=dict)
     rounds: int | None = None
     paper: dict[str, float] = field(default_factory=dict)
+    liars: int = 0
+    lie: str = "sign-flip"
+
+    def __post_init__(self) -> None:
+        bounded("liars", self.liars, 0)
+        if self.lie != FLIPPED and self.lie not in LIES:
+            raise ValueError(f"lie is {self.lie!r}; there are {', '.join([*LIES, FLIPPED])}.")
 
 
 @dataclass(frozen=True, slots=True)

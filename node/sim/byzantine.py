@@ -26,6 +26,7 @@ from node.learn.learner import Learner
 from node.sim.host import Traitor
 
 Say = list[tuple[str, Message]]
+FLIPPED: Final = "label-flip"
 ENLARGED: Final = 3.0
 FLOOD: Final = 10
 FAR: Final = 10**9

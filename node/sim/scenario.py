@@ -28,12 +28,11 @@ from node.core.types import Dtype
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.sim.acts import Act, schedule, switch_on
-from node.sim.byzantine import KINDS, Flipped, traitor
+from node.sim.byzantine import FLIPPED, KINDS, Flipped, traitor
 from node.sim.checkers import ALL, Violation
 from node.sim.plan import Plan
 from node.sim.world import World
 
-FLIPPED: Final = "label-flip"
 HOUR_S: Final = 3600.0
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5

@@ -3,7 +3,9 @@
 A zygote process has everything imported and forks a child for each life, which runs `fednode start`
 as from a shell; so a life takes tenths of a second, not seconds.
 
-    python -m tests.e2e.kills FOLDER LIVES SEED [start's arguments ...]
+    python -m tests.e2e.kills FOLDER LIVES SEED LONGEST_S [start's arguments ...]
+
+LONGEST_S: how long a life may be silent before it ends; a node with torch needs some to load.
 
 Prints one JSON object: lives, rounds, and what was found wrong, which must be nothing.
 """
@@ -97,7 +99,7 @@ def judge(folder: Path, heard: bytes, before: int) -> tuple[int, list[str]]:
     return number, [*wrong, *warnings]
 
 
-def run(folder: Path, lives: int, seed: int, words: list[str]) -> dict[str, Any]:
+def run(folder: Path, lives: int, seed: int, longest_s: float, words: list[str]) -> dict[str, Any]:
     """Live and die so many times."""
     chance = random.Random(seed)
     random.seed(seed)
@@ -110,7 +112,7 @@ def run(folder: Path, lives: int, seed: int, words: list[str]) -> dict[str, Any]
     for life in range(lives):
         peers.write_text(PEERS.format(port=free_ports(1)[0]))
         given = ["--peers", str(peers), "--name", "a", "--state", str(state), *words]
-        heard = live(folder, given, chance.choice([0.001, 0.01, 0.05, 0.2]))
+        heard = live(folder, given, longest_s * chance.choice([0.005, 0.05, 0.25, 1]))
         before = number
         number, found = judge(state, heard, before)
         resumed += number > before
@@ -120,4 +122,4 @@ def run(folder: Path, lives: int, seed: int, words: list[str]) -> dict[str, Any]
 
 if __name__ == "__main__":
     place, count, start = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    print(json.dumps(run(place, count, start, sys.argv[4:])))
+    print(json.dumps(run(place, count, start, float(sys.argv[4]), sys.argv[5:])))

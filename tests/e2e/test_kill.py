@@ -15,8 +15,9 @@ CLOSED = ("--set", "tuning.kind=closed-form", "--set", "rounds.start.peers=0")
 ENDLESS = ("--set", "rounds.max=0")
 
 
-def killed(folder: Path, lives: int, seed: int, *words: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.e2e.kills", str(folder), str(lives), str(seed), *words]
+def killed(folder: Path, lives: int, seed: int, longest_s: float, *words: str) -> dict[str, Any]:
+    given = [str(folder), str(lives), str(seed), str(longest_s)]
+    command = [sys.executable, "-m", "tests.e2e.kills", *given, *words]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3000)
     assert ran.returncode == 0, ran.stderr
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
@@ -25,21 +26,21 @@ def killed(folder: Path, lives: int, seed: int, *words: str) -> dict[str, Any]:
 
 
 def test_twenty_lives(tmp_path: Path) -> None:
-    found = killed(tmp_path, 20, 1, *CLOSED, *ENDLESS)
+    found = killed(tmp_path, 20, 1, 0.2, *CLOSED, *ENDLESS)
     assert found["wrong"] == []
     assert found["lives_with_progress"] >= 8
 
 
 @pytest.mark.slow
 def test_a_thousand_lives(tmp_path: Path) -> None:
-    found = killed(tmp_path, 1000, 2, *CLOSED, *ENDLESS)
+    found = killed(tmp_path, 1000, 2, 0.2, *CLOSED, *ENDLESS)
     assert found["wrong"] == []
-    assert found["lives_with_progress"] >= 500
+    assert found["lives_with_progress"] >= 300
 
 
 @pytest.mark.slow
 def test_thirty_lives_with_torch(tmp_path: Path) -> None:
     words = ("--set", "rounds.start.peers=0", "--set", "tuning.threads=1", "--set", "data.shots=2")
-    found = killed(tmp_path, 30, 3, *words, *ENDLESS)
+    found = killed(tmp_path, 30, 3, 20.0, *words, *ENDLESS)
     assert found["wrong"] == []
-    assert found["lives_with_progress"] >= 15
+    assert found["lives_with_progress"] >= 10
