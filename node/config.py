@@ -32,7 +32,7 @@ from node.core.settings import (
 from node.data.base import DataSettings
 from node.errors import AddressError, ConfigError, IdentityError
 from node.identity.keys import read_group, read_public
-from node.learn.settings import CacheSettings, TuningSettings
+from node.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from node.transports.address import parse
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -62,6 +62,7 @@ class Settings:
     policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
     tuning: TuningSettings = field(default_factory=TuningSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)

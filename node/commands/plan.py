@@ -178,6 +178,15 @@ def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
     }
 
 
+def private(settings: Settings, learner: Learner, folder: Path) -> Learner:
+    """Return the learner that a daemon trains with: clipped and blurred where that is set."""
+    if settings.privacy.clip is None:
+        return learner
+    from node.learn.private import PrivateLearner
+
+    return PrivateLearner(learner, settings.privacy, settings.seed, folder)
+
+
 def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
     """Return the node's learner; loads images and model, which takes seconds."""
     if settings.tuning.kind == "closed-form":

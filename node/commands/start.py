@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from node.commands.mesh import Mesh, get_lease, join, keep_lease
-from node.commands.plan import Plan, facts_of, learner_of, make, remember
+from node.commands.plan import Plan, facts_of, learner_of, make, private, remember
 from node.core.events import Told
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
@@ -125,7 +125,8 @@ def _loaded(plan: Plan) -> asyncio.Future[Learner]:
 
     def load() -> None:
         try:
-            done.set_result(learner_of(plan.settings, plan.name, plan.state))
+            learner = learner_of(plan.settings, plan.name, plan.state)
+            done.set_result(private(plan.settings, learner, plan.state))
         except BaseException as fault:
             done.set_exception(fault)
 

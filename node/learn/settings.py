@@ -98,3 +98,27 @@ class TuningSettings:
             )
         if self.init_words is not None and not self.init_words.strip():
             raise ValueError("tuning.init_words is empty; give words, or null for a normal start.")
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySettings:
+    """Clipping and Gaussian noise on what training returns (node/learn/private.py).
+
+    clip: longest change from the initial prompts (Euclidean norm over all arrays) that is told;
+    None turns privacy off; less hides more and learns less. noise: its standard deviation, in
+    clips; the noise multiplier of the account is half of it. delta: at which epsilon is reported;
+    well below one over the number of images.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    clip: float | None = None
+    noise: float = 1.0
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            positive("privacy.clip", self.clip)
+        positive("privacy.noise", self.noise)
+        if not 0 < self.delta < 1:
+            raise ValueError(f"privacy.delta is {self.delta:g}; it must be between 0 and 1.")

@@ -1,0 +1,178 @@
+"""Clip and blur what training returns, before anything else sees it, and keep account of it.
+
+    told = initial + clip(trained - initial, clip) + N(0, (noise * clip)^2)
+
+Everything that a node says, stores as shared and takes over into the next round is made from
+`told`, so it is as private as that (post-processing); the optimizer's carry never leaves the node.
+`initial` is what every node began with and is public.
+
+The unit is the message: the guarantee is that of one node's whole data set against any other for
+one released result, composed over all releases of the node's life. Replacing the data moves a
+clipped result by at most 2 * clip, so the Gaussian mechanism's noise multiplier is noise / 2. It is
+no per-record guarantee: that would take clipped per-example gradients.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from node.core.types import EMPTY, MEASURE, Job, Progress, Report, Tensors
+from node.errors import ConfigError, StateError
+from node.files import put
+from node.learn.learner import Learner
+from node.learn.settings import PrivacySettings
+
+ACCOUNT: Final = "privacy.json"
+ELSEWHERE: Final = "state directory with --state"
+
+
+class PrivateLearner:
+    """A learner whose results are clipped and blurred, and counted before they are released."""
+
+    def __init__(
+        self,
+        inner: Learner,
+        settings: PrivacySettings,
+        seed: int,
+        folder: Path,
+        generator: np.random.Generator | None = None,
+    ) -> None:
+        """Generator: of the noise, from the system's entropy where none is given.
+
+        Raise ConfigError where the accountant's library is missing.
+        """
+        assert settings.clip is not None, "privacy is on"
+        self._inner, self._settings, self._clip = inner, settings, settings.clip
+        self._initial = inner.initial(seed)
+        self._account = folder / ACCOUNT
+        self._releases = read_account(folder)
+        self._chance = np.random.default_rng() if generator is None else generator
+        epsilon(
+            settings.noise, 1, settings.delta
+        )  # that the library is there is known at the start
+
+    @property
+    def schema(self) -> str:
+        """As the other's."""
+        return self._inner.schema
+
+    @property
+    def backbone(self) -> str:
+        """As the other's."""
+        return self._inner.backbone
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """As the other's."""
+        return self._inner.classes
+
+    @property
+    def samples(self) -> int:
+        """As the other's; it is told as it is."""
+        return self._inner.samples
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The other's, and what was spent so far."""
+        return (*self._inner.notes, said(self._settings, self._releases))
+
+    def initial(self, seed: int) -> Tensors:
+        """As the other's."""
+        return self._inner.initial(seed)
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        """Train, count the release, and return the result clipped and blurred.
+
+        Figures of the report are measured on what is returned, not on what was trained.
+        """
+        report = self._inner.tune(job, cancelled, progress)
+        if job.stage == MEASURE:
+            return report
+        # Counted before it is released: a crash in between counts one too many, never one too few.
+        put(self._account, json.dumps({"releases": self._releases + 1}) + "\n", ELSEWHERE)
+        self._releases += 1
+        told = blurred(
+            report.tensors, self._initial, self._clip, self._settings.noise, self._chance
+        )
+        if not job.measure:
+            return replace(report, tensors=told)
+        look = replace(job, stage=MEASURE, tensors=told, carry=EMPTY)
+        measured = self._inner.tune(look, cancelled, progress).metrics
+        return replace(report, tensors=told, metrics={**report.metrics, **measured})
+
+    def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
+        """As the other's."""
+        return self._inner.evaluate(tensors, cancelled)
+
+
+def blurred(
+    trained: Tensors, initial: Tensors, clip: float, noise: float, chance: np.random.Generator
+) -> Tensors:
+    """Return initial + the change, no longer than clip over all arrays together, + noise."""
+    changes = {
+        name: one.astype(np.float64) - initial.get(name, np.zeros_like(one))
+        for name, one in trained.items()
+    }
+    length = math.sqrt(sum(float(np.square(one).sum()) for one in changes.values()))
+    factor = min(1.0, clip / length) if length > 0 else 1.0
+    return Tensors(
+        {
+            name: initial.get(name, np.zeros_like(trained[name]))
+            + factor * one
+            + chance.normal(0.0, noise * clip, one.shape)
+            for name, one in changes.items()
+        }
+    )
+
+
+def epsilon(noise: float, releases: int, delta: float) -> float:
+    """Return the epsilon of so many releases by Renyi accounting (Mironov, CSF 2017).
+
+    Raise ConfigError where dp-accounting is not installed.
+    """
+    if releases == 0:
+        return 0.0
+    try:
+        from dp_accounting import GaussianDpEvent
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError as missing:
+        raise ConfigError(
+            "privacy.clip is set, which takes the library dp-accounting to keep account: install "
+            "it with `pip install fednode[privacy]`, or leave privacy.clip null."
+        ) from missing
+    accountant = RdpAccountant()
+    accountant.compose(GaussianDpEvent(noise / 2.0), releases)
+    return float(accountant.get_epsilon(delta))
+
+
+def said(settings: PrivacySettings, releases: int) -> str:
+    """Return what was spent, for people; never as more than it is."""
+    spent = epsilon(settings.noise, releases, settings.delta)
+    return (
+        f"privacy: epsilon {spent:.3g} at delta {settings.delta:g} for this node's data set as a "
+        f"whole, per message, over {releases:,} messages (clip {settings.clip:g}, noise "
+        f"{settings.noise:g}); this is no guarantee for single images"
+    )
+
+
+def read_account(folder: Path) -> int:
+    """Return how many results a node released so far; raise StateError where that is not known."""
+    path = folder / ACCOUNT
+    if not path.exists():
+        return 0
+    try:
+        found = int(json.loads(path.read_text(encoding="utf-8"))["releases"])
+    except (OSError, ValueError, TypeError, KeyError) as fault:
+        raise StateError(
+            f"{path} is damaged, so what was released is not known: restore it from a backup."
+        ) from fault
+    return found
