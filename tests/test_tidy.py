@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "node.identity": ("node.core", "node.files", "node.transports.address", "node.runtime.disk"),
     "node.data": ("node.core",),
     "node.clip": ("node.core",),
-    "node.learn": ("node.core", "node.clip", "node.data"),
+    "node.learn": ("node.core", "node.clip", "node.data", "node.files"),
     "node.runtime": (
         "node.core",
         "node.wire",

@@ -14,10 +14,11 @@ import click
 
 from node.commands.mesh import client_of
 from node.commands.plan import Plan, facts_of, learner_of, make
-from node.config import load_peers, load_settings
+from node.config import load_settings
 from node.core.facts import fingerprint
 from node.errors import ConfigError, FednodeError, Unreachable
 from node.learn.learner import Learner
+from node.peers import load_peers
 from node.runtime.store import Store
 from node.transports.address import parse
 from node.transports.grpc import check_free

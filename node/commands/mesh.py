@@ -10,12 +10,12 @@ from typing import Final
 
 from bootstrap.enrol import enrol
 from node.commands.plan import ROOT, Plan
-from node.config import Peers
 from node.core.types import Update
 from node.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from node.identity import keys
 from node.identity.identity import Identity, disarm
 from node.identity.trust import Believes, Listed, Trust
+from node.peers import Peers
 from node.runtime.client import Client
 from node.runtime.telemetry import Refusals
 from node.transports.grpc import GrpcTransport

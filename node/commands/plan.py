@@ -12,16 +12,7 @@ from typing import Any, Final
 import yaml
 
 from node import registry
-from node.config import (
-    PeerEntry,
-    Peers,
-    Settings,
-    address_faults,
-    load_peers,
-    load_settings,
-    policy_of,
-    which_am_i,
-)
+from node.config import Settings, load_settings, policy_of
 from node.core.policy import Policy
 from node.core.settings import Barrier
 from node.core.types import Tensors
@@ -29,6 +20,7 @@ from node.errors import ConfigError, StateError
 from node.files import put
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
+from node.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
 from node.runtime.store import read_snapshot
 
 SETTINGS: Final = "settings.yaml"

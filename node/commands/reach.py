@@ -29,7 +29,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             "peers.yaml here)."
         )
     from node.commands.mesh import client_of
-    from node.config import load_peers
+    from node.peers import load_peers
 
     peers = load_peers(peers_path or PEERS)
 

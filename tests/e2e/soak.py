@@ -23,9 +23,9 @@ from typing import Any, Final
 
 from bootstrap.process import FEDNODE, Daemon, free_ports
 from node.commands.mesh import IDENTITY, client_of
-from node.config import load_peers
 from node.errors import FednodeError
 from node.identity.identity import Identity
+from node.peers import load_peers
 from node.runtime.client import Client
 
 NODES: Final = 12

@@ -14,8 +14,8 @@ import pytest
 
 from bootstrap.process import Daemon, free_ports
 from node.commands.mesh import client_of
-from node.config import load_peers
 from node.errors import FednodeError
+from node.peers import load_peers
 
 pytestmark = pytest.mark.e2e
 GUARD_S = 60.0

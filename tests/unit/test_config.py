@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.config import load_peers, load_settings, policy_config, which_am_i
+from node.config import load_settings, policy_config
 from node.errors import ConfigError
+from node.peers import load_peers, which_am_i
 from node.policies.zerodfl.config import ZeroDFLConfig
 
 PEERS = """\

@@ -14,10 +14,11 @@ import yaml
 
 from node import registry
 from node.clip.settings import ModelSettings
-from node.config import Settings, load_peers, load_settings, policy_config
+from node.config import Settings, load_settings, policy_config
 from node.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from node.data.base import DataSettings
 from node.learn.settings import CacheSettings, TuningSettings
+from node.peers import load_peers
 from node.policies.zerodfl.config import ZeroDFLConfig
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -13,10 +13,11 @@ import pytest
 from PIL import Image
 
 from node.commands.plan import CLASSES, SETTINGS, find, learner_of, make, placed, recall, remember
-from node.config import PeerEntry, Peers, Settings
+from node.config import Settings
 from node.core.types import Job, PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
 from node.errors import ConfigError, StateError
+from node.peers import PeerEntry, Peers
 from node.runtime.store import Store
 from tests.unit.commands.run import PEERS, Fednode
 

@@ -48,7 +48,7 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
         async with asyncio.timeout(GUARD_S):
             while any(one.kernel.view().life != "finished" for one in drivers.values()):
                 assert not any(task.done() for task in tasks)
-                await asyncio.sleep(0.0)
+                await asyncio.sleep(0)
         faulty = drivers["a"].transport
         assert isinstance(faulty, Faulty)
         assert faulty.times > 0, "no fault happened"
