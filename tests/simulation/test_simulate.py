@@ -1,0 +1,168 @@
+"""`fednode simulate`: what it prints, what it refuses, and that a seed is a run."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from node import cli
+from node.commands.simulate import load
+from node.core import gate
+from node.core.transfer import STATE
+from node.core.types import Message, Tensors
+from node.errors import ConfigError
+from node.sim.acts import DEEDS
+from node.sim.byzantine import FLIPPED, KINDS, Flipped, traitor
+from node.sim.network import Network
+from node.sim.scenario import draw, play
+from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
+from tests.unit.core.scenes import PROMPTS, message
+
+SMALL = """\
+nodes: [3, 3]
+rounds: 3
+fault_s: 1.0
+heal_s: 100.0
+meshes:
+  - policy: {name: promptfl}
+    agrees: true
+"""
+
+
+def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["simulate", *words])
+    out, err = capsys.readouterr()
+    assert isinstance(exit_.value.code, int)
+    return exit_.value.code, out + err
+
+
+def test_seeds_are_counted_and_the_rate_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SMALL)
+    code, text = ended(capsys, str(file), "--seed", "5", "--count", "3", "--verbose")
+    assert code == 0
+    assert "3 seeds from 5 on" in text
+    assert "0 broken" in text
+    assert "seeds a minute" in text
+    assert "seed 7: promptfl" in text
+
+
+def test_a_broken_promise_is_printed_small_with_the_command_that_plays_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate_lets_everything_in(monkeypatch)
+    file = tmp_path / "s.yaml"
+    file.write_text(SMALL + "liars: [nan]\n")
+    code, text = ended(capsys, str(file), "--count", "20")
+    assert code == 1
+    assert "breaks AdoptsWhatIsSound" in text
+    assert "with no more than:" in text
+    assert f"again: fednode simulate {file} --seed " in text
+    # What is left is the liar alone: none of the other faults is needed.
+    shown = text[text.index("no more than:") :].splitlines()
+    assert "nan; loss 0.00, duplicates 0.00" in shown[1]
+    assert shown[2].strip().startswith("again:")
+    assert gate.TAKEN
+
+
+def test_a_seed_is_a_run() -> None:
+    scenario, configs = load(FILE)
+    for seed in (3, 8, 21):
+        one, other = (play(scenario, draw(scenario, configs, seed)) for _ in range(2))
+        assert (one.events, one.seconds) == (other.events, other.seconds)
+    assert draw(scenario, configs, 1) != draw(scenario, configs, 2)
+
+
+def test_every_kind_of_fault_and_liar_is_drawn() -> None:
+    scenario, configs = load(FILE)
+    cases = [draw(scenario, configs, seed) for seed in range(1500)]
+    assert {act.kind for case in cases for act in case.acts} == set(DEEDS)
+    assert {kind for case in cases for kind in case.liars.values()} == {*KINDS, FLIPPED}
+    assert {case.mesh.policy["name"] for case in cases} == {
+        "zerodfl", "local", "promptfl", "fedtpg", "fedclip", "fedmaple", "feddpt", "diprompt",
+        "plan",
+    }  # fmt: skip
+    assert {case.mode for case in cases} == {"async", "quorum", "sync"}
+    assert all(len(case.liars) * 3 <= len(case.names) + 1 for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("rounds: 3", "rounds: 0"),
+        ("fault_s: 1.0", "fault_s: -1"),
+        ("nodes: [3, 3]", "nodes: [4, 3]"),
+        ("rounds: 3", "rounds: 3\nliars: [angry]"),
+        ("{name: promptfl}", "{name: promptfl, weigths: equal}"),
+        ("{name: promptfl}", "{name: promptfull}"),
+        ("rounds: 3", "round: 3"),
+        ("rounds: 3", "rounds: 3\nfaults: {loss: 1.5}"),
+    ],
+)
+def test_a_wrong_scenario_is_a_sentence_with_its_line(
+    tmp_path: Path, change: str, text: str
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SMALL.replace(change, text))
+    with pytest.raises(ConfigError) as fault:
+        load(file)
+    assert f"{file}, line " in str(fault.value) or f"{file}:" in str(fault.value)
+
+
+# The parts ----------------------------------------------------------------------------------------
+
+
+def test_frames_are_lost_doubled_delayed_and_held_back() -> None:
+    network = Network(random.Random(1), (0.1, 0.2), loss=0.5, duplicates=0.5)
+    times = [network.arrivals("a", "b") for _ in range(400)]
+    counts = [len(one) for one in times]
+    assert 150 < counts.count(0) < 250
+    assert 60 < counts.count(2) < 140
+    assert all(0.1 <= moment <= 0.2 for one in times for moment in one)
+    network.cut("a", "b")
+    assert network.arrivals("a", "b") == []
+    assert not network.passes("a", "b")
+    assert network.passes("b", "a")
+    done: list[int] = []
+    network.clog("b", "a")
+    assert network.hold("b", "a", lambda: done.append(1))
+    assert not network.hold("a", "b", lambda: done.append(2))
+    for act in network.heal():
+        act()
+    assert done == [1]
+    assert len(network.arrivals("a", "b")) == 1
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_every_liar_lies_and_always_says_something(kind: str) -> None:
+    first = Tensors({"context": np.zeros((2, 2))})
+    tongue = traitor(kind, ("a", "b", "c"), random.Random(2), first)
+    honest = [message(round=number) for number in range(1, 9)]
+    if kind == "false-state":
+        honest = [message(phase=STATE, facts={"adopted": "1"})]
+    said: list[tuple[str, Message]] = []
+    for one in honest:
+        said += tongue("c", one)
+    assert said
+    assert [one for _, one in said] != honest
+    assert {to for to, _ in said} == {"c"}
+    if kind != "impostor":
+        assert {one.sender for _, one in said} == {"b"}
+
+
+def test_flipped_training_goes_the_other_way() -> None:
+    from node.core.types import Job
+    from node.learn.closed_form import ClosedFormLearner
+
+    inner = ClosedFormLearner("a", rows=2, width=2)
+    job = Job(1, "prompts", PROMPTS, 1)
+    right = inner.tune(job, lambda: False, lambda _: None).tensors["context"]
+    wrong = Flipped(inner).tune(job, lambda: False, lambda _: None).tensors["context"]
+    start = PROMPTS["context"]
+    np.testing.assert_allclose(wrong - start, start - right, atol=1e-6)
