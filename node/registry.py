@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -16,15 +17,21 @@ GROUP = "fednode.policies"
 OBJECTIVES = "fednode.objectives"
 
 
+@cache
+def _entries(group: str) -> tuple[metadata.EntryPoint, ...]:
+    """Return what third parties offer; looked for once, because each look reads many files."""
+    return tuple(metadata.entry_points(group=group))
+
+
 def names() -> list[str]:
     """Return the names of all policies, sorted."""
     folders = {found.name for found in pkgutil.iter_modules(node.policies.__path__) if found.ispkg}
-    return sorted(folders | {entry.name for entry in metadata.entry_points(group=GROUP)})
+    return sorted(folders | {entry.name for entry in _entries(GROUP)})
 
 
 def policy(name: str) -> type[Policy]:
     """Return the class of a policy; raise ConfigError where there is none of that name."""
-    for entry in metadata.entry_points(group=GROUP):
+    for entry in _entries(GROUP):
         if entry.name == name:
             loaded: type[Policy] = entry.load()
             return loaded
@@ -47,7 +54,7 @@ def objective(name: str) -> Any:
     A third party names it in the entry points of OBJECTIVES, under the policy's name; a policy
     folder holds it in objective.py. Imports torch.
     """
-    for entry in metadata.entry_points(group=OBJECTIVES):
+    for entry in _entries(OBJECTIVES):
         if entry.name == name:
             return entry.load()
     return importlib.import_module(f"node.policies.{name}.objective").Objective

@@ -63,6 +63,8 @@ def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
     configs = []
     for number, mesh in enumerate(scenario.meshes):
         try:
+            if "name" not in mesh.policy:
+                raise ConfigError("policy has no name; give one, such as zerodfl.")
             configs.append(policy_config(Settings(policy=mesh.policy)))
         except ConfigError as fault:
             place = source.at(["meshes", str(number)])

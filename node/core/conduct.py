@@ -14,8 +14,9 @@ from typing import Final
 
 from node.core.settings import LimitSettings
 
-FAULTS: Final = frozenset({"schema", "not finite", "norm", "frame", "identity", "flood"})
-"""Reasons of refusal that cost a point; others can happen to anybody."""
+FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood"})
+"""Reasons of refusal that cost a point; others can happen to anybody. Long prompts are refused and
+cost none: who merged what a liar sent may hold them."""
 DOUBLINGS_MAX: Final = 8
 
 

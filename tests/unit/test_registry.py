@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Any
 
 import pytest
@@ -35,7 +34,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.GROUP: [Entry("elsewhere", Elsewhere)],
         registry.OBJECTIVES: [Entry("elsewhere", int)],
     }
-    monkeypatch.setattr(metadata, "entry_points", lambda group: points[group])
+    monkeypatch.setattr(registry, "_entries", lambda group: tuple(points[group]))
 
 
 def test_folders_are_policies() -> None:
