@@ -10,14 +10,13 @@ import grpc
 from node.core.types import Update
 from node.errors import FednodeError, IdentityError, Refused, Unreachable
 from node.identity import keys
-from node.identity.certificate import look
+from node.identity.certificate import judged
 from node.identity.identity import Identity
 from node.transports.grpc import GrpcTransport
 from node.transports.tls import Tls
 from node.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 TIMEOUT_S: Final = 10.0
-PROOF_BYTES_MAX: Final = 1024
 CONTACTS_MAX: Final = 8
 
 
@@ -40,8 +39,8 @@ async def enrol(
     own = keys.fingerprint(keys.raw(keys.read_public(mesh_key)))
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        found = look(certificate)
-        return found.id, "" if found.id == own else "its key is not the mesh_key of peers.yaml"
+        wrong = "its key is not the mesh_key of peers.yaml"
+        return judged(certificate, lambda found: "" if found.id == own else wrong)
 
     transport = GrpcTransport(Tls(identity.credentials, judge, lambda *_: None))
     try:

@@ -24,12 +24,13 @@ from typing import Any, Final
 
 import grpc
 
+from bootstrap.enrol import CONTACTS_MAX
 from node.config import NAME, NAME_RULE
-from node.errors import AddressError, ConfigError, IdentityError, StateError
+from node.errors import AddressError, IdentityError, StateError
 from node.files import put
 from node.identity import keys
 from node.identity import lease as leases
-from node.identity.certificate import look, mint
+from node.identity.certificate import judged, mint
 from node.identity.identity import armour, disarm
 from node.identity.lease import DAY_S, LEASE_DAYS, Statement
 from node.transports.address import parse
@@ -38,7 +39,6 @@ from node.transports.tls import Tls
 from node.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 KEY_FILE: Final = "mesh.key"
-CONTACTS_MAX: Final = 8
 ENROLLED_MAX: Final = 1024
 WRONG_TOKENS_MAX: Final = 20
 """Wrong tokens a minute; beyond them all are refused until the minute is over."""
@@ -214,10 +214,7 @@ async def serve(book: Book, listen: str, stop: asyncio.Event, ready: Callable[[s
     """Serve newcomers until stopped; raise AddressError where the address cannot be listened on."""
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        try:
-            return look(certificate).id, ""  # anyone may ask; the token decides
-        except IdentityError as fault:
-            return "", str(fault)
+        return judged(certificate, lambda _: "")  # anyone may ask; the token decides
 
     def credentials() -> Any:
         return book.key, mint(book.key, "introducer", b"", time.time())
@@ -235,10 +232,3 @@ async def serve(book: Book, listen: str, stop: asyncio.Event, ready: Callable[[s
         await stop.wait()
     finally:
         await transport.close()
-
-
-def named(mesh: str) -> str:
-    """Return a mesh's name; raise ConfigError where it is none."""
-    if not NAME.fullmatch(mesh):
-        raise ConfigError(f"--mesh is {mesh!r}; {NAME_RULE}")
-    return mesh

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from bootstrap.introducer import Book, named, serve
+from bootstrap.introducer import Book, serve
+from node.config import named
 
 STATE = click.option("--state", type=Path, required=True, help="Folder of the mesh key.")
 MESH = click.option("--mesh", "mesh_name", required=True, help="Name of the mesh.")
@@ -29,7 +30,7 @@ def introducer() -> None:
 @click.option("--uses", default=1, show_default=True, help="Nodes that each --token enrols.")
 def run(state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses: int) -> None:
     """Serve newcomers until SIGTERM or Ctrl-C."""
-    book = Book(state, named(mesh_name))
+    book = Book(state, named("--mesh", mesh_name))
     for text in tokens:
         book.add_token(text, uses=uses)
 
@@ -50,7 +51,7 @@ def run(state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses:
 @click.option("--uses", default=1, show_default=True, help="How many nodes it enrols.")
 def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
     """Print a new token."""
-    click.echo(Book(state, named(mesh_name)).token(name, uses))
+    click.echo(Book(state, named("--mesh", mesh_name)).token(name, uses))
 
 
 @introducer.command()
@@ -58,7 +59,7 @@ def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
 @MESH
 def key(state: Path, mesh_name: str) -> None:
     """Print the line that names the mesh key in peers.yaml; makes the key where there is none."""
-    click.echo(f"mesh_key: {Book(state, named(mesh_name)).mesh_key}")
+    click.echo(f"mesh_key: {Book(state, named('--mesh', mesh_name)).mesh_key}")
 
 
 @introducer.command()
@@ -70,4 +71,4 @@ def key(state: Path, mesh_name: str) -> None:
 )
 def revoke(state: Path, mesh_name: str, name: str, node_id: str) -> None:
     """Revoke a node's key; print the line for `revoked` in peers.yaml."""
-    click.echo(Book(state, named(mesh_name)).revoke(name, node_id))
+    click.echo(Book(state, named("--mesh", mesh_name)).revoke(name, node_id))

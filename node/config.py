@@ -83,6 +83,13 @@ class Source:
         return self.where
 
 
+def named(option: str, word: str) -> str:
+    """Return a name of a mesh or node that an option gives; raise ConfigError for what is none."""
+    if not NAME.fullmatch(word):
+        raise ConfigError(f"{option} is {word!r}; {NAME_RULE}")
+    return word
+
+
 def load_settings(
     path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:

@@ -12,7 +12,7 @@ import click
 from node.commands.mesh import IDENTITY, identity_in
 from node.commands.plan import ROOT
 from node.commands.reach import reach
-from node.config import NAME, NAME_RULE
+from node.config import named
 from node.errors import ConfigError
 from node.identity import keys
 from node.identity.identity import Identity, disarm, read_certificate
@@ -31,10 +31,8 @@ def identity() -> None:
 
 
 def _folder(mesh: str, name: str, state: Path | None) -> Path:
-    for what, word in (("--mesh", mesh), ("--name", name)):
-        if not NAME.fullmatch(word):
-            raise ConfigError(f"{what} is {word!r}; {NAME_RULE}")
-    return state or Path.home() / ROOT / mesh / name
+    default = Path.home() / ROOT / named("--mesh", mesh) / named("--name", name)
+    return state or default
 
 
 @identity.command()

@@ -37,12 +37,11 @@ peers:
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def init(folder: Path, nodes: int, data: str | None, mesh: str, force: bool) -> None:
     """Write node.yaml (every key, explained) and peers.yaml into FOLDER."""
-    from node.config import NAME, NAME_RULE
+    from node.config import named
 
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
-    if not NAME.fullmatch(mesh):
-        raise ConfigError(f"--mesh is {mesh!r}; {NAME_RULE}")
+    named("--mesh", mesh)
     texts = {"node.yaml": settings_text(data), "peers.yaml": peers_text(nodes, mesh)}
     for name in texts:
         if (folder / name).exists() and not force:

@@ -71,12 +71,7 @@ def trust_of(peers: Peers) -> Trust:
 
 def transport_of(identity: Identity, trust: Trust, refusals: Refusals) -> GrpcTransport:
     """Return a transport over mutual TLS that lets in whom trust believes, and notes the rest."""
-
-    def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        found, why = trust.shown(certificate, who)
-        return found.id if found else "", why
-
-    return GrpcTransport(Tls(identity.credentials, judge, refusals.note))
+    return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note))
 
 
 async def get_lease(plan: Plan, mesh: Mesh) -> None:

@@ -77,11 +77,11 @@ def _outcomes(
 ) -> Iterator[Outcome]:
     if jobs < 1:
         raise FednodeError(f"--jobs is {jobs}; give at least 1.")
+    work = ((scenario, configs, one) for one in seeds)
     if jobs == 1 or len(seeds) == 1:
-        yield from (play(scenario, draw(scenario, configs, one)) for one in seeds)
+        yield from map(_one, work)
         return
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        work = ((scenario, configs, one) for one in seeds)
         yield from pool.imap_unordered(_one, work, chunksize=8)
 
 

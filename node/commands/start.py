@@ -75,10 +75,11 @@ async def _run(plan: Plan, store: Store) -> None:
         where = known if plan.peers.insecure else f"{known} --state {plan.state}"
         log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, where)
         enrolling = asyncio.create_task(get_lease(plan, mesh))
-        learner = await _unless(stop, _loaded(plan))
-        if learner is None or not await _through(stop, enrolling):
+        loading = _loaded(plan)
+        if not (await _unless(stop, loading) and await _unless(stop, enrolling)):
             enrolling.cancel()
             return
+        learner = loading.result()
         driver = _driver(plan, mesh, store, learner)
         service.attach(driver, learner)
         door.open(driver.on_frame)
@@ -95,16 +96,6 @@ async def _run(plan: Plan, store: Store) -> None:
 async def _pass_on(stop: asyncio.Event, driver: Driver) -> None:
     await stop.wait()
     driver.stop()
-
-
-async def _through(stop: asyncio.Event, work: asyncio.Task[None]) -> bool:
-    """Wait for work; tell whether it is through, and was not overtaken by the stop."""
-    stopping = asyncio.ensure_future(stop.wait())
-    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if work.done():
-        work.result()
-    return work.done()
 
 
 def _about(plan: Plan, mesh: Mesh) -> About:
@@ -134,16 +125,19 @@ def _loaded(plan: Plan) -> asyncio.Future[Learner]:
     return asyncio.wrap_future(done)
 
 
-async def _unless(stop: asyncio.Event, work: asyncio.Future[Learner]) -> Learner | None:
-    """Return the work's result, or None where the stop came first."""
+async def _unless(stop: asyncio.Event, work: asyncio.Future[Any]) -> bool:
+    """Wait for work, which is cancelled where the stop comes first; tell whether it ended well.
+
+    Raise what it raised.
+    """
     stopping = asyncio.ensure_future(stop.wait())
     both: set[asyncio.Future[Any]] = {work, stopping}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
-    if work.done():
-        return work.result()
-    work.cancel()
-    return None
+    if not work.done():
+        return not work.cancel()
+    work.result()
+    return True
 
 
 def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from node.core.events import AckCode
 from node.core.facts import differences
-from node.core.membership import Members
+from node.core.membership import SHUT, Members
 from node.core.policy import Context, Policy
 from node.core.swim import PHASES
 from node.core.types import Message
@@ -49,7 +49,7 @@ class Gate:
             text = f"{sender!r} is not among the peers of {context.name!r}; add it to peers.yaml"
             return "refused", "sender", text
         held = self._members[sender]
-        if held.state in {"quarantined", "revoked"}:
+        if held.state in SHUT:
             return "refused", held.state, held.reason
         if message.policy != context.policy:
             text = f"policy.name is {context.policy} here and {message.policy} at {sender!r}"

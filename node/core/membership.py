@@ -14,9 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from node.core.types import Standing, Update
+from node.core.types import STANDINGS, Update
 
 LIVE: Final = frozenset({"alive", "suspect"})
+ABSENT: Final = frozenset({"unknown", "dead", "refused"})
 SHUT: Final = frozenset({"revoked", "quarantined"})
 """Out by decision, which no word or silence of theirs changes."""
 MEMBERS_MAX: Final = 1024
@@ -53,14 +54,7 @@ class Member:
 
     def update(self) -> Update | None:
         """Return what to tell others of it; None where there is nothing to tell."""
-        said: dict[str, Standing] = {
-            "alive": "alive",
-            "suspect": "suspect",
-            "dead": "dead",
-            "left": "left",
-            "revoked": "revoked",
-        }
-        state = said.get(self.state)
+        state = next((one for one in STANDINGS if one == self.state), None)
         if state is None:
             return None
         return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
@@ -92,8 +86,7 @@ class Members:
 
     def absent(self) -> list[str]:
         """Return who is to be greeted now and then: whoever may be there again."""
-        waiting = {"unknown", "dead", "refused"}
-        return [name for name, one in self._table.items() if one.state in waiting]
+        return [name for name, one in self._table.items() if one.state in ABSENT]
 
     # What this node sees for itself ---------------------------------------------------------------
 
@@ -203,7 +196,7 @@ class Members:
             if newer and held.state == "suspect":
                 self._put(replace(held, state="alive", reason=""))
                 return "alive"
-            return "ask" if held.state in {"unknown", "dead", "refused"} else ""
+            return "ask" if held.state in ABSENT else ""
         if not held.live:
             self._table[news.name] = held
             return ""

@@ -154,7 +154,7 @@ class Swim:
     def sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
         """Learn from how any send ended."""
         peer, message, members = event.to, event.message, self.members
-        if isinstance(event, Delivered) or event.code in {"duplicate", "stale", "invalid"}:
+        if isinstance(event, Delivered) or event.code in {"stale", "invalid"}:
             effects = self.heard(now, peer)
             self.health = max(0, self.health - (message.phase == "ping"))
             if isinstance(event, Delivered) and message.phase == "indirect":

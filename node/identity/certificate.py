@@ -7,6 +7,7 @@ anybody's here is decided by its fingerprint (node/identity/trust.py), as no aut
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,3 +90,15 @@ def look(data: bytes) -> Shown:
     name = str(names[0].value) if names else ""
     lease = leases[0] if leases else b""
     return Shown(fingerprint(raw(key)), name, begins.timestamp(), expires.timestamp(), lease)
+
+
+def judged(data: bytes, fault: Callable[[Shown], str]) -> tuple[str, str]:
+    """Return the id of a certificate in DER, "" where it has none, and why it is refused.
+
+    fault: says what is wrong with one that can be read; "" where nothing is.
+    """
+    try:
+        found = look(data)
+    except IdentityError as unreadable:
+        return "", str(unreadable)
+    return found.id, fault(found)

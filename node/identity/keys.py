@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from node.errors import IdentityError, StateError
-from node.runtime.disk import because
+from node.runtime.disk import Disk, because
 
 KEY_FILE: Final = "node.key"
 _BYTES: Final = 32
@@ -122,23 +121,11 @@ def create(path: Path) -> Ed25519PrivateKey:
 
 def keep(path: Path, key: Ed25519PrivateKey) -> None:
     """Write a private key to a file, whole or not at all, for its owner's eyes only."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     text = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    # Written aside, synced and renamed, so that a crash leaves a whole key or none.
-    aside = path.with_suffix(".new")
-    aside.unlink(missing_ok=True)
-    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    disk = Disk()
+    disk.make_folder(path.parent)
+    disk.replace(path, text)

@@ -18,7 +18,7 @@ from node.core.types import Update
 from node.errors import AddressError, IdentityError
 from node.identity import keys
 from node.identity import lease as leases
-from node.identity.certificate import Shown, look
+from node.identity.certificate import Shown, judged
 from node.identity.lease import Statement
 from node.transports.address import parse
 
@@ -65,7 +65,7 @@ class Listed:
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news of listed members; an address from the member itself, on loopback."""
         return tuple(
-            replace(one, address=one.address if own(one, sender) else "", id="", proof=b"")
+            replace(one, address=one.address if _moved(one, sender) else "", id="", proof=b"")
             for one in news
             if one.name in self.names and one.state != "revoked"
         )
@@ -75,16 +75,12 @@ class Listed:
         raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
 
-def own(news: Update, sender: str) -> bool:
-    """Tell whether a member speaks of itself with an address on loopback."""
-    return news.name == sender and _host(news.address) == "loopback"
-
-
-def _host(address: str) -> str:
+def _moved(news: Update, sender: str) -> bool:
+    """Tell whether a member speaks of itself, with an address on loopback."""
     try:
-        return "loopback" if parse(address).loopback else "elsewhere"
+        return news.name == sender and parse(news.address).loopback
     except AddressError:
-        return ""
+        return False
 
 
 @dataclass(slots=True)
@@ -103,18 +99,14 @@ class Trust:
     _revoked: dict[str, bytes] = field(default_factory=dict)  # by id: the proof
     _heirs: dict[str, str] = field(default_factory=dict)  # a listed id and what came after it
 
-    def shown(self, certificate: bytes, who: str = "") -> tuple[Shown | None, str]:
-        """Judge a certificate in DER, of whoever connects or of `who` is to be reached.
+    def judge(self, certificate: bytes, who: str = "") -> tuple[str, str]:
+        """Judge a certificate in DER, of whoever connects, or where `who` is to be reached.
 
-        Return what it says, None where that is nothing, and why it is refused, "" where it is not.
+        Return its id, "" where it has none, and why it is refused, "" where it is not.
         """
-        try:
-            found = look(certificate)
-        except IdentityError as fault:
-            return None, str(fault)
-        return found, self._judge(found, who)
+        return judged(certificate, lambda found: self._fault(found, who))
 
-    def _judge(self, found: Shown, who: str) -> str:
+    def _fault(self, found: Shown, who: str) -> str:
         now = self.clock()
         if now > found.expires:
             hours = (now - found.expires) / 3600
@@ -181,10 +173,6 @@ class Trust:
         """Tell whether a name holds a lease that has not ended."""
         held = self._leased.get(name)
         return held is not None and not held.fault(self.mesh, self.clock())
-
-    def revoked(self) -> list[tuple[str, bytes]]:
-        """Return the revoked ids and the proofs of that."""
-        return sorted(self._revoked.items())
 
     def take_revocation(self, proof: bytes) -> Update:
         """Take a revocation from the operator; raise IdentityError where it does not hold."""

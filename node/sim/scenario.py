@@ -24,7 +24,6 @@ from node.core.settings import (
     bounded,
     positive,
 )
-from node.core.types import Dtype
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.sim.acts import Act, schedule, switch_on
@@ -285,23 +284,23 @@ def _world(scenario: Scenario, case: Case) -> World:
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     world.network.duplicates = case.duplicates
     world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
+    learners = {name: _learner(case, name) for name in case.names}
+    world.place(plan, learners, TUNE_S)
     chance = random.Random(case.seed)
-    for name in case.names:
-        learner: Learner = ClosedFormLearner(name, shapes=case.mesh.shapes)
-        if case.liars.get(name) == FLIPPED:
-            learner = Flipped(learner)  # type: ignore[assignment]
-        peers = tuple(one for one in case.names if one != name)
-        dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
-        world.add(name, plan.build(name, peers, learner), learner, dtype, TUNE_S)
-        host = world.hosts[name]
+    for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
         host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
         lie = case.liars.get(name, FLIPPED)
         if lie != FLIPPED:
-            host.traitor = traitor(lie, case.names, chance, learner.initial(1))
+            host.traitor = traitor(lie, case.names, chance, learners[name].initial(1))
     for act in case.acts:
         schedule(world, act)
     return world
+
+
+def _learner(case: Case, name: str) -> Learner:
+    made: Learner = ClosedFormLearner(name, shapes=case.mesh.shapes)
+    return Flipped(made) if case.liars.get(name) == FLIPPED else made  # type: ignore[return-value]
 
 
 def _domains(case: Case) -> dict[str, str]:

@@ -120,12 +120,16 @@ class World:
 
     def populate(self, plan: Plan, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
         """Put a mesh there, a node for each learner, and switch it on."""
+        self.place(plan, learners, tune_s)
+        self.start(*sorted(learners))
+
+    def place(self, plan: Plan, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
+        """Put a mesh there, a node for each learner, switched off."""
         dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
         for name in sorted(learners):
             peers = tuple(sorted(set(learners) - {name}))
             build = plan.build(name, peers, learners[name])
             self.add(name, build, learners[name], dtype, tune_s)
-        self.start(*sorted(learners))
 
     def start(self, *names: str) -> None:
         """Switch nodes on, from what their disks hold."""

@@ -29,6 +29,7 @@ async def test_death(tmp_path: Path) -> None:
         {"mesh": "bar", "median s": 5.0, "worst s": 5.0},
         {"mesh": "p2pfl 0.4.4, still waiting", "median s": 205.0, "worst s": 205.0},
     ]
+    assert len(found) == DEATHS
     publish("death", f"kill -9 of one of four daemons, {DEATHS} times", rows)
 
 
@@ -54,4 +55,7 @@ async def measure(folder: Path) -> float:
             return len(rounds) == len(left) and min(rounds) >= before + 2
 
         await mesh.wait_for(on, 60.0)
-        return time.perf_counter() - began
+        seconds = time.perf_counter() - began
+        assert not mesh.members[VICTIM].daemon.running, "it is dead, and stays so"
+        assert all(mesh.members[name].daemon.running for name in left)
+        return seconds

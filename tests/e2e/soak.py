@@ -27,6 +27,7 @@ from node.errors import FednodeError
 from node.identity.identity import Identity
 from node.peers import load_peers
 from node.runtime.client import Client
+from tests.contract.faults import pause
 
 NODES: Final = 12
 SETTINGS: Final = (
@@ -87,8 +88,7 @@ async def soak(folder: Path, minutes: float, every_s: float) -> dict[str, Any]:
     end, turn = loop.time() + 60 * minutes, 0
     async with client_of(load_peers(folder / "peers.yaml"), folder / "n00", 10.0) as client:
         while loop.time() < end:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), every_s)
+            await pause(every_s)
             await look(client, lives, at)
             dead = sorted(set(at) - set(lives))
             if dead and (chance.random() < 0.5 or len(dead) > 3):
@@ -107,8 +107,7 @@ async def soak(folder: Path, minutes: float, every_s: float) -> dict[str, Any]:
             print(f"{turn}: {did}; {len(lives)} run, rounds {min(rounds, default=0)} to "
                   f"{max(rounds, default=0)}", flush=True)  # fmt: skip
         before = {name: life.seen[-1][1] for name, life in lives.items() if life.seen}
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), every_s)
+        await pause(every_s)
         await look(client, lives, at)
     found = judge(lives, before, turn)
     for life in lives.values():
@@ -141,5 +140,5 @@ def judge(lives: dict[str, Life], before: dict[str, int], turns: int) -> dict[st
 
 if __name__ == "__main__":
     place, length = Path(sys.argv[1]), float(sys.argv[2])
-    pause = float(sys.argv[3]) if len(sys.argv) > 3 else 20.0
-    print(json.dumps(asyncio.run(soak(place, length, pause))))
+    between = float(sys.argv[3]) if len(sys.argv) > 3 else 20.0
+    print(json.dumps(asyncio.run(soak(place, length, between))))

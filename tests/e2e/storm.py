@@ -18,6 +18,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ from node.sim.plan import Plan
 from node.transports.grpc import GrpcTransport
 from node.transports.tls import Tls
 from node.wire import codec
+from tests.contract.faults import pause
+from tests.unit.wire.samples import seal
 
 NAMES: Final = ("a", "b", "c")
 SENDERS: Final = 16
@@ -66,9 +69,7 @@ def mutated(frame: bytes, chance: random.Random) -> bytes:
             body[at] = chance.choice([0, 1, 0x7F, 0x80, 0xFF])
     if chance.random() < 0.1:
         return bytes(body)
-    import hashlib
-
-    return bytes(body) + b"\x62\x20" + hashlib.sha256(bytes(body)).digest()
+    return seal(bytes(body))
 
 
 class Node:
@@ -96,14 +97,10 @@ class Node:
 def transport(key: Any, name: str, trust: Trust, refusals: Refusals) -> GrpcTransport:
     """Return a transport over TLS that shows a key."""
 
-    def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        found, why = trust.shown(certificate, who)
-        return found.id if found else "", why
-
     def credentials() -> Any:
         return key, mint(key, name, b"", time.time())
 
-    return GrpcTransport(Tls(credentials, judge, refusals.note))
+    return GrpcTransport(Tls(credentials, trust.judge, refusals.note))
 
 
 async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Counter[str]:
@@ -112,7 +109,7 @@ async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Cou
     context = node.kernel.context
     state = node.kernel.policy.state()
     seeds = [
-        codec.encode(_from_c(context.message(number, phase, tensors)), "float16")
+        codec.encode(replace(context.message(number, phase, tensors), sender="c"), "float16")
         for number in (0, 1, 5)
         for phase, tensors in (("prompts", state.tensors), ("hello", None), ("done", None))
         for tensors in [tensors or type(state.tensors)()]
@@ -130,12 +127,6 @@ async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Cou
 
     await asyncio.gather(*(send() for _ in range(SENDERS)))
     return verdicts
-
-
-def _from_c(message: Any) -> Any:
-    from dataclasses import replace
-
-    return replace(message, sender="c")
 
 
 async def noise(seconds: float, address: str) -> int:
@@ -211,8 +202,7 @@ async def watch(look: Callable[[], None]) -> None:
     """Look once a second."""
     while True:
         look()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 1.0)
+        await pause(1.0)
 
 
 if __name__ == "__main__":

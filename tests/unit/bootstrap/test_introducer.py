@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bootstrap.enrol import enrol
-from bootstrap.introducer import CONTACTS_MAX, WRONG_TOKENS_MAX, Book, serve
+from bootstrap.enrol import CONTACTS_MAX, enrol
+from bootstrap.introducer import WRONG_TOKENS_MAX, Book, serve
 from node.core.types import Update
 from node.errors import IdentityError, Refused, StateError, Unreachable
 from node.identity import keys

@@ -68,14 +68,12 @@ class Person:
     refused: list[tuple[str, str, str]] = field(default_factory=list)
 
     def transport(self) -> GrpcTransport:
-        def judge(certificate: bytes, who: str) -> tuple[str, str]:
-            found, why = self.believes.shown(certificate, who)
-            return found.id if found else "", why
-
         def credentials() -> Any:
             return self.key, mint(self.key, self.name, self.proof, self.made_at, self.days)
 
-        return GrpcTransport(Tls(credentials, judge, lambda *what: self.refused.append(what)))
+        return GrpcTransport(
+            Tls(credentials, self.believes.judge, lambda *what: self.refused.append(what))
+        )
 
 
 def person(key: Ed25519PrivateKey, name: str, **more: Any) -> Person:

@@ -72,7 +72,7 @@ def test_rotation_makes_a_new_key_that_peers_follow(tmp_path: Path) -> None:
     assert leases.peek(again.proof).kind == "succession"
     from node.identity.certificate import der
 
-    assert believes.shown(der(again.credentials()[1]))[1] == ""
+    assert believes.judge(der(again.credentials()[1]))[1] == ""
     assert believes.name_of(after) == "n"
 
 

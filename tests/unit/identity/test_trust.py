@@ -40,7 +40,7 @@ def shown(
     at: float = NOW,
 ) -> str:
     """Return why a certificate is refused; "" where it is not."""
-    return believes.shown(der(mint(key, name, proof, at, days)), who)[1]
+    return believes.judge(der(mint(key, name, proof, at, days)), who)[1]
 
 
 def test_a_certificate_says_whose_key_it_is() -> None:
