@@ -10,7 +10,9 @@
     clip       mean of contributions whose distance from the last merge is clipped to radius
 
 Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
-nodes contributed are one vector for distances. A radius of 0 is the median of the distances.
+nodes contributed are one vector for distances. A radius of 0 is the median of the distances, the
+lower one of an even number. Of two contributions nobody can say which one lies, so under every rule
+but the mean they are clipped: neither moves the merge further than the shorter one.
 """
 
 from __future__ import annotations
@@ -86,6 +88,9 @@ def _merge(
 ) -> Vector:
     """Merge rows [n, d] into one vector [d]."""
     count = len(stacked)
+    if settings.rule == "clip" or count < 3:
+        share = np.asarray(weights, dtype=np.float64) / sum(weights)
+        return np.asarray(before + share @ _clipped(stacked - before, settings.radius))
     if settings.rule == "median":
         return np.median(stacked, axis=0)
     if settings.rule == "trimmed":
@@ -94,9 +99,6 @@ def _merge(
         return np.asarray(kept.mean(axis=0))
     if settings.rule == "krum":
         return _krum(stacked, settings.liars)
-    if settings.rule == "clip":
-        share = np.asarray(weights, dtype=np.float64) / sum(weights)
-        return np.asarray(before + share @ _clipped(stacked - before, settings.radius))
     value = before
     for _ in range(CENTER_STEPS):
         value = value + _clipped(stacked - value, settings.radius).mean(axis=0)
@@ -108,7 +110,7 @@ def _krum(stacked: Vector, liars: int) -> Vector:
     count = len(stacked)
     liars = max(0, min(liars, (count - 3) // 2))
     near = max(1, count - liars - 2)
-    apart = np.square(stacked[:, None, :] - stacked[None, :, :]).sum(axis=2)
+    apart = np.stack([np.square(stacked - one).sum(axis=1) for one in stacked])
     scores = np.sort(apart, axis=1)[:, 1 : near + 1].sum(axis=1)
     chosen = np.sort(np.argsort(scores, kind="stable")[: count - liars])
     return np.asarray(stacked[chosen].mean(axis=0))
@@ -117,7 +119,7 @@ def _krum(stacked: Vector, liars: int) -> Vector:
 def _clipped(changes: Vector, radius: float) -> Vector:
     """Return rows no longer than radius, or than the median row where it is 0."""
     lengths = np.linalg.norm(changes, axis=1)
-    limit = radius or float(np.median(lengths))
+    limit = radius or float(np.sort(lengths)[(len(lengths) - 1) // 2])
     factors = np.ones_like(lengths)
     np.divide(limit, lengths, out=factors, where=lengths > limit)
     return np.asarray(changes * factors[:, None])

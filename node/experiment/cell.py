@@ -7,28 +7,33 @@ own tuned prompts with ZeroDFL and local training, the merged ones with methods 
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, cast
 
 import numpy as np
 
 from node import registry
 from node.clip import backbone
-from node.config import policy_of
+from node.config import Settings, policy_of
 from node.core.settings import MembershipSettings, StartSettings
 from node.core.types import EMPTY, Json, Snapshot, Tensors
 from node.data.base import NodeData, Split
 from node.errors import FednodeError
+from node.experiment import leak
 from node.experiment.accounting import by_paper
 from node.experiment.files import learns, settings_of
 from node.experiment.scene import Scene
 from node.experiment.settings import Experiment, MethodSettings
 from node.learn.context import ContextObjective
 from node.learn.features import Features
+from node.learn.learner import Learner
 from node.learn.objective import Objective
+from node.learn.private import PrivateLearner
 from node.learn.settings import TuningSettings
 from node.learn.torch_learner import TorchLearner
 from node.sim.byzantine import FLIPPED, traitor
@@ -103,33 +108,30 @@ def run(
             raise FednodeError(f"{method.label}: {unfit}")
     objective: Objective = registry.objective(kind.name)(parts.frozen, settings.tuning, config)
     scene, lying = _among_liars(scene, method, seed)
-    learners = {
-        client.name: TorchLearner(
-            parts.frozen, objective, client.data, settings.tuning, parts.features
-        )
-        for client in scene.clients
-    }
-    rounds = replace(settings.rounds, start=StartSettings(len(learners) - 1))
+    rounds = replace(settings.rounds, start=StartSettings(len(scene.clients) - 1))
     domains = {client.name: client.domain for client in scene.clients}
+    plan = Plan(kind, config, rounds, seed, STILL, domains=domains)
     world = World(seed, memorable=False)
-    diary = _Diary(len(learners), experiment.curve_every, rounds.max)
+    diary = _Diary(len(scene.clients), experiment.curve_every, rounds.max)
     world.watch = diary.note
-    world.populate(Plan(kind, config, rounds, seed, STILL, domains=domains), learners)
-    for name in lying if method.lie != FLIPPED else ():
-        names, first = tuple(sorted(learners)), learners[name].initial(seed)
-        world.hosts[name].traitor = traitor(method.lie, names, random.Random(seed), first)
-    over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
-    if world.errors:  # a daemon would try again; here it would fail again
-        raise FednodeError(f"{method.label}: {world.errors[0]}")
-    if not over:
-        raise FednodeError(f"{method.label} did not end within {LIMIT_S:g} virtual seconds.")
+    with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
+        learners = _learners(settings, scene, objective, parts, Path(accounts), seed)
+        heard = {
+            name: leak.Overheard(told, inner, _tested(experiment, scene, name))
+            for name, (told, inner) in learners.items()
+            if experiment.leak and name not in lying
+        }
+        tongues = lying if method.lie != FLIPPED else ()
+        told = {name: one for name, (one, _) in learners.items()}
+        _play(world, plan, method, cast("dict[str, Learner]", {**told, **heard}), tongues)
     trained = time.monotonic() - began
     judge = Judge(parts, objective, settings.tuning)
     curve = {
         str(number): _json(judge.scores(scene, prompts))
         for number, prompts in sorted(diary.kept.items())
     }
-    shapes = next(iter(learners.values())).initial(seed).shapes
+    shapes = objective.initial(seed).shapes
+    leaks = [heard[name].figures() for name in sorted(heard)]
     return {
         "scores": curve[str(rounds.max)],
         "curve": curve,
@@ -137,8 +139,9 @@ def run(
         "consensus": list(diary.distances),
         "bytes": {phase: asdict(meter) for phase, meter in sorted(world.meters.items())},
         "paper_bytes": by_paper(kind.name, config, shapes, rounds.max, len(learners)),
-        "nodes": len(learners),
+        "nodes": len(scene.clients),
         "rounds": rounds.max,
+        "leak": leak.mean_of(leaks) if leaks else {},
         "warnings": sorted(
             {
                 f"{name}: {record.text}"
@@ -150,6 +153,56 @@ def run(
         "training_seconds": trained,
         "seconds": time.monotonic() - began,
     }
+
+
+def _learners(
+    settings: Settings, scene: Scene, objective: Objective, parts: Parts, accounts: Path, seed: int
+) -> dict[str, tuple[Learner, TorchLearner]]:
+    """Return what each node trains with, clipped and blurred where that is set, and what is inside.
+
+    accounts: a folder for the counts of releases. The noise is drawn from the seed: an experiment
+    is repeatable, and its noise protects nobody.
+    """
+    found: dict[str, tuple[Learner, TorchLearner]] = {}
+    for at, client in enumerate(scene.clients):
+        inner = TorchLearner(parts.frozen, objective, client.data, settings.tuning, parts.features)
+        told: Learner = inner
+        if settings.privacy.clip is not None:
+            own = accounts / client.name
+            own.mkdir()
+            noise = np.random.default_rng([seed, at])
+            told = PrivateLearner(inner, settings.privacy, seed, own, noise)
+        found[client.name] = (told, inner)
+    return found
+
+
+def _tested(experiment: Experiment, scene: Scene, name: str) -> Split:
+    """Return the test images from where a node's own are; none where its domain is left out."""
+    wanted = {"in-domain": "", "base-to-new": "own"}.get(experiment.protocol.kind)
+    for test in scene.tests:
+        if wanted is not None and test.name.endswith(wanted) and name in test.images:
+            return test.images[name]
+    return Split((), ())
+
+
+def _play(
+    world: World,
+    plan: Plan,
+    method: MethodSettings,
+    learners: Mapping[str, Learner],
+    tongues: tuple[str, ...],
+) -> None:
+    """Run all rounds; tongues: nodes that send what `lie` says. Raise FednodeError."""
+    world.place(plan, learners)
+    for name in tongues:
+        names, first = tuple(sorted(learners)), learners[name].initial(plan.seed)
+        world.hosts[name].traitor = traitor(method.lie, names, random.Random(plan.seed), first)
+    world.start(*sorted(learners))
+    over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
+    if world.errors:  # a daemon would try again; here it would fail again
+        raise FednodeError(f"{method.label}: {world.errors[0]}")
+    if not over:
+        raise FednodeError(f"{method.label} did not end within {LIMIT_S:g} virtual seconds.")
 
 
 def _among_liars(scene: Scene, method: MethodSettings, seed: int) -> tuple[Scene, tuple[str, ...]]:

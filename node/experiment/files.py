@@ -26,6 +26,7 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
         if not isinstance(over, dict) or not over:
             raise ConfigError(f"{path} has no section `smoke`: say what --smoke makes smaller.")
         tree = _merged(tree, over)
+        tree["methods"] = _methods(tree["methods"], path)
         if "rounds" in over:  # of every method
             tree["methods"] = [{**one, "rounds": None} for one in tree["methods"]]
     put_flags(tree, places, flags)
@@ -52,11 +53,12 @@ def settings_of(
     tree: Tree = {
         "policy": policy,
         "tuning": {**experiment.tuning, **method.tuning},
+        "privacy": method.privacy,
         "rounds": rounds,
         "model": asdict(experiment.model),
     }
     here = f"{where}, method {method.label!r}"
-    places: dict[tuple[str, ...], str] = {("policy",): here, ("tuning",): here}
+    places: dict[tuple[str, ...], str] = {(part,): here for part in ("policy", "tuning", "privacy")}
     return node_settings(Source(where, tree, places))
 
 

@@ -10,10 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from node.experiment.leak import ATTACKS, FALSE_ALARMS
 from node.experiment.run import ELSEWHERE, Done
 from node.experiment.settings import Experiment
 from node.experiment.table import Row, rows, shown_columns
 from node.files import put
+from node.learn.private import epsilon
+from node.learn.settings import PrivacySettings
 
 MIB: Final = 2**20
 
@@ -51,6 +54,7 @@ def markdown(
         "",
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
+        *_leak_lines(experiment, table),
     ]
     faults = [f"- {one.cell.title}: {one.fault}" for one in done if one.fault]
     if faults:
@@ -119,6 +123,32 @@ def _traffic_lines(table: Sequence[Row]) -> list[str]:
         "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
     )
     return [text, "", *_lines(head, body)]
+
+
+def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+    if not experiment.leak:
+        return []
+    head = ["method", "epsilon per message, all rounds", "loss: AUC", "loss: found",
+            "drop: AUC", "drop: found"]  # fmt: skip
+    body = []
+    for row in table:
+        privacy = PrivacySettings(**row.method.privacy)
+        rounds = row.traffic.rounds if row.traffic else 0
+        spent = "none" if privacy.clip is None else (
+            f"{epsilon(privacy.noise, rounds, privacy.delta):.3g} at delta {privacy.delta:g}"
+        )  # fmt: skip
+        found = [
+            str(row.leak.get(f"{attack}_{what}", "-"))
+            for attack in ATTACKS
+            for what in ("auc", "found")
+        ]
+        body.append([row.method.label, spent, *found])
+    text = (
+        "Membership inference by a member that hears everything (node/experiment/leak.py), in "
+        "percent: AUC, of which 50 is chance, and the share of training images found where "
+        f"{FALSE_ALARMS:.0%} of others are taken for some:"
+    )
+    return ["", text, "", *_lines(head, body)]
 
 
 def _lines(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:

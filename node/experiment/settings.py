@@ -77,7 +77,7 @@ class MethodSettings:
 
     rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
     liars: nodes, drawn by the seed, that send what `lie` says (node/sim/byzantine.py, or
-    "label-flip") in place of their own; figures are of the others.
+    "label-flip") in place of their own; figures are of the others. privacy: as in node.yaml.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -89,6 +89,7 @@ class MethodSettings:
     paper: dict[str, float] = field(default_factory=dict)
     liars: int = 0
     lie: str = "sign-flip"
+    privacy: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         bounded("liars", self.liars, 0)
@@ -101,7 +102,8 @@ class Experiment:
     """One file. tuning: for all methods, below what a method says itself.
 
     round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
-    of the accuracy curves; 0 for the end alone. smoke: what --smoke puts over all this.
+    of the accuracy curves; 0 for the end alone. leak: measure what exchanged prompts tell of who
+    was trained on (node/experiment/leak.py). smoke: what --smoke puts over all this.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -115,6 +117,7 @@ class Experiment:
     rounds: int = 30
     seeds: tuple[int, ...] = (1, 2, 3)
     curve_every: int = 0
+    leak: bool = False
     smoke: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -55,6 +55,7 @@ class Row:
     figures: dict[str, Figure]
     traffic: Traffic | None
     consensus: float | None
+    leak: dict[str, Figure]
     seconds: float
     warnings: int
     missing: int
@@ -100,10 +101,22 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Ro
         figures,
         _traffic([one.outcome for one in ended]),
         fmean(last) if last else None,
+        _leak([one.outcome["leak"] for one in ended if one.outcome.get("leak")]),
         sum(one.outcome["seconds"] for one in ended),
         sum(len(one.outcome.get("warnings", ())) for one in ended),
         len(done) - len(ended),
     )
+
+
+def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
+    """Return what each attack found, in percent, over all cells."""
+    if not outcomes:
+        return {}
+    found = {name: [100 * one[name] for one in outcomes] for name in outcomes[0]}
+    return {
+        name: Figure(fmean(all_), stdev(all_) if len(all_) > 1 else None, None, len(all_))
+        for name, all_ in found.items()
+    }
 
 
 def _figure(

@@ -257,6 +257,11 @@ class TorchLearner:
         right = float((logits.argmax(dim=1) == labels).float().mean())
         return right, float(F.cross_entropy(logits, labels))
 
+    def losses(self, split: Split, tensors: Tensors) -> Array:
+        """Return the cross-entropy [n] of each image of a split under prompts."""
+        logits, labels = self._logits(split, tensors, lambda: False)
+        return _array(F.cross_entropy(logits, labels, reduction="none"))
+
     @torch.no_grad()
     def _logits(
         self, split: Split, tensors: Tensors, cancelled: Callable[[], bool]

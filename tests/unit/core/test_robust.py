@@ -92,6 +92,19 @@ def test_two_liars_of_seven_move_a_robust_merge_little_and_the_mean_far(
     assert np.linalg.norm(merged("mean", rows) - truth) > 5 * moved
 
 
+@pytest.mark.parametrize("rule", ROBUST)
+def test_one_liar_of_two_moves_a_merge_no_further_than_the_other_went(rule: str) -> None:
+    rows = np.stack([0.1 * ROWS[0], -1e6 * ROWS[1]])
+    length = float(np.linalg.norm(rows[0]))
+    assert float(np.linalg.norm(merged(rule, rows, liars=1))) <= 1.0001 * length
+    assert float(np.linalg.norm(merged("mean", rows))) > 1e5 * length
+
+
+def test_an_even_number_is_clipped_to_the_lower_median() -> None:
+    rows = np.diag([1.0, 2.0, 3.0, 1e9, 0.0, 0.0])[:4].astype(np.float32)
+    np.testing.assert_allclose(merged("clip", rows)[:4], [0.25, 0.5, 0.5, 0.5], rtol=1e-6)
+
+
 @pytest.mark.parametrize("rule", RULES)
 @given(count=st.integers(1, 6), seed=st.integers(0, 99))
 def test_a_merge_stays_finite_and_within_what_was_given(rule: str, count: int, seed: int) -> None:
