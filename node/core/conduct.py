@@ -9,7 +9,8 @@ each further time. Distance in training is no fault; what is merged is the merge
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Final
 
 from node.core.settings import LimitSettings
@@ -18,6 +19,7 @@ FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood"}
 """Reasons of refusal that cost a point; others can happen to anybody. Long prompts are refused and
 cost none: who merged what a liar sent may hold them."""
 DOUBLINGS_MAX: Final = 8
+SHOWN_MAX: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,22 @@ class Points:
     value: float = 0.0
     at: float = 0.0
     times: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was refused, by kind. Each kind of each sender is shown once, up to a limit."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    _shown: set[tuple[str, str]] = field(default_factory=set)
+
+    def first(self, kind: str, who: str) -> bool:
+        """Count one; tell whether it is the first of its kind and sender."""
+        self.counts[kind] += 1
+        if (kind, who) in self._shown or len(self._shown) >= SHOWN_MAX:
+            return False
+        self._shown.add((kind, who))
+        return True
 
 
 class Conduct:

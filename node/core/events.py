@@ -235,11 +235,10 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """Reach a peer at an address from now on, where its key has this id ("": not known)."""
+    """Reach a peer at an address from now on."""
 
     peer: str
     address: str
-    id: str = ""
 
 
 Effect = Send | Introduce | Answer | SetTimer | CancelTimer | Tune | Adopt | Record

@@ -13,12 +13,11 @@ could not be stored is kept, so that nothing is lost but time.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from node.core.conduct import FAULTS, Conduct
+from node.core.conduct import FAULTS, Conduct, Tally
 from node.core.events import (
     Adopt,
     Adopted,
@@ -104,8 +103,7 @@ class Kernel:
         self._life = "waiting"
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         self._best = restored or Snapshot(policy.state(), {})
-        self._refused: Counter[str] = Counter()
-        self._refusals: set[tuple[str, str]] = set()
+        self._refused = Tally()
         self._linked: set[str] = set()  # whom the policy exchanges prompts with
         self._failures = 0
         self._unsaved: Snapshot | None = None
@@ -178,7 +176,7 @@ class Kernel:
             self.context.rounds.max,
             self._metrics,
             peers,
-            dict(self._refused),
+            dict(self._refused.counts),
             self._best.best_round,
             self._best.best_validation,
             bool(peers) and not self._members.live(),
@@ -294,16 +292,15 @@ class Kernel:
         """Answer a message that is not taken, count it, and tell people the first time."""
         code, reason, text = verdict
         sender, effects = message.sender, list[Effect]([Answer(token, code, text)])
-        self._refused[reason] += 1
         if code == "refused" and sender in self._members:
             self._members.refused(sender, now, text)
             effects += self._changes(now)
         if reason in FAULTS and sender in self._members:
             effects += self._misbehaved(now, sender, text)
         if code == "duplicate":  # sent again because our answer got lost: nobody's fault
+            self._refused.counts[reason] += 1
             return effects
-        if (sender, reason) not in self._refusals and len(self._refusals) < 1000:
-            self._refusals.add((sender, reason))
+        if self._refused.first(reason, sender):
             effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
         return effects
 

@@ -290,8 +290,11 @@ class Swim:
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
         """Take in members that were not known before."""
+        members = self.members
         return [
-            self._place(one) for one in news if self.members.meet(one) and self.members.place(one)
+            Introduce(one.name, members[one.name].address)
+            for one in news
+            if members.meet(one) and members.place(one)
         ]
 
     def _learn(self, now: float, news: Update) -> list[Effect]:
@@ -300,7 +303,7 @@ class Swim:
         if news.name not in members:
             return []
         if members.place(news):
-            effects.append(self._place(news))
+            effects.append(Introduce(news.name, members[news.name].address))
         what = members.weigh(news, now, 2 * self._timing.probe_interval_s)
         if new or what == "ask":
             return [*effects, self._greet(news.name)]
@@ -312,10 +315,6 @@ class Swim:
         if what in {"alive", "dead", "revoked"}:
             effects += self._cleared(news.name)
         return effects
-
-    def _place(self, news: Update) -> Effect:
-        place = self.members[news.name]
-        return Introduce(news.name, place.address, place.id)
 
     def _contradict(self, news: Update) -> list[Effect]:
         """Answer a rumour of our own death with a higher incarnation; keep up with our past."""

@@ -54,6 +54,7 @@ def markdown(
         "",
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
+        *_privacy_lines(table),
         *_leak_lines(experiment, table),
     ]
     faults = [f"- {one.cell.title}: {one.fault}" for one in done if one.fault]
@@ -125,30 +126,44 @@ def _traffic_lines(table: Sequence[Row]) -> list[str]:
     return [text, "", *_lines(head, body)]
 
 
+def _privacy_lines(table: Sequence[Row]) -> list[str]:
+    """Say what each method spent, as epsilon, where one clips and blurs."""
+    body = []
+    for row in table:
+        kept = PrivacySettings(**row.method.privacy)
+        if kept.clip is None or row.traffic is None:
+            continue
+        spent = epsilon(kept.noise, row.traffic.rounds, kept.delta)
+        body.append(
+            [
+                row.method.label,
+                f"{kept.clip:g}",
+                f"{kept.noise:g}",
+                f"{spent:.3g}",
+                f"{kept.delta:g}",
+            ]
+        )
+    if not body:
+        return []
+    text = (
+        "Clipping and noise: epsilon of one node's whole data set, per message, over all rounds "
+        "(node/learn/private.py); no guarantee for single images, and drawn from the seed here:"
+    )
+    return ["", text, "", *_lines(["method", "clip", "noise", "epsilon", "delta"], body)]
+
+
 def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
     if not experiment.leak:
         return []
-    head = ["method", "epsilon per message, all rounds", "loss: AUC", "loss: found",
-            "drop: AUC", "drop: found"]  # fmt: skip
-    body = []
-    for row in table:
-        privacy = PrivacySettings(**row.method.privacy)
-        rounds = row.traffic.rounds if row.traffic else 0
-        spent = "none" if privacy.clip is None else (
-            f"{epsilon(privacy.noise, rounds, privacy.delta):.3g} at delta {privacy.delta:g}"
-        )  # fmt: skip
-        found = [
-            str(row.leak.get(f"{attack}_{what}", "-"))
-            for attack in ATTACKS
-            for what in ("auc", "found")
-        ]
-        body.append([row.method.label, spent, *found])
+    names = [f"{attack}_{what}" for attack in ATTACKS for what in ("auc", "found")]
+    body = [[row.method.label, *(str(row.leak.get(name, "-")) for name in names)] for row in table]
     text = (
         "Membership inference by a member that hears everything (node/experiment/leak.py), in "
         "percent: AUC, of which 50 is chance, and the share of training images found where "
         f"{FALSE_ALARMS:.0%} of others are taken for some:"
     )
-    return ["", text, "", *_lines(head, body)]
+    head = [name.replace("_auc", ": AUC").replace("_found", ": found") for name in names]
+    return ["", text, "", *_lines(["method", *head], body)]
 
 
 def _lines(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Self
 
+from node.core.conduct import Tally
 from node.core.events import Record
 
 EVENTS_KEPT = 200
-REFUSALS_MAX = 1000
 LOG = logging.getLogger("fednode")
 
 
@@ -46,18 +46,14 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class Refusals:
-    """What never came to the kernel, by kind; the first of each kind and sender is shown."""
+class Refusals(Tally):
+    """What never came to the kernel."""
 
-    counts: Counter[str] = field(default_factory=Counter)
     show: Callable[[Record], None] = lambda record: LOG.warning("%s", record.text)
-    _seen: set[tuple[str, str]] = field(default_factory=set)
 
     def note(self, kind: str, who: str, text: str) -> None:
         """Count somebody or something that was not let in."""
-        self.counts[kind] += 1
-        if (kind, who) not in self._seen and len(self._seen) < REFUSALS_MAX:
-            self._seen.add((kind, who))
+        if self.first(kind, who):
             self.show(Record("message.refused", text, "warning"))
 
 

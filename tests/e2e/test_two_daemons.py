@@ -25,6 +25,7 @@ import yaml
 from bootstrap.process import Daemon, free_ports
 from node.errors import FednodeError
 from node.runtime.client import Client
+from node.runtime.store import read_snapshot
 
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "node.cli")
@@ -170,6 +171,10 @@ def tmpfs(folder: Path) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+def remount(folder: Path, how: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+
+
 def unmount(folder: Path) -> None:
     subprocess.run(["umount", str(folder)], check=False)
 
@@ -205,6 +210,29 @@ async def test_a_full_disk_is_named_and_the_node_goes_on_when_there_is_room(pair
         said = sentence(*pair.words("b", state=disk / "b"), folder=pair.folder)
         assert "the disk is full" in said
         assert str(disk) in said
+    finally:
+        unmount(disk)
+
+
+async def test_a_read_only_disk_is_named_and_loses_nothing(pair: Pair) -> None:
+    disk = pair.folder / "disk"
+    if not tmpfs(disk):
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        paced = ("--set", "rounds.max=0", "--set", "rounds.start.timeout_s=0.1")
+        async with Client() as client, pair.running("a", *paced, state=disk / "a") as daemon:
+            await pair.until(client, "a", lambda reply: reply.round >= 2)
+            daemon.signal(signal.SIGTERM)
+            assert await daemon.ended() == 0
+        kept = read_snapshot(disk / "a")
+        remount(disk, "ro")
+        for name in ("a", "b"):  # a state that is there, and one that is to be made
+            said = sentence(*pair.words(name, state=disk / name), folder=pair.folder)
+            assert "read-only" in said
+            assert str(disk) in said
+        remount(disk, "rw")
+        async with Client() as client, pair.running("a", *paced, state=disk / "a"):
+            await pair.until(client, "a", lambda reply: reply.round > kept.policy.round)
     finally:
         unmount(disk)
 

@@ -191,7 +191,7 @@ def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:
 def test_a_newcomer_is_introduced_greeted_and_told_of() -> None:
     made = swim(("b",))
     effects = made.learn(1.0, [Update("n", "alive", 0, "127.0.0.1:9", "ID", b"lease")])
-    assert effects[0] == Introduce("n", "127.0.0.1:9", "ID")
+    assert effects[0] == Introduce("n", "127.0.0.1:9")
     (hello,) = sends(effects, "hello")
     assert hello.to == "n"
     made.sent(1.1, Delivered("n", hello.message))

@@ -22,6 +22,7 @@ from node.experiment import run
 from node.experiment.accounting import by_paper
 from node.experiment.cell import consensus_distance
 from node.experiment.files import load_experiment
+from node.learn.private import epsilon
 from node.policies.feddpt.config import FedDPTConfig
 from node.policies.zerodfl.config import ZeroDFLConfig
 from tests.unit.clip import tiny
@@ -295,3 +296,29 @@ def test_curves_are_drawn(
     assert code == 0, err
     drawn = np.asarray(Image.open(tmp_path / "out/curves.png").convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"
+
+
+def test_privacy_and_what_leaks_are_in_the_report(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("dp_accounting")
+    methods = [
+        {"label": "zero-shot", "policy": "zero-shot"},
+        {"label": "open", "policy": "promptfl"},
+        {"label": "blurred", "policy": "promptfl", "privacy": {"clip": 1.0, "noise": 2.0}},
+        {"label": "slots", "policy": {"name": "feddpt"}},
+    ]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1], leak=True, rounds=3)
+    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
+    assert code == 2
+    assert "slots, seed 1: failed:" in shown
+    assert "leak is true, and membership inference takes a policy whose nodes tune all" in shown
+    rows = json.loads((tmp_path / "out/report.json").read_text())["rows"]
+    found = {row["method"]["label"]: row["leak"] for row in rows}
+    assert found["zero-shot"] == found["slots"] == {}
+    assert set(found["open"]) == {"loss_auc", "loss_found", "drop_auc", "drop_found"}
+    assert all(0 <= one["mean"] <= 100 for one in found["open"].values())
+    assert found["open"] != found["blurred"]
+    spent = epsilon(2.0, 3, 1e-5)
+    assert f"\n| blurred | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
+    assert "| open | 1 |" not in shown

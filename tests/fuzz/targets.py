@@ -1,0 +1,96 @@
+"""What is fuzzed: each target takes any bytes and raises only where a decoder is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from node.commands.simulate import load as load_scenario
+from node.config import load_settings
+from node.errors import AddressError, ConfigError, FrameError, IdentityError
+from node.experiment.files import load_experiment
+from node.identity import certificate, lease
+from node.identity.keys import read_group
+from node.peers import load_peers
+from node.transports.address import parse
+from node.wire.codec import decode, decode_ack, encode, encode_ack
+from node.wire.tensors import pack, unpack
+from tests.unit.wire.samples import seal
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+Target = Callable[[bytes], None]
+
+
+def _frame(data: bytes) -> None:
+    """Decode bytes as they are, and with the checksum that lets them further in."""
+    for frame in (data, seal(data)):
+        try:
+            got = decode(frame)
+        except FrameError:
+            continue
+        assert decode(encode(got, "float32")) == got, "a message changes when it is sent on"
+
+
+def _arrays(data: bytes) -> None:
+    try:
+        tensors, _ = unpack(data)
+    except FrameError:
+        return
+    assert unpack(pack(tensors, "float32"))[0] == tensors, "arrays change when they are sent on"
+
+
+def _ack(data: bytes) -> None:
+    try:
+        code, detail = decode_ack(data)
+    except FrameError:
+        return
+    assert decode_ack(encode_ack(code, detail))[0] == code, "a verdict changes when it is sent on"
+
+
+def _lease(data: bytes) -> None:
+    """Read a statement behind a signature that was found to be right."""
+    with contextlib.suppress(IdentityError):
+        said = lease.peek(bytes(64) + data)
+        assert all(isinstance(one, str) for one in (said.kind, said.mesh, said.name, said.id))
+
+
+def _certificate(data: bytes) -> None:
+    with contextlib.suppress(IdentityError):
+        certificate.look(data)
+
+
+def _words(data: bytes) -> None:
+    """Read addresses and ids."""
+    text = data.decode("utf-8", "replace")
+    with contextlib.suppress(AddressError):
+        assert parse(str(parse(text))) == parse(text), "an address changes when it is written"
+    with contextlib.suppress(IdentityError):
+        read_group(text)
+
+
+def _file(load: Callable[[Path], Any]) -> Target:
+    def read(data: bytes) -> None:
+        with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+            file.write(data)
+            file.flush()
+            with contextlib.suppress(ConfigError):
+                load(Path(file.name))
+
+    return read
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "frame": _frame,
+    "arrays": _arrays,
+    "ack": _ack,
+    "lease": _lease,
+    "certificate": _certificate,
+    "words": _words,
+    "settings": _file(lambda path: load_settings(path, {})),
+    "peers": _file(load_peers),
+    "scenario": _file(load_scenario),
+    "experiment": _file(load_experiment),
+}
