@@ -214,9 +214,13 @@ class Tune:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Make a snapshot durable. The kernel fills in what is the node's and not the policy's."""
+    """Make a snapshot durable. The kernel fills in what is the node's and not the policy's.
+
+    givers: the peers whose contributions it holds, for people.
+    """
 
     snapshot: Snapshot
+    givers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

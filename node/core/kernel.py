@@ -50,7 +50,7 @@ from node.core.policy import Context, Policy
 from node.core.settings import GuardSettings, LimitSettings, MembershipSettings
 from node.core.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from node.core.topology import neighbours
-from node.core.types import Message, Snapshot, Tensors
+from node.core.types import Json, Message, Snapshot, Tensors
 
 START = "kernel.start"
 ROUND = "kernel.round"
@@ -210,7 +210,8 @@ class Kernel:
             return [SetTimer(ROUND, wait)]
         self._life, self._round_began = "running", now
         start, self._rollback = self._rollback, None
-        return self._tell(now, RoundDue(number, start))
+        began = Record("round.began", f"round {number} begins", "debug", {"round": number})
+        return [began, *self._tell(now, RoundDue(number, start))]
 
     def _command(self, now: float, command: Command) -> list[Effect]:
         done = Record("command", f"the operator asked to {command}")
@@ -240,8 +241,9 @@ class Kernel:
             self._extra = max(0, self._extra - 1)
         shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
         told = self._tell(now, event)
-        return [Record("round.adopted", f"round {number} adopted: {shown}"), *told,
-                *self._next_round(now)]  # fmt: skip
+        facts: dict[str, Json] = {"round": number, **snapshot.metrics}
+        record = Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
+        return [record, *told, *self._next_round(now)]
 
     def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
         if self._life == "leaving":
@@ -301,7 +303,8 @@ class Kernel:
             self._refused.counts[reason] += 1
             return effects
         if self._refused.first(reason, sender):
-            effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning"))
+            facts: dict[str, Json] = {"peer": sender, "reason": reason}
+            effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning", facts))
         return effects
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[Effect]:
@@ -328,7 +331,7 @@ class Kernel:
                 "warning" if after in {"dead", "refused", "revoked", "quarantined"} else "info"
             )
             text = f"{peer} is {after}" + (f": {reason}" if reason else "")
-            effects.append(Record(f"peer.{after}", text, level))
+            effects.append(Record(f"peer.{after}", text, level, {"peer": peer}))
             moved = moved or (before in LIVE) != (after in LIVE)
         return [*effects, *self._relink(now)] if moved else effects
 
@@ -365,13 +368,14 @@ class Kernel:
         """Pass an event to the policy; what it adopts gets the node's best prompts added."""
         best = self._best
         return [
-            Adopt(
-                replace(
+            replace(
+                effect,
+                snapshot=replace(
                     effect.snapshot,
                     best=best.best,
                     best_round=best.best_round,
                     best_validation=best.best_validation,
-                )
+                ),
             )
             if isinstance(effect, Adopt)
             else effect

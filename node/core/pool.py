@@ -29,6 +29,8 @@ class Pool:
 
     def __init__(self, age_limit: int) -> None:
         self._age_limit = age_limit
+        self.givers: tuple[str, ...] = ()
+        """Senders of the rows that were drawn last."""
         self._entries: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[Entry]:
@@ -61,6 +63,7 @@ class Pool:
         """
         chosen: dict[int, Array] = {}
         senders: list[Entry] = []
+        givers = set[str]()
         for position in range(rows):
             if not senders:
                 senders = list(self)
@@ -72,6 +75,8 @@ class Pool:
             senders.remove(entry)
             index = position if keep_positions else generator.randrange(len(entry.rows))
             chosen[position] = entry.rows[index]
+            givers.add(entry.sender)
+        self.givers = tuple(sorted(givers))
         return chosen
 
 

@@ -65,8 +65,7 @@ class Staged(Method):
         self._round = state.round  # the last one adopted
         self._tuned = state.tuned
         self._mode: Barrier = context.rounds.mode or self.default_mode
-        self._phase = "idle"
-        self._stage = 0
+        self._phase, self._stage = "idle", 0
         self._job: Job | None = None
         self._metrics: Mapping[str, float] = {}
         self._live: set[str] = set()
@@ -77,6 +76,7 @@ class Staged(Method):
         self._transfer = Transfer(past={state.round: self.held.packed().digest})
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
+        self._givers: tuple[str, ...] = ()
 
     # The policy's face ----------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Staged(Method):
     def _begin(self, number: int) -> list[Effect]:
         self.current, self._stage, self._set = number, 0, ""
         self.draft, self._metrics, self._own = self.held, {}, {}
-        self._reminded = set()
+        self._reminded, self._givers = set(), ()
         self._mail.begin(number, keep=self._mode == "async")
         astray, self._astray = {self._astray} & self._live, ""
         ahead = self._ahead(number) or "".join(astray)
@@ -241,7 +241,7 @@ class Staged(Method):
                 self._astray = self._transfer.majority(heard, based)
         given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
         given[self.context.name] = self._own[stage]
-        everyone = [given[name] for name in sorted(given)]
+        everyone, self._givers = [given[name] for name in sorted(given)], tuple(heard)
         self.draft = self.merge(stage, everyone)
         self._stage += 1
         if self._stage == len(self.stages):
@@ -258,7 +258,7 @@ class Staged(Method):
         self.held, self._phase = self.draft, "adopting"
         self._round, self._tuned = self.current, self.held.shared
         self._transfer.adopted(self._round, self.held.packed())
-        return [Adopt(Snapshot(self.state(), self._metrics))]
+        return [Adopt(Snapshot(self.state(), self._metrics), self._givers)]
 
     # Peers ----------------------------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ class ZeroDFL:
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
         assert report is not None, "a round ends only after its tuning"
-        chosen = {}
+        chosen, memory.givers = {}, ()
         if not self._is_last():
             generator = self._context.random(self._current, "merge")
             chosen = rows.drawn(self._config, memory, generator, self._sources, self._answers)
@@ -292,7 +292,8 @@ class ZeroDFL:
         common = reached[len(reached) // 2] if reached and self._mode != "async" else 0
         memory.round = max(self._current, common - 1)
         self._job, self._phase, self._report = None, "adopting", None
-        return [CancelTimer(DEADLINE), Adopt(Snapshot(memory.freeze(), report.metrics))]
+        snapshot = Snapshot(memory.freeze(), report.metrics)
+        return [CancelTimer(DEADLINE), Adopt(snapshot, memory.givers)]
 
     # What others do -------------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ def drawn(
         keep = config.positions == "kept"
         found = memory.pool.draw(shared(config, memory), generator, keep)
         memory.pool.grow_older()
+        memory.givers = memory.pool.givers
         return found
     chosen: dict[int, Array] = {}
     for position, source in enumerate(sources):
@@ -65,6 +66,7 @@ def drawn(
         if given is not None and indices > 0:
             chosen[position] = given[generator.randrange(indices)]
             memory.received[source] = memory.received.get(source, 0) + 1
+    memory.givers = tuple(sorted({sources[position] for position in chosen}))
     return chosen
 
 

@@ -21,6 +21,7 @@ class Memory:
     chosen: f_ij, how often a peer was chosen and acknowledged. received: g_ij, rows taken from it.
     heard: newest round for which a peer's "prompts" or "done" arrived. rows, loss: the number of
     shared rows that the node found for itself, and its last validation loss; None before the first.
+    givers: whose rows the last merge took; it is not stored.
     """
 
     tensors: Tensors
@@ -34,6 +35,7 @@ class Memory:
     patience: Patience = field(default_factory=Patience)
     rows: int | None = None
     loss: float | None = None
+    givers: tuple[str, ...] = ()
 
     def freeze(self) -> PolicyState:
         """Return the storable form."""
