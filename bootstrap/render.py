@@ -23,7 +23,7 @@ from bootstrap.report import (
     verdict,
 )
 from bootstrap.report import mean as average
-from node.commands.show import scaled
+from node.units import scaled
 
 COLORS: Final = ("#1f6f8b", "#d1495b", "#5b8c5a", "#8a6fad")
 COLUMNS: Final = (

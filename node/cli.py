@@ -21,7 +21,9 @@ COMMANDS: Final = {
     "init": ("node.commands.init", "Write settings to start from."),
     "check": ("node.commands.check", "List what is wrong before a start."),
     "start": ("node.commands.start", "Run one node of a mesh."),
-    "status": ("node.commands.status", "Show how a node is."),
+    "status": ("node.commands.status", "Show how a node or a mesh is."),
+    "top": ("node.commands.top", "Show a mesh live."),
+    "logs": ("node.commands.logs", "Show what happened, and what happens."),
     "eval": ("node.commands.eval", "Measure a node's prompts on test images."),
     "predict": ("node.commands.predict", "Name what images show."),
     "pause": ("node.commands.control", "Let a node finish its round and begin no other."),
@@ -38,6 +40,7 @@ COMMANDS: Final = {
     "demo": ("bootstrap.demo_command", "Show on images whether exchanging prompts helps."),
 }
 FAULT: Final = 2
+DEFECT: Final = 70
 INTERRUPTED: Final = 130
 
 
@@ -69,7 +72,7 @@ def group() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 well, 2 a fault with its sentence, 130 interrupted."""
+    """Run the command line and exit with one of the codes of node/errors.py."""
     try:
         code = group.main(arguments, prog_name="fednode", standalone_mode=False)
     except FednodeError as fault:
@@ -90,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
             f"are in {report.name}: please report them.",
             err=True,
         )
-        sys.exit(FAULT)
+        sys.exit(DEFECT)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar, get_args, get_type_hints
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -31,6 +31,7 @@ from node.core.settings import (
 from node.data.base import DataSettings
 from node.errors import ConfigError
 from node.learn.settings import CacheSettings, PrivacySettings, TuningSettings
+from node.runtime.settings import AdminSettings, LogSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -53,7 +54,7 @@ class Settings:
     state_dir: str | None = None
     token: str | None = None
     seed: int = 1
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log: LogSettings = field(default_factory=LogSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
     policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
@@ -65,6 +66,8 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    page: PageSettings = field(default_factory=PageSettings)
 
 
 @dataclass(frozen=True, slots=True)

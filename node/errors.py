@@ -11,7 +11,9 @@
     ├── Refused                   a peer that answered no, and why (retry does not help)
     └── FrameError                bytes from the network that are not a valid message
 
-The command line prints the sentence and exits with `exit_code`; nothing else reaches the user.
+The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
+codes are stable: 0 well, 2 settings or words on the command line, 3 images or model, 4 this machine
+(state directory, key, address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,30 +32,46 @@ class ConfigError(FednodeError):
 class DataError(FednodeError):
     """The images or their folders cannot be used as they are."""
 
+    exit_code = 3
+
 
 class ModelError(FednodeError):
     """A backbone or its weights cannot be loaded, or a prompt does not fit it."""
+
+    exit_code = 3
 
 
 class IdentityError(FednodeError):
     """A key, certificate or lease is damaged, expired, revoked or another's."""
 
+    exit_code = 4
+
 
 class StateError(FednodeError):
     """The state directory cannot be used: in use, damaged, full, or of another version."""
+
+    exit_code = 4
 
 
 class AddressError(FednodeError):
     """An address cannot be listened on or understood."""
 
+    exit_code = 4
+
 
 class Unreachable(FednodeError):
     """Nobody answered at an address within the time given."""
+
+    exit_code = 5
 
 
 class Refused(FednodeError):
     """A peer answered and refused; the reason is its own sentence."""
 
+    exit_code = 6
+
 
 class FrameError(FednodeError):
     """Bytes from the network are not a valid fednode message."""
+
+    exit_code = 6

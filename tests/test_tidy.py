@@ -36,6 +36,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "node.learn.learner",
         "node.identity",
         "node.registry",
+        "node.units",
+        "node.data.images",
     ),
     "node.sim": (
         "node.core",
@@ -63,6 +65,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "grpc": (
         "node.transports.grpc",
         "node.runtime.status",
+        "node.runtime.admin",
         "node.runtime.client",
         "node.wire.gen",
         "bootstrap",
@@ -71,6 +74,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     "pydantic": ("node.config", "tests"),
     "cryptography": ("node.identity", "node.transports.tls", "bootstrap", "tests"),
     "OpenSSL": ("node.transports.tls",),
+    "aiohttp": ("node.runtime.web", "node.runtime.page", "tests"),
+    "jinja2": ("node.runtime.page",),
+    "prometheus_client": ("node.runtime.metrics", "tests"),
     "pickle": (),
 }
 WITHOUT_TORCH = (

@@ -12,6 +12,7 @@ from typing import Literal
 
 import click
 
+from node.commands.formats import format_option
 from node.commands.mesh import client_of
 from node.commands.plan import Plan, facts_of, learner_of, make
 from node.config import load_settings
@@ -40,7 +41,7 @@ class Finding:
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=Path, help="State directory [state_dir, ~/.local/state/fednode].")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@format_option
 def check(
     peers_path: Path | None,
     config: Path | None,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from node.commands.formats import format_option
 from node.commands.plan import find, learner_of, recall
 from node.core.types import Tensors
 
@@ -14,7 +15,7 @@ from node.core.types import Tensors
 @click.command()
 @click.option("--state", type=Path, help="State directory [the only one of this machine].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@format_option
 def eval(state: Path | None, flags: tuple[str, ...], as_json: bool) -> None:
     """Measure a node's tuned prompts beside the hand-written one, on test images."""
     tuned = recall(find(state), flags)

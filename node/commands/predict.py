@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from node.commands.formats import format_option
 from node.commands.plan import find, recall
 from node.config import policy_of
 from node.errors import ConfigError, DataError
@@ -17,7 +18,7 @@ from node.errors import ConfigError, DataError
 @click.option("--state", type=Path, help="State directory [the only one of this machine].")
 @click.option("--classes", help="Class names to choose among, a,b,c [the node's own].")
 @click.option("--top", default=3, show_default=True, help="Class names to print for an image.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@format_option
 def predict(
     images: tuple[Path, ...], state: Path | None, classes: str | None, top: int, as_json: bool
 ) -> None:

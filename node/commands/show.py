@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from node.units import duration, size
 from node.wire.gen import status_pb2
 
 STYLES: Final = {
@@ -46,16 +47,16 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
     """Return a line for each (name, address); None stands for a node that does not answer."""
     seen = [reply.metrics for _, reply in replies if reply is not None]
     accuracy = next((key for key in ACCURACIES if any(key in one for one in seen)), "own")
-    table = _table("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
+    table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
         if reply is None:
-            table.add_row(Text(name, "bold"), address, _state("no answer"))
+            table.add_row(Text(name, "bold"), address, shade("no answer"))
             continue
         alive = sum(peer.state == "alive" for peer in reply.peers)
         table.add_row(
             Text(reply.name, "bold"),
             address,
-            _state(reply.life),
+            shade(reply.life),
             rounds(reply.round, reply.rounds_max),
             f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
             f"{100 * reply.metrics[accuracy]:.1f}" if accuracy in reply.metrics else "",
@@ -66,7 +67,7 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
 
 
 def _life(reply: Reply) -> Text:
-    text = _state(reply.life)
+    text = shade(reply.life)
     if reply.life == "loading":
         return text.append(": model and images")
     text.append(f", round {rounds(reply.round, reply.rounds_max, ' of ')}, {reply.phase}")
@@ -113,7 +114,7 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
-    table = _table("peer", "address", "state", "round", "chosen", "heard", "sent", "received")
+    table = grid("peer", "address", "state", "round", "chosen", "heard", "sent", "received")
     reasons = any(peer.reason for peer in peers)
     if reasons:
         table.add_column("why", overflow="fold")
@@ -121,7 +122,7 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
         table.add_row(
             peer.name,
             peer.address,
-            _state(peer.state),
+            shade(peer.state),
             str(peer.round),
             str(peer.selected),
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
@@ -133,7 +134,7 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
 
 
 def _traffic(traffic: status_pb2.Traffic) -> Table:
-    table = _table("", "messages", "tensors", "serialized", "on the wire (estimate)")
+    table = grid("", "messages", "tensors", "serialized", "on the wire (estimate)")
     for title, way in (("sent", "out"), ("received", "in")):
         counts = [getattr(traffic, f"{kind}_{way}") for kind in ("payload", "serialized", "wire")]
         messages = f"{getattr(traffic, f'messages_{way}'):,}"
@@ -141,7 +142,8 @@ def _traffic(traffic: status_pb2.Traffic) -> Table:
     return table
 
 
-def _table(*columns: str) -> Table:
+def grid(*columns: str) -> Table:
+    """Return an empty table; columns of numbers stand to the right."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
         number = column in NUMBERS or column.endswith("%")
@@ -149,31 +151,11 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _state(text: str) -> Text:
+def shade(text: str) -> Text:
+    """Return a state's name in its colour."""
     return Text(text, STYLES.get(text, ""))
 
 
 def rounds(done: int, most: int, between: str = "/") -> str:
     """Return rounds done, and of how many where there is an end."""
     return f"{done}{between}{most}" if most else str(done)
-
-
-def size(count: int) -> str:
-    """Return bytes as people read them, in powers of 1000."""
-    return scaled(count, 1000, ("B", "kB", "MB", "GB"))
-
-
-def scaled(count: float, base: int, units: Sequence[str]) -> str:
-    """Return a number in the unit that suits it, whole in the first unit."""
-    at = 0
-    while count >= base and at < len(units) - 1:
-        count, at = count / base, at + 1
-    return f"{count:.{1 if at else 0}f} {units[at]}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as people read them."""
-    for limit, step, unit in ((60.0, 1.0, "s"), (3600.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
-        if seconds < limit:
-            return f"{seconds / step:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} days"

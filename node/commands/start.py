@@ -14,6 +14,7 @@ from typing import Any
 import click
 import uvloop
 
+from node.commands.faces import Faces
 from node.commands.mesh import Mesh, get_lease, join, keep_lease
 from node.commands.plan import Plan, facts_of, learner_of, make, private, remember
 from node.core.events import Told
@@ -21,9 +22,10 @@ from node.core.facts import fingerprint
 from node.core.kernel import Kernel
 from node.core.policy import Context
 from node.learn.learner import Learner
+from node.runtime import logs
 from node.runtime.driver import Door, Driver
-from node.runtime.status import About, NodeService
 from node.runtime.store import Store
+from node.runtime.telemetry import Telemetry
 
 
 @click.command()
@@ -41,22 +43,11 @@ def start(
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
     plan = make(peers_path, config, name, flags, state)
-    _log(plan.settings.log_level)
     # The directory is locked before the seconds that a model takes to load.
     store = Store(plan.state)
+    logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(plan, store))
-
-
-def _log(level: str) -> None:
-    """Show fednode's own lines; libraries log on the root logger, which stays quiet."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S"))
-    ours = logging.getLogger("fednode")
-    ours.setLevel(level.upper())
-    ours.addHandler(handler)
-    ours.propagate = False
-    logging.getLogger().addHandler(logging.NullHandler())
 
 
 async def _run(plan: Plan, store: Store) -> None:
@@ -67,46 +58,38 @@ async def _run(plan: Plan, store: Store) -> None:
     mesh, door = join(plan), Door()
     transport, known = mesh.transport, plan.address
     own = plan.settings.listen or known
-    service = NodeService(store, _about(plan, mesh), transport.caller)
-    transport.add_service(service.register)
+    faces = Faces(plan, mesh, store)
+    transport.add_service(faces.register)
     try:
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
         where = known if plan.peers.insecure else f"{known} --state {plan.state}"
         log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, where)
+        await faces.open()
         enrolling = asyncio.create_task(get_lease(plan, mesh))
         loading = _loaded(plan)
         if not (await _unless(stop, loading) and await _unless(stop, enrolling)):
             enrolling.cancel()
             return
         learner = loading.result()
-        driver = _driver(plan, mesh, store, learner)
-        service.attach(driver, learner)
+        driver = _driver(plan, mesh, store, learner, faces)
+        await faces.attach(driver, learner)
         door.open(driver.on_frame)
-        beside = [asyncio.create_task(_pass_on(stop, driver))]
+        beside = [asyncio.create_task(_pass_on(stop, driver, faces))]
         beside.append(asyncio.create_task(keep_lease(plan, mesh)))
         await driver.run()
         for task in beside:
             task.cancel()
     finally:
+        await faces.close()
         await transport.close()
         store.close()
 
 
-async def _pass_on(stop: asyncio.Event, driver: Driver) -> None:
+async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Faces) -> None:
     await stop.wait()
+    await faces.draining()
     driver.stop()
-
-
-def _about(plan: Plan, mesh: Mesh) -> About:
-    return About(
-        plan.name,
-        plan.peers.mesh,
-        plan.policy.name,
-        mesh.identity.id,
-        plan.address,
-        plan.settings.model.name,
-    )
 
 
 def _loaded(plan: Plan) -> asyncio.Future[Learner]:
@@ -140,7 +123,7 @@ async def _unless(stop: asyncio.Event, work: asyncio.Future[Any]) -> bool:
     return True
 
 
-def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:
+def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner, faces: Faces) -> Driver:
     settings, facts = plan.settings, facts_of(plan, learner)
     context = Context(
         plan.name,
@@ -180,6 +163,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner) -> Driver:
         mesh.trust,
         mesh.refusals,
         settings.limits,
+        Telemetry.restored(store.meters(), faces.events, faces.metrics),
     )
     driver.post(Told(tuple(mesh.contacts)))
     return driver

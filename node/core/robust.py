@@ -11,8 +11,10 @@
 
 Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
 nodes contributed are one vector for distances. A radius of 0 is the median of the distances, the
-lower one of an even number. Of two contributions nobody can say which one lies, so under every rule
-but the mean they are clipped: neither moves the merge further than the shorter one.
+lower one of an even number. What several contributed with equal bits counts once: two that trained
+never do, and copies would stand by each other. Of two contributions nobody can say which one lies,
+so under every rule but the mean they are clipped: neither moves the merge further than the shorter
+one.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ def combine(
             merged |= {name: mean([one[name] for one in parts], own) for name in names}
             continue
         stacked = np.stack([_flat(one, names) for one in parts])
-        own = [weights[at] for at in senders]
+        single = sorted(np.unique(stacked, axis=0, return_index=True)[1])
+        stacked, own = stacked[single], [weights[senders[at]] for at in single]
         merged |= _unflat(_merge(settings, stacked, own, _flat(origin, names)), names, kept)
     return Tensors(merged)
 

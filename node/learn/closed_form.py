@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -71,6 +72,11 @@ class ClosedFormLearner:
     def notes(self) -> tuple[str, ...]:
         """Nothing can be amiss."""
         return ()
+
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        """It has no images."""
+        return {}
 
     def initial(self, seed: int) -> Tensors:
         """Return a start drawn from the seed, equal for all nodes of a mesh."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 from node.core.types import Job, Progress, Report, Tensors
@@ -38,6 +39,11 @@ class Learner(Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for status: skipped files, fewer shots than asked, unknown words."""
+        ...
+
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        """A few training images of each class, for the operator's own eyes; none where none are."""
         ...
 
     def initial(self, seed: int) -> Tensors:

@@ -83,6 +83,11 @@ class PrivateLearner:
         """The other's, and what was spent so far."""
         return (*self._inner.notes, said(self._settings, self._releases))
 
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        """As the other's."""
+        return self._inner.examples
+
     def initial(self, seed: int) -> Tensors:
         """As the other's."""
         return self._inner.initial(seed)

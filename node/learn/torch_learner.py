@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from node.learn.learner import Cancelled
 from node.learn.objective import Batch, Given, Objective, Tuning
 from node.learn.settings import TuningSettings
 
+EXAMPLES = 3
 PRIVATE = "private/"
 """Prefix, in the carry, of arrays that are trained and never exchanged."""
 ZERO_SHOT = "zero_shot_"
@@ -140,6 +142,16 @@ class TorchLearner:
                 f"{self._backbone.label} never met in pretraining: {shown}."
             )
         return tuple(notes)
+
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        """The first training images of each class."""
+        found: dict[str, tuple[Path, ...]] = dict.fromkeys(self.classes, ())
+        for image in self.data.train.images:
+            name = self.classes[image.label]
+            if len(found[name]) < EXAMPLES:
+                found[name] = (*found[name], image.path)
+        return found
 
     def initial(self, seed: int) -> Tensors:
         """Return the objective's start."""

@@ -6,7 +6,7 @@ Importing this file does not import torch.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -23,6 +23,9 @@ HISTORY_PAGE: Final = 1000
 # A bound on what one history call gathers: a million rounds.
 HISTORY_PAGES_MAX: Final = 1000
 CHANNEL_OPTIONS: Final = (
+    # A stream may be silent for long; its node is asked now and then whether it is there.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
     # A daemon that is being started is to be noticed soon, not after a minute of back-off.
@@ -77,6 +80,21 @@ class Client:
                 break
             since = reply.rounds[-1].round + 1
         return rounds
+
+    async def watch(
+        self, address: str, since: int = 0, level: str = "info", follow: bool = True
+    ) -> AsyncGenerator[status_pb2.Event]:
+        """Yield what is kept after a number, then what happens; ends when the node does."""
+        request = status_pb2.WatchRequest(since=since, level=level, follow=follow)
+        async with self._call(address) as stub:
+            # A stream that only waits has no deadline; keepalive finds a node that is gone.
+            timeout = None if follow else self._timeout_s
+            call = stub.Watch(request, timeout=timeout)
+            try:
+                async for event in call:
+                    yield event
+            finally:
+                call.cancel()
 
     async def control(self, address: str, command: str, proof: bytes = b"") -> str:
         """Ask for "pause", "resume", "leave", "retune", "rollback" or, with a proof, "revoke".

@@ -55,7 +55,7 @@ from node.runtime.telemetry import Refusals, Telemetry
 from node.transports.base import Address, OnFrame, Transport
 from node.transports.framing import wire_bytes
 from node.wire import codec
-from node.wire.codec import Dtype
+from node.wire.codec import Ack, Dtype
 
 OUTBOX_MAX: Final = 32
 EVENTS_MAX: Final = 4096
@@ -105,9 +105,10 @@ class Driver:
         trust: Believes | None = None,
         refusals: Refusals | None = None,
         limits: LimitSettings | None = None,
+        telemetry: Telemetry | None = None,
     ) -> None:
         self.kernel = kernel
-        self.telemetry = Telemetry.restored(store.meters())
+        self.telemetry = telemetry or Telemetry.restored(store.meters())
         self.progress: Progress | None = None
         self.transport = transport
         self._store = store
@@ -122,7 +123,7 @@ class Driver:
         self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
         self._outboxes: dict[str, asyncio.Queue[Send]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._answers: dict[int, asyncio.Future[bytes]] = {}
+        self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._worker = ThreadPoolExecutor(1, "tune")
         self._writer = ThreadPoolExecutor(1, "store")
@@ -181,7 +182,7 @@ class Driver:
             case Answer(token=token, code=code, detail=detail):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(codec.encode_ack(code, detail))
+                    waiting.set_result(Ack(code, detail))
             case SetTimer(name=name, delay_s=delay):
                 self._cancel_timer(name)
                 loop = asyncio.get_running_loop()
@@ -190,8 +191,8 @@ class Driver:
                 self._cancel_timer(name)
             case Tune(job=job):
                 self._spawn(self._tune(job))
-            case Adopt(snapshot=snapshot):
-                await self._adopt(snapshot)
+            case Adopt(snapshot=snapshot, givers=givers):
+                await self._adopt(snapshot, givers)
             case Record():
                 self.telemetry.record(effect)
 
@@ -227,20 +228,23 @@ class Driver:
             event = TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
         else:
             event = Tuned(job, report)
+            self.telemetry.tuned(job, report)
         self.progress = None
         self._post(event)
 
     def _note(self, progress: Progress) -> None:
         self.progress = progress
 
-    async def _adopt(self, snapshot: Snapshot) -> None:
+    async def _adopt(self, snapshot: Snapshot, givers: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
-        meters = self.telemetry.meters()
+        meters, began = self.telemetry.meters(), time.perf_counter()
         try:
             await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
         except FednodeError as fault:
             self._post(AdoptFailed(snapshot, str(fault)))
         else:
+            seconds = time.perf_counter() - began
+            self.telemetry.committed(snapshot.policy.round, givers, seconds)
             self._post(Adopted(snapshot))
 
     # Messages -------------------------------------------------------------------------------------
@@ -265,18 +269,25 @@ class Driver:
             outbox.task_done()
 
     async def _send(self, peer: str, message: Message, limit_s: float) -> Event:
+        size, began, code = 0, time.perf_counter(), "unreachable"
         try:
             dtype = message.dtype or self._dtype
             frame = codec.encode(message, dtype)
             payload = codec.payload_bytes(message, dtype)
-            limit = limit_s or SEND_TIMEOUT_S + SECONDS_PER_MIB * len(frame) / 2**20
+            size = len(frame)
+            limit = limit_s or SEND_TIMEOUT_S + SECONDS_PER_MIB * size / 2**20
             reply = await self.transport.send(self.addresses[peer], frame, limit, peer)
-            self.telemetry.count(peer, "out", payload, len(frame), wire_bytes(len(frame)))
+            self.telemetry.count(peer, "out", payload, size, wire_bytes(size))
             code, detail = codec.decode_ack(reply)
         except (Unreachable, FrameError) as fault:
             return Undelivered(peer, message, "unreachable", str(fault))
         except FednodeError as fault:
+            code = "invalid"
             return Undelivered(peer, message, "invalid", str(fault))
+        finally:
+            self.telemetry.message("out", peer, message, size, code)
+        if message.phase == "ping":
+            self.telemetry.metrics.rtt_seconds.observe(time.perf_counter() - began)
         return acknowledged(peer, message, code, detail)
 
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
@@ -301,10 +312,12 @@ class Driver:
             size = len(frame)
             self.telemetry.count(message.sender, "in", payload, size, wire_bytes(size))
         self._token += 1
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._answers[self._token] = answer
         self._post(Received(message, self._token))
-        return await answer
+        verdict = await answer
+        self.telemetry.message("in", message.sender, message, len(frame), verdict.code)
+        return codec.encode_ack(*verdict)
 
     def _read(self, frame: bytes, caller: str, known: str) -> Message:
         """Return the message of a frame, for the kernel; raise Turned for one that is not let in.
@@ -360,7 +373,7 @@ class Driver:
         await loop.run_in_executor(None, self._writer.shutdown)
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_result(codec.encode_ack("busy", "this node is stopping"))
+                answer.set_result(Ack("busy", "this node is stopping"))
         with contextlib.suppress(FednodeError):
             await self.transport.close()
         self._store.close()

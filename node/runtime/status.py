@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import grpc
 
 from node import __version__
-from node.core.events import Command, Commanded, Told
+from node.core.events import Command, Commanded, Level, Told
+from node.core.membership import LIVE
 from node.core.types import Json
-from node.errors import IdentityError
+from node.errors import FednodeError, IdentityError
 from node.learn.learner import Learner
 from node.runtime.driver import Driver
+from node.runtime.events import LEVELS, Events, Logged
+from node.runtime.metrics import Reading
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
 from node.wire.gen import status_pb2, status_pb2_grpc
 
 HISTORY_MAX: Final = 1000
-EVENTS_SHOWN: Final = 20
+WATCHERS_MAX: Final = 16
+ASKED_MAX: Final = 32
+ASK_S: Final = 1.0
+SPLITS: Final = ("own", "base", "new", "validation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +50,25 @@ class NodeService(status_pb2_grpc.NodeServicer):
     """Answer from the kernel's view; a call never waits for tuning."""
 
     def __init__(
-        self, store: Store, about: About, caller: Callable[[Any], str | None] = lambda _: ""
+        self,
+        store: Store,
+        about: About,
+        caller: Callable[[Any], str | None] = lambda _: "",
+        events: Events | None = None,
+        dial: Callable[[str, str], Awaitable[Any]] | None = None,
     ) -> None:
-        """Caller: whose call it is, "" where nobody proves anything, None for nobody's."""
+        """Caller: whose call it is, "" where nobody proves anything, None for nobody's.
+
+        events: of the node, from before its driver is there. dial: returns a channel to the address
+        and name of a peer, which the caller closes; None where peers are not to be asked.
+        """
+        self._dial = dial
         self._store = store
         self._caller = caller
         self._about = about
         self._began = time.monotonic()
+        self._watchers = 0
+        self.events, self.page = events or Events(), ""
         self._driver: Driver | None = None
         self._learner: Learner | None = None
 
@@ -55,13 +76,38 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Answer from a driver from now on; until then the node is loading."""
         self._driver, self._learner = driver, learner
 
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self._about.name
+
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
         status_pb2_grpc.add_NodeServicer_to_server(self, server)
 
+    def read(self) -> Reading:
+        """Return what metrics show of this moment."""
+        about, now = self._about, self.now()
+        peers = Counter(peer.state for peer in now.peers)
+        furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
+        return Reading(
+            {"mesh": about.mesh, "node": about.name, "policy": about.policy, "model": about.model},
+            now.life,
+            now.round,
+            max(0, furthest - now.round),
+            now.metrics.get("loss"),
+            {key: now.metrics[key] for key in SPLITS if key in now.metrics},
+            peers,
+            dict(now.refused),
+        )
+
     async def Status(
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
+        """Return the node as it is now."""
+        return self.now()
+
+    def now(self) -> status_pb2.StatusReply:
         """Return the node as it is now."""
         about = self._about
         reply = status_pb2.StatusReply(
@@ -76,10 +122,42 @@ class NodeService(status_pb2_grpc.NodeServicer):
             uptime_s=time.monotonic() - self._began,
             model=about.model,
             pid=os.getpid(),
+            page=self.page,
         )
         if self._driver is not None and self._learner is not None:
             reply.MergeFrom(self._running(self._driver, self._learner))
         return reply
+
+    async def rounds(self, since: int) -> list[tuple[int, Mapping[str, float], Mapping[str, int]]]:
+        """Return figures and traffic of the rounds from `since` on, oldest first."""
+        loop = asyncio.get_running_loop()
+        rows = await loop.run_in_executor(None, self._store.history, since, HISTORY_MAX)
+        return [(number, metrics, traffic) for number, metrics, traffic, _ in rows]
+
+    def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
+        """Return some training images of each class, for the operator's own eyes."""
+        return [] if self._learner is None else list(self._learner.examples.items())
+
+    async def ask(self, names: Sequence[str]) -> dict[str, list[status_pb2.Peer]]:
+        """Return how some peers see the mesh, of those that answer soon."""
+        driver, dial = self._driver, self._dial
+        if driver is None or dial is None:
+            return {}
+
+        async def one(name: str) -> tuple[str, list[status_pb2.Peer]]:
+            try:
+                channel = await dial(driver.addresses[name], name)
+                try:
+                    stub = status_pb2_grpc.NodeStub(channel)
+                    reply = await stub.Peers(status_pb2.PeersRequest(), timeout=ASK_S)
+                finally:
+                    await channel.close()
+            except (FednodeError, grpc.RpcError, OSError):
+                return name, []
+            return name, list(reply.peers)
+
+        found = await asyncio.gather(*(one(name) for name in names[:ASKED_MAX]))
+        return {name: peers for name, peers in found if peers}
 
     def _running(self, driver: Driver, learner: Learner) -> status_pb2.StatusReply:
         kernel, telemetry, progress = driver.kernel, driver.telemetry, driver.progress
@@ -108,9 +186,32 @@ class NodeService(status_pb2_grpc.NodeServicer):
             number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
             rows = len(state.arrays.get(f"pool.{sender}", ()))
             reply.pool.add(sender=sender, round=number, rows=rows, age=age)
-        for moment, record in list(telemetry.events)[-EVENTS_SHOWN:]:
-            reply.events.add(time=moment, kind=record.kind, text=record.text, level=record.level)
+        reply.events.extend(event_of(one) for one in telemetry.events.troubles)
         return reply
+
+    async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
+        """Return every peer as this node sees it; none while it loads."""
+        return status_pb2.PeersReply(peers=self.now().peers)
+
+    async def Watch(
+        self, request: status_pb2.WatchRequest, context: Any
+    ) -> AsyncIterator[status_pb2.Event]:
+        """Yield what is kept, and go on as it happens where that is asked for."""
+        level = request.level or "info"
+        if level not in LEVELS:
+            text = f"there is no level {level[:40]!r}; there are {', '.join(LEVELS)}"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if self._watchers >= WATCHERS_MAX:
+            text = f"{WATCHERS_MAX} watch this node already; try again later"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._watchers += 1
+        try:
+            found = self.events.follow(request.since, cast("Level", level), request.follow)
+            async with contextlib.aclosing(found) as events:
+                async for one in events:
+                    yield event_of(one)
+        finally:
+            self._watchers -= 1
 
     async def History(
         self, request: status_pb2.HistoryRequest, context: Any
@@ -157,6 +258,37 @@ class NodeService(status_pb2_grpc.NodeServicer):
             return status_pb2.ControlReply(text=f"{name} tells everyone that {news.id} is revoked")
         self._driver.post(Commanded(cast("Command", request.command)))
         return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
+
+
+class ReadOnly(status_pb2_grpc.NodeServicer):
+    """The same service for anybody who reaches it: it answers, and takes no commands."""
+
+    def __init__(self, inner: NodeService) -> None:
+        self._name = inner.name
+        self.Status, self.History = inner.Status, inner.History  # type: ignore[method-assign]
+        self.Peers, self.Watch = inner.Peers, inner.Watch  # type: ignore[method-assign]
+
+    async def Control(self, request: status_pb2.ControlRequest, context: Any) -> Any:
+        """Refuse."""
+        text = f"{self._name!r} takes commands on its own address only, not on its admin port"
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+
+
+def event_of(one: Logged) -> status_pb2.Event:
+    """Return a record as it is told."""
+    record = one.record
+    fields = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key, value in record.fields.items()
+    }
+    return status_pb2.Event(
+        time=one.time,
+        kind=record.kind,
+        text=record.text,
+        level=record.level,
+        number=one.number,
+        fields=fields,
+    )
 
 
 def _peers(driver: Driver, chosen: dict[str, int]) -> list[status_pb2.Peer]:

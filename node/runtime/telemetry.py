@@ -1,18 +1,18 @@
-"""What a node tells people: log lines, the latest events, and bytes counted three ways."""
+"""What a node counts: bytes three ways, messages, seconds; and what it tells of each."""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Self
 
 from node.core.conduct import Tally
 from node.core.events import Record
+from node.core.types import Job, Json, Message, Report
+from node.runtime.events import Events
+from node.runtime.metrics import Metrics
 
-EVENTS_KEPT = 200
 LOG = logging.getLogger("fednode")
 
 
@@ -57,23 +57,34 @@ class Refusals(Tally):
             self.show(Record("message.refused", text, "warning"))
 
 
-@dataclass(slots=True)
 class Telemetry:
-    """Everything countable of one node."""
+    """Everything countable of one node; total, peers: of its whole life, kept with each round."""
 
-    total: Traffic = field(default_factory=Traffic)
-    peers: dict[str, Traffic] = field(default_factory=dict)
-    events: deque[tuple[float, Record]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    def __init__(
+        self,
+        total: Traffic | None = None,
+        peers: dict[str, Traffic] | None = None,
+        events: Events | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.total = total or Traffic()
+        self.peers = peers or {}
+        self.events, self.metrics = events or Events(), metrics or Metrics()
 
     @classmethod
-    def restored(cls, meters: Mapping[str, Mapping[str, int]]) -> Self:
+    def restored(
+        cls,
+        meters: Mapping[str, Mapping[str, int]],
+        events: Events | None = None,
+        metrics: Metrics | None = None,
+    ) -> Self:
         """Go on counting from what the store kept; "" stands for all peers together."""
         known = {one.name for one in fields(Traffic)}
         counted = {
             peer: Traffic(**{key: value for key, value in held.items() if key in known})
             for peer, held in meters.items()
         }
-        return cls(counted.pop("", Traffic()), counted)
+        return cls(counted.pop("", Traffic()), counted, events, metrics)
 
     def meters(self) -> dict[str, dict[str, int]]:
         """Return all counters, to be stored with a round."""
@@ -81,12 +92,41 @@ class Telemetry:
         return {"": self.total.as_dict(), **each}
 
     def record(self, record: Record) -> None:
-        """Log a record; keep warnings and errors for status."""
-        LOG.log(getattr(logging, record.level.upper()), "%s", record.text)
-        if record.level in {"warning", "error"}:
-            self.events.append((time.time(), record))
+        """Log a record, keep it, and tell who follows."""
+        self.events.record(record)
 
     def count(self, peer: str, direction: str, payload: int, frame: int, wire: int) -> None:
-        """Count one message to or from a peer."""
+        """Count the bytes of one message to or from a peer."""
         self.total.add(direction, payload, frame, wire)
         self.peers.setdefault(peer, Traffic()).add(direction, payload, frame, wire)
+
+    def message(self, direction: str, peer: str, message: Message, size: int, result: str) -> None:
+        """Tell of a message to ("out") or from ("in") a peer, of `size` bytes, and its answer."""
+        self.metrics.message(direction, message.phase, result, size)
+        facts: dict[str, Json] = {
+            "peer": peer,
+            "message": f"{message.sender}/{message.round}/{message.phase}",
+            "round": message.round,
+            "phase": message.phase,
+            "bytes": size,
+            "result": result,
+        }
+        way, joint = ("sent", "to") if direction == "out" else ("received", "from")
+        text = f"{message.phase} of round {message.round} {joint} {peer}: {result}"
+        self.record(Record(f"message.{way}", text, "debug", facts))
+
+    def tuned(self, job: Job, report: Report) -> None:
+        """Tell of a tuning that ended well."""
+        self.metrics.train_seconds.observe(report.seconds)
+        facts: dict[str, Json] = {"round": job.round, "stage": job.stage, "steps": report.steps}
+        facts |= {"seconds": report.seconds, **report.metrics}
+        text = f"round {job.round}: tuned in {report.seconds:.2f} s"
+        self.record(Record("tune.done", text, "debug", facts))
+
+    def committed(self, number: int, givers: tuple[str, ...], seconds: float) -> None:
+        """Tell of a round that is on disk, and whose contributions it holds."""
+        self.metrics.committed(seconds)
+        if givers:
+            names: list[Json] = list(givers)
+            text = f"round {number}: merged what came from {', '.join(givers)}"
+            self.record(Record("round.merged", text, "debug", {"round": number, "givers": names}))

@@ -76,6 +76,7 @@ class RoundsGoForward(Check):
     """Adopted rounds rise, by one or to where honest nodes are; nothing adopted is taken back."""
 
     _newest: dict[str, int] = field(default_factory=dict)
+    _furthest: int = 0  # of honest nodes, whose disks may have been wiped since
 
     def started(self, world: World, name: str) -> None:
         """Begin again from what the disk holds."""
@@ -90,11 +91,13 @@ class RoundsGoForward(Check):
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
             if number < before or (number == before and not self._repeats(world, name, effect)):
                 raise self.broken(world, name, f"adopts round {number} after round {before}")
-            far = max((at for one, at in self._newest.items() if one not in self.liars), default=0)
-            if name not in self.liars and number > max(before + 1, far + 1):
-                text = f"adopts round {number}; no honest node is beyond round {far}"
-                raise self.broken(world, name, text)
             self._newest[name] = number
+            if name in self.liars:
+                continue
+            if number > max(before, self._furthest) + 1:
+                text = f"adopts round {number}; no honest node was beyond round {self._furthest}"
+                raise self.broken(world, name, text)
+            self._furthest = max(self._furthest, number)
 
     def _repeats(self, world: World, name: str, effect: Adopt) -> bool:
         """Tell whether a commit that failed is tried again."""

@@ -32,7 +32,7 @@ from tests.contract.faults import pause
 NODES: Final = 12
 SETTINGS: Final = (
     *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
-    *("--set", "rounds.min_interval_s=0.5", "--set", "log_level=warning"),
+    *("--set", "rounds.min_interval_s=0.5", "--set", "log.level=warning"),
 )
 
 

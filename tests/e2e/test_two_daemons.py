@@ -109,7 +109,7 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
     async with Client() as client, pair.running("a", *paced) as a, pair.running("b", *paced) as b:
         await pair.until(client, "a", lambda reply: reply.round >= 3 and reply.peers[0].selected)
         shown = json.loads(
-            fednode("status", pair.address["a"], "--json", folder=pair.folder).stdout
+            fednode("status", pair.address["a"], "--format", "json", folder=pair.folder).stdout
         )
         assert (shown["name"], shown["policy"], shown["peers"][0]["state"]) == (
             *("a", "zerodfl", "alive"),

@@ -16,6 +16,7 @@ from node.errors import DataError, Refused
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
     *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
+    *("top", "logs"),
 }
 
 
@@ -51,10 +52,10 @@ def test_an_unknown_command_or_option_is_exit_code_2(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("fault", "code", "said"),
     [
-        (DataError("no images."), 2, "fednode: no images."),
-        (Refused("not you."), 2, "fednode: not you."),
+        (DataError("no images."), 3, "fednode: no images."),
+        (Refused("not you."), 6, "fednode: not you."),
         (KeyboardInterrupt(), 130, ""),
-        (RuntimeError("a defect"), 2, "a defect of fednode itself (RuntimeError: a defect)"),
+        (RuntimeError("a defect"), 70, "a defect of fednode itself (RuntimeError: a defect)"),
     ],
 )
 def test_every_fault_is_a_sentence_and_an_exit_code(

@@ -150,7 +150,7 @@ def test_a_value_out_of_range_comes_with_the_range(
 
 
 def test_all_faults_come_together(tmp_path: Path) -> None:
-    said = fault(tmp_path, "sed: 1\nrounds: {mx: 2}\nlog_level: loud")
+    said = fault(tmp_path, "sed: 1\nrounds: {mx: 2}\nlog: {level: loud}")
     assert len(said.splitlines()) == 3
 
 

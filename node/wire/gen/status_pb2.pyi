@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -55,6 +55,7 @@ class StatusReply(_message.Message):
     BEST_VALIDATION_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_FIELD_NUMBER: _ClassVar[int]
     name: str
     node_id: str
     mesh: str
@@ -84,7 +85,8 @@ class StatusReply(_message.Message):
     best_validation: float
     notes: _containers.RepeatedScalarFieldContainer[str]
     pid: int
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., pool: _Optional[_Iterable[_Union[PoolEntry, _Mapping]]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ...) -> None: ...
+    page: str
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., pool: _Optional[_Iterable[_Union[PoolEntry, _Mapping]]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("name", "address", "state", "selected", "round", "heard_s", "reason", "traffic")
@@ -139,16 +141,47 @@ class PoolEntry(_message.Message):
     def __init__(self, sender: _Optional[str] = ..., round: _Optional[int] = ..., rows: _Optional[int] = ..., age: _Optional[int] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("time", "kind", "text", "level")
+    __slots__ = ("time", "kind", "text", "level", "number", "fields")
+    class FieldsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     TIME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
     time: float
     kind: str
     text: str
     level: str
-    def __init__(self, time: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., level: _Optional[str] = ...) -> None: ...
+    number: int
+    fields: _containers.ScalarMap[str, str]
+    def __init__(self, time: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., level: _Optional[str] = ..., number: _Optional[int] = ..., fields: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ("since", "level", "follow")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    since: int
+    level: str
+    follow: bool
+    def __init__(self, since: _Optional[int] = ..., level: _Optional[str] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class PeersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class PeersReply(_message.Message):
+    __slots__ = ("peers",)
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    def __init__(self, peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
 
 class HistoryRequest(_message.Message):
     __slots__ = ("since", "limit")

@@ -45,6 +45,16 @@ class NodeStub:
                 request_serializer=node_dot_wire_dot_gen_dot_status__pb2.HistoryRequest.SerializeToString,
                 response_deserializer=node_dot_wire_dot_gen_dot_status__pb2.HistoryReply.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/fednode.v1.Node/Watch',
+                request_serializer=node_dot_wire_dot_gen_dot_status__pb2.WatchRequest.SerializeToString,
+                response_deserializer=node_dot_wire_dot_gen_dot_status__pb2.Event.FromString,
+                _registered_method=True)
+        self.Peers = channel.unary_unary(
+                '/fednode.v1.Node/Peers',
+                request_serializer=node_dot_wire_dot_gen_dot_status__pb2.PeersRequest.SerializeToString,
+                response_deserializer=node_dot_wire_dot_gen_dot_status__pb2.PeersReply.FromString,
+                _registered_method=True)
         self.Control = channel.unary_unary(
                 '/fednode.v1.Node/Control',
                 request_serializer=node_dot_wire_dot_gen_dot_status__pb2.ControlRequest.SerializeToString,
@@ -70,6 +80,20 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """What happens, as it happens: what is kept first, then live where `follow` is set.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Peers(self, request, context):
+        """Every peer as this node sees it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Control(self, request, context):
         """Ask for one thing: pause, resume, leave, retune, rollback.
         """
@@ -89,6 +113,16 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.History,
                     request_deserializer=node_dot_wire_dot_gen_dot_status__pb2.HistoryRequest.FromString,
                     response_serializer=node_dot_wire_dot_gen_dot_status__pb2.HistoryReply.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=node_dot_wire_dot_gen_dot_status__pb2.WatchRequest.FromString,
+                    response_serializer=node_dot_wire_dot_gen_dot_status__pb2.Event.SerializeToString,
+            ),
+            'Peers': grpc.unary_unary_rpc_method_handler(
+                    servicer.Peers,
+                    request_deserializer=node_dot_wire_dot_gen_dot_status__pb2.PeersRequest.FromString,
+                    response_serializer=node_dot_wire_dot_gen_dot_status__pb2.PeersReply.SerializeToString,
             ),
             'Control': grpc.unary_unary_rpc_method_handler(
                     servicer.Control,
@@ -151,6 +185,60 @@ class Node:
             '/fednode.v1.Node/History',
             node_dot_wire_dot_gen_dot_status__pb2.HistoryRequest.SerializeToString,
             node_dot_wire_dot_gen_dot_status__pb2.HistoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/fednode.v1.Node/Watch',
+            node_dot_wire_dot_gen_dot_status__pb2.WatchRequest.SerializeToString,
+            node_dot_wire_dot_gen_dot_status__pb2.Event.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Peers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fednode.v1.Node/Peers',
+            node_dot_wire_dot_gen_dot_status__pb2.PeersRequest.SerializeToString,
+            node_dot_wire_dot_gen_dot_status__pb2.PeersReply.FromString,
             options,
             channel_credentials,
             insecure,

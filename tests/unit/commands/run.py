@@ -17,6 +17,10 @@ peers:
 """
 
 
+FAULTS = {2, 3, 4, 5, 6}
+"""Exit codes of faults that a user can mend."""
+
+
 class Fednode:
     """The command; `out` and `err` are of the last call."""
 
@@ -35,8 +39,8 @@ class Fednode:
         return code
 
     def fault(self, *words: str | Path) -> str:
-        """Return the one sentence of a call that ends with exit code 2."""
-        assert self(*words) == 2
+        """Return the one sentence of a call that ends with the code of a fault."""
+        assert self(*words) in FAULTS
         assert "Traceback" not in self.err
         assert self.err.startswith("fednode: ")
         return self.err.removeprefix("fednode: ").strip()

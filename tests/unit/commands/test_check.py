@@ -82,7 +82,7 @@ def test_a_state_directory_of_other_settings_or_in_use(
 
 
 def test_json(fednode: Fednode, peers: Path) -> None:
-    assert fednode("check", "--peers", peers, "--name", "a", "--json", *QUICK) == 0
+    assert fednode("check", "--peers", peers, "--name", "a", "--format", "json", *QUICK) == 0
     assert json.loads(fednode.out) == [
         {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."}
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,10 @@ import grpc.aio
 import pytest
 from rich.console import Console, RenderableType
 
-from node.commands import show
+from node import units
+from node.commands import show, top
+from node.errors import Unreachable
+from node.runtime.events import LEVELS
 from node.wire.gen import status_pb2, status_pb2_grpc
 from tests.unit.commands.run import Fednode
 
@@ -100,14 +103,14 @@ def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     [(0.4, "0 s"), (59, "59 s"), (120, "2 min"), (7200, "2 h"), (864_000, "10 days")],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert show.duration(seconds) == text
+    assert units.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (2.5e12, "2500.0 GB")]
 )
 def test_sizes(count: float, text: str) -> None:
-    assert show.size(int(count)) == text
+    assert units.size(int(count)) == text
 
 
 class Canned(status_pb2_grpc.NodeServicer):
@@ -115,6 +118,14 @@ class Canned(status_pb2_grpc.NodeServicer):
 
     async def Status(self, request: Any, context: Any) -> status_pb2.StatusReply:
         return reply()
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[status_pb2.Event]:
+        for number, level in enumerate(("info", "warning"), 1):
+            if number > request.since and LEVELS[level] >= LEVELS[request.level]:  # type: ignore[index]
+                yield status_pb2.Event(
+                    time=1e9 + number, kind="kind", text=f"a {level}", level=level, number=number,
+                    fields={"peer": "b"},
+                )  # fmt: skip
 
 
 @contextmanager
@@ -148,11 +159,11 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         assert fednode("status", address) == 0
         assert "running, round 12 of 150" in fednode.out
         assert fednode("status", "a") == 0
-        assert fednode("status", "a", "--json") == 0
+        assert fednode("status", "a", "--format", "json") == 0
         assert json.loads(fednode.out)["metrics"]["loss"] == 1.25
         assert fednode("status") == 0
         assert "no answer" in fednode.out
-        assert fednode("status", "--peers", peers, "--json") == 0
+        assert fednode("status", "--peers", peers, "--format", "json") == 0
         assert [one["name"] for one in json.loads(fednode.out)] == ["a"]
         assert fednode("status", address, "--quiet") == 0
         assert fednode.out == ""
@@ -160,11 +171,67 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
 
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     assert "Nobody answers at 127.0.0.1:7191" in fednode.fault("status", "a")
-    assert fednode("status") == 2
+    assert fednode("status") == Unreachable.exit_code
     assert "None of the 2 nodes of peers.yaml answers" in fednode.err
     assert "No peer is called 'z'" in fednode.fault("status", "z")
     assert "has no port" in fednode.fault("status", "127.0.0.1:")
-    assert "--watch" in fednode.fault("status", "a", "--watch", "--json")
     peers.unlink()
     assert "Whose status?" in fednode.fault("status")
     assert "There is no file" in fednode.fault("status", "a")
+
+
+def test_top_shows_the_whole_mesh(fednode: Fednode, peers: Path) -> None:
+    with node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode("top", "--times", "1") == 0
+        for part in ("1 of 2 nodes answer", "mesh clinic, zerodfl", "no answer", "12/150", "b is"):
+            assert part in fednode.out
+        assert fednode("top", "--times", "2", "--format", "json") == 0
+        looks = [json.loads(line) for line in fednode.out.splitlines()]
+        assert len(looks) == 2
+        assert looks[0]["nodes"][address]["round"] == "12"
+        assert looks[0]["nodes"]["127.0.0.1:7192"] is None
+
+
+def test_the_matrix_says_who_sent_to_whom() -> None:
+    traffic = status_pb2.Traffic(messages_out=1234)
+    one = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", traffic=traffic)])
+    shown = drawn(top.page([(("a", "x"), one), (("b", "y"), None)], {}, "12:00:00"))
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["a", "·", "1,234"] in lines
+    assert ["b", "?", "·"] in lines
+
+
+def test_losses_as_bars_and_bytes_a_second() -> None:
+    assert top.bars([]) == ""
+    assert top.bars([1.0, 2.0, 3.0]) == "▁▅█"
+    assert top.bars([2.0, 2.0]) == "▁▁"
+    past = top.Past()
+    for moment, number in enumerate((5, 6, 6, 7)):
+        traffic = status_pb2.Traffic(serialized_out=1000 * moment)
+        made = status_pb2.StatusReply(round=number, metrics={"loss": number}, traffic=traffic)
+        past.note(made, 10.0 + moment)
+    assert list(past.losses) == [5, 6, 7]
+    assert past.rate == 1000.0
+
+
+def test_logs_of_one_node_and_of_all(fednode: Fednode, peers: Path) -> None:
+    with node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode("logs", "a") == 0
+        assert [line[9:] for line in fednode.out.splitlines()] == ["a info", "a warning"]
+        assert fednode("logs", "a", "--level", "warning") == 0
+        assert [line[9:] for line in fednode.out.splitlines()] == ["a warning"]
+        assert fednode("logs", "--last", "1") == 0
+        assert [line[9:] for line in fednode.out.splitlines()] == ["a a warning"]
+        assert fednode("logs", address, "--format", "json") == 0
+        first = json.loads(fednode.out.splitlines()[0])
+        assert (first["level"], first["event"], first["fields"]) == ("info", "kind", {"peer": "b"})
+    assert "None of the 1 nodes answers" in fednode.fault("logs", "b")
+
+
+def test_exit_codes_tell_faults_apart(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
+    assert fednode("status", "a") == 5
+    assert fednode("status", "a", "--format", "xml") == 2
+    assert fednode("status", "z") == 2
+    assert fednode("eval", "--state", tmp_path / "none") == 4

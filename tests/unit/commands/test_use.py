@@ -53,7 +53,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tuned: Path) -> None:
-    assert fednode("eval", "--state", tuned / "state", "--json") == 0
+    assert fednode("eval", "--state", tuned / "state", "--format", "json") == 0
     found = json.loads(fednode.out)
     assert found["round"] == 1
     assert found["tuned"] == {"own": 1.0}  # a lemon and the sea are easily told apart
@@ -71,7 +71,7 @@ def test_eval_on_other_images(fednode: Fednode, tuned: Path) -> None:
 
 def test_predict_names_what_images_show(fednode: Fednode, tuned: Path) -> None:
     images = [tuned / "images" / name / "5.png" for name in COLOURS]
-    assert fednode("predict", "--state", tuned / "state", "--json", *images) == 0
+    assert fednode("predict", "--state", tuned / "state", "--format", "json", *images) == 0
     rows = [json.loads(line) for line in fednode.out.splitlines()]
     assert [max(row["classes"], key=row["classes"].get) for row in rows] == list(COLOURS)
     assert all(sum(row["classes"].values()) == pytest.approx(1, abs=1e-4) for row in rows)
@@ -81,7 +81,16 @@ def test_predict_names_what_images_show(fednode: Fednode, tuned: Path) -> None:
 
 def test_predict_among_other_classes(fednode: Fednode, tuned: Path) -> None:
     image = tuned / "images" / "sea" / "0.png"
-    words = ("predict", "--state", tuned / "state", "--classes", "dog, tree,house", "--json", image)
+    words = (
+        "predict",
+        "--state",
+        tuned / "state",
+        "--classes",
+        "dog, tree,house",
+        "--format",
+        "json",
+        image,
+    )
     assert fednode(*words) == 0
     assert set(json.loads(fednode.out)["classes"]) == {"dog", "tree", "house"}
 

@@ -89,7 +89,7 @@ async def test_progress_is_shown_while_tuning_and_gone_afterwards(tmp_path: Path
 async def test_a_learner_s_defect_is_named_and_the_round_is_run_again(tmp_path: Path) -> None:
     async with running(Hub(), tmp_path, "a", most=2, learner=Broken("a")) as node:
         await node.until(lambda: node.driver.kernel.view().life == "finished")
-        texts = [record.text for _, record in node.driver.telemetry.events]
+        texts = [one.record.text for one in node.driver.telemetry.events.troubles]
     assert texts == [
         "the learner failed: ZeroDivisionError: a defect; trying again in 1 s",
     ]

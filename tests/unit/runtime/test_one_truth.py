@@ -212,7 +212,9 @@ async def test_daemons_and_simulator_end_with_the_same_bits(
     async with daemons(tmp_path, case, learned, seed=3) as made, asyncio.timeout(GUARD_S):
         await asyncio.gather(*(ended.wait() for ended in through(made, monkeypatch)))
         found = {name: driver.kernel.policy.state() for name, driver in made.items()}
-        kinds = {record.kind for one in made.values() for _, record in one.telemetry.events}
+        kinds = {
+            one.record.kind for node in made.values() for one in node.telemetry.events.troubles
+        }
     assert not kinds & {"round.deadline", "round.drift", "round.aborted", "round.taken"}
     for name in NODES:
         assert found[name].round == ROUNDS

@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from node.core.events import Record
-from node.runtime.telemetry import EVENTS_KEPT, Telemetry, Traffic
+from node.runtime.events import TROUBLES
+from node.runtime.telemetry import Telemetry, Traffic
 
 
 def test_messages_and_bytes_are_counted_by_peer_and_together() -> None:
@@ -37,12 +38,13 @@ def test_records_are_logged_and_only_warnings_and_errors_are_kept(
         for level in ("debug", "info", "warning", "error"):
             telemetry.record(Record("kind", f"a {level}", level))
     assert [one.levelname for one in caplog.records] == ["DEBUG", "INFO", "WARNING", "ERROR"]
-    assert [record.text for _, record in telemetry.events] == ["a warning", "a error"]
+    assert [one.record.text for one in telemetry.events.troubles] == ["a warning", "a error"]
 
 
 def test_old_events_make_room() -> None:
     telemetry = Telemetry()
-    for number in range(EVENTS_KEPT + 5):
+    for number in range(TROUBLES + 5):
         telemetry.record(Record("kind", str(number), "error"))
-    assert len(telemetry.events) == EVENTS_KEPT
-    assert telemetry.events[0][1].text == "5"
+    kept = list(telemetry.events.troubles)
+    assert len(kept) == TROUBLES
+    assert kept[0].record.text == "5"

@@ -1,0 +1,25 @@
+"""Ask some nodes at once how they are; a silent one is no reason to fail."""
+
+from __future__ import annotations
+
+import asyncio
+
+from node.commands.reach import Target, Targets
+from node.errors import FednodeError
+from node.runtime.client import Client
+from node.wire.gen import status_pb2
+
+Replies = list[tuple[Target, status_pb2.StatusReply | None]]
+
+
+async def ask_all(client: Client, targets: Targets) -> Replies:
+    """Return each node with its answer, None where there is none."""
+
+    async def ask(where: str) -> status_pb2.StatusReply | None:
+        try:
+            return await client.status(where)
+        except FednodeError:
+            return None
+
+    found = await asyncio.gather(*(ask(where) for _, where in targets))
+    return list(zip(targets, found, strict=True))

@@ -1,0 +1,70 @@
+"""Everything of a node that people and tools look at: status, health, admin port, page, metrics."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from node.commands.mesh import Mesh
+from node.commands.plan import Plan
+from node.learn.learner import Learner
+from node.runtime.admin import Admin, Health
+from node.runtime.driver import Driver
+from node.runtime.events import Events
+from node.runtime.metrics import Metrics
+from node.runtime.status import About, NodeService
+from node.runtime.store import Store
+from node.runtime.web import Web
+
+
+class Faces:
+    """Open from the first moment: a node that loads says so."""
+
+    def __init__(self, plan: Plan, mesh: Mesh, store: Store) -> None:
+        self._settings = plan.settings
+        self.events, self.metrics = Events(), Metrics()
+        about = About(
+            plan.name,
+            plan.peers.mesh,
+            plan.policy.name,
+            mesh.identity.id,
+            plan.address,
+            plan.settings.model.name,
+        )
+        self.service = NodeService(
+            store, about, mesh.transport.caller, self.events, mesh.transport.channel
+        )
+        self.metrics.watch(self.service.read)
+        self._health = Health()
+        self._admin = Admin(self.service, self._health)
+        self._web = Web(self.service, self.metrics.text, plan.settings.page)
+        mesh.refusals.show = self.events.record
+
+    def register(self, server: Any) -> None:
+        """Add what is served on the node's own address to its server."""
+        self.service.register(server)
+        self._health.register(server)
+
+    async def open(self) -> None:
+        """Listen on the other ports; raise AddressError or ConfigError."""
+        log = logging.getLogger("fednode")
+        await self._health.loading()
+        if self._settings.admin.listen is not None:
+            log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
+        if self._settings.page.listen is not None:
+            self.service.page = await self._web.listen(self._settings.page.listen)
+            log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
+
+    async def attach(self, driver: Driver, learner: Learner) -> None:
+        """Answer from a driver from now on."""
+        self.service.attach(driver, learner)
+        await self._health.serving()
+
+    async def draining(self) -> None:
+        """Tell probes that the node is about to end."""
+        await self._health.draining()
+
+    async def close(self) -> None:
+        """Close the other ports. Idempotent."""
+        await self._web.close()
+        await self._admin.close()

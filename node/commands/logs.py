@@ -1,0 +1,122 @@
+"""`fednode logs [ADDRESS]`: what happened at a node or at all of a mesh, and what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from node.commands.formats import format_option
+from node.commands.reach import Make, Target, Targets, reach
+from node.errors import FednodeError, Unreachable
+from node.runtime.client import Client
+from node.runtime.events import LEVELS
+from node.wire.gen import status_pb2
+
+STYLES: Final = {"debug": "dim", "warning": "yellow", "error": "red"}
+AGAIN_S: Final = 1.0
+Line = tuple[str, status_pb2.Event]
+
+
+@click.command()
+@click.argument("address", required=False)
+@click.option("--peers", "peers_path", type=Path, help="The mesh [peers.yaml].")
+@click.option("--state", type=Path, help="Whose key to use where the mesh speaks TLS.")
+@click.option(
+    "--level", type=click.Choice(tuple(LEVELS)), default="info", show_default=True,
+    help="The least to show; debug has each message.",
+)  # fmt: skip
+@click.option("--last", type=click.IntRange(0), default=0, help="So many of the past; 0: all kept.")
+@click.option("--follow", is_flag=True, help="Go on as it happens, until Ctrl-C.")
+@format_option
+def logs(
+    address: str | None,
+    peers_path: Path | None,
+    state: Path | None,
+    level: str,
+    last: int,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Show what the node at ADDRESS tells: host:port, or its name in peers.yaml.
+
+    Without ADDRESS all nodes of peers.yaml, by time. A node keeps its latest 1,000 records of each
+    run; older ones are in fednode.log in its state directory.
+    """
+    make, targets = reach(address, peers_path, state)
+    asyncio.run(_run(make, targets, level, last, follow, as_json))
+
+
+async def _run(
+    make: Make, targets: Targets, level: str, last: int, follow: bool, as_json: bool
+) -> None:
+    console = Console(soft_wrap=True)
+    single = len(targets) == 1
+    async with make() as client:
+        past = await asyncio.gather(*(_past(client, target, level) for target in targets))
+        lines = sorted(
+            (line for one in past if one is not None for line in one),
+            key=lambda line: (line[1].time, line[0], line[1].number),
+        )
+        for line in lines[-last:] if last else lines:
+            _print(console, line, as_json, single)
+        if all(one is None for one in past) and not follow:
+            raise Unreachable(f"None of the {len(targets)} nodes answers: start them.")
+        if follow:
+            seen = [max((e.number for _, e in one), default=0) if one else 0 for one in past]
+            await asyncio.gather(
+                *(
+                    _follow(client, target, level, number, console, as_json, single)
+                    for target, number in zip(targets, seen, strict=True)
+                )
+            )
+
+
+async def _past(client: Client, target: Target, level: str) -> list[Line] | None:
+    """Return what a node kept; None where it does not answer."""
+    name, where = target
+    try:
+        return [(name or where, one) async for one in client.watch(where, 0, level, follow=False)]
+    except FednodeError:
+        return None
+
+
+async def _follow(
+    client: Client,
+    target: Target,
+    level: str,
+    number: int,
+    console: Console,
+    as_json: bool,
+    single: bool,
+) -> None:
+    """Print a node's records as they come; one that goes away is waited for."""
+    name, where = target
+    while True:
+        try:
+            async for one in client.watch(where, number, level, follow=True):
+                number = max(number, one.number)
+                _print(console, (name or where, one), as_json, single)
+        except FednodeError as fault:
+            print(f"{name or where}: {fault} Still following; Ctrl-C ends it.", file=sys.stderr)
+        await asyncio.sleep(AGAIN_S)
+
+
+def _print(console: Console, line: Line, as_json: bool, single: bool) -> None:
+    name, one = line
+    if as_json:
+        told = {"time": one.time, "level": one.level, "node": name, "event": one.kind,
+                "text": one.text, "number": one.number, "fields": dict(one.fields)}  # fmt: skip
+        click.echo(json.dumps(told, sort_keys=True, ensure_ascii=False))
+        return
+    text = Text(time.strftime("%H:%M:%S ", time.localtime(one.time)), "dim")
+    if not single:
+        text.append(f"{name} ", "bold")
+    console.print(text.append(one.text, STYLES.get(one.level, "")))

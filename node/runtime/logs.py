@@ -1,0 +1,68 @@
+"""The log: lines for people on a terminal, JSON elsewhere, and a file that makes its own room."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Final
+
+from node.core.events import Record
+from node.runtime.settings import LogSettings
+
+FILE: Final = "fednode.log"
+MB: Final = 1_000_000
+
+
+class Json(logging.Formatter):
+    """One object a line: time, level, mesh, node, event, text, and what the event is about."""
+
+    def __init__(self, mesh: str, node: str) -> None:
+        super().__init__()
+        self._base = {"mesh": mesh, "node": node}
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a line without its end."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        told = getattr(record, "record", None)
+        about = dict(told.fields) if isinstance(told, Record) else {}
+        line = {
+            "time": moment.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            **self._base,
+            "event": told.kind if isinstance(told, Record) else "log",
+            "text": record.getMessage(),
+            **{f"about_{key}" if key in RESERVED else key: one for key, one in about.items()},
+        }
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+RESERVED: Final = frozenset({"time", "level", "mesh", "node", "event", "text"})
+
+
+class _File(RotatingFileHandler):
+    """A full disk costs lines of the log, and nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Pass over what could not be written."""
+
+
+def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
+    """Show fednode's own lines; libraries log on the root logger, which stays quiet."""
+    ours = logging.getLogger("fednode")
+    ours.setLevel(settings.level.upper())
+    shown = logging.StreamHandler()
+    people = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
+    text = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    shown.setFormatter(text if people else Json(mesh, node))
+    ours.addHandler(shown)
+    if settings.file_mb:
+        size = int(settings.file_mb * MB)
+        kept = _File(state / FILE, maxBytes=size, backupCount=1, encoding="utf-8", delay=True)
+        kept.setFormatter(Json(mesh, node))
+        ours.addHandler(kept)
+    ours.propagate = False
+    logging.getLogger().addHandler(logging.NullHandler())

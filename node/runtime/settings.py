@@ -1,0 +1,58 @@
+"""How a node speaks to people and tools: its log, its admin port, its page and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from node.core.settings import STRICT, bounded
+
+
+@dataclass(frozen=True, slots=True)
+class LogSettings:
+    """The log on standard error, and the file beside it.
+
+    level: the least that is shown. format: "text" for people, "json" an object a line, "auto" text
+    on a terminal and JSON anywhere else. file_mb: size at which the state directory's fednode.log
+    (JSON, always) makes room, one older file is kept; 0 for no file.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+    file_mb: float = 10.0
+
+    def __post_init__(self) -> None:
+        bounded("log.file_mb", self.file_mb, 0, 10_000)
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSettings:
+    """A plain gRPC port on loopback for tools: status, health and reflection, no commands.
+
+    listen: host:port on this machine; None for no such port.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    listen: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """The node's page and its metrics, over HTTP.
+
+    listen: host:port, by default any free port of loopback; None turns it off. token: what a reader
+    must show, which is asked for off loopback; an http:// page shows it to the network, so put a
+    proxy with TLS before it.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    listen: str | None = "127.0.0.1:0"
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is not None and len(self.token) < 16:
+            raise ValueError("page.token is too short; give at least 16 characters.")

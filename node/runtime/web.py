@@ -1,0 +1,116 @@
+"""HTTP of one node: its metrics for Prometheus, its health, and its page.
+
+Loopback by default. Off loopback every request shows the token: as a bearer, or as a cookie that
+`/?token=...` sets once. On loopback without a token the Host header must be of loopback, so that a
+foreign site's name that was pointed here reads nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from node.errors import AddressError, ConfigError
+from node.runtime.page import Page
+from node.runtime.settings import PageSettings
+from node.runtime.status import NodeService
+from node.transports.address import Endpoint, parse
+from node.transports.grpc import check_free
+
+COOKIE: Final = "fednode_token"
+CLOSE_S: Final = 0.5
+LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Web:
+    """Serve one node over HTTP."""
+
+    def __init__(
+        self, service: NodeService, metrics: Callable[[], tuple[bytes, str]], settings: PageSettings
+    ) -> None:
+        """Metrics: returns the exposition and its content type."""
+        self._service, self._metrics, self._token = service, metrics, settings.token or ""
+        self._runner: web.AppRunner | None = None
+        self._loopback = True
+
+    async def listen(self, address: str) -> str:
+        """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
+        endpoint = parse(address)
+        self._loopback = endpoint.loopback
+        if not endpoint.loopback and not self._token:
+            raise ConfigError(
+                f"page.listen is {address}, which others reach, and page.token is not set: set one "
+                "of 16 characters or more, or listen on 127.0.0.1."
+            )
+        check_free(endpoint)
+        app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
+        app.router.add_get("/metrics", self._show_metrics)
+        app.router.add_get("/healthz", self._show_health)
+        Page(self._service).add_to(app.router)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
+        )
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, endpoint.numeric, endpoint.port)
+        try:
+            await site.start()
+        except OSError as fault:
+            await self.close()
+            raise AddressError(
+                f"page.listen is {address}, which cannot be listened on: {fault.strerror}; choose "
+                "another, or null for no page"
+            ) from fault
+        port = self._runner.addresses[0][1]
+        return f"http://{Endpoint(endpoint.host, port)}/"
+
+    async def close(self) -> None:
+        """Stop serving; streams are cut. Idempotent."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not self._token:
+            if self._loopback and (request.url.host or "") not in LOCAL:
+                raise web.HTTPForbidden(text="this page is for its own machine only\n")
+        elif not self._knows(request):
+            raise web.HTTPUnauthorized(
+                text="a token is needed: open /?token=..., or send it as a bearer\n",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        elif "token" in request.query:
+            found = web.HTTPSeeOther(location=request.path)
+            found.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
+            raise found
+        answer = await handler(request)
+        if not answer.prepared:
+            answer.headers.update(HEADERS)
+        return answer
+
+    def _knows(self, request: web.Request) -> bool:
+        """Tell whether a request shows the token; each comparison takes as long."""
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        shown = (bearer, request.cookies.get(COOKIE, ""), request.query.get("token", ""))
+        wanted = self._token.encode()
+        return any(hmac.compare_digest(one.encode(), wanted) for one in shown)
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        text, kind = self._metrics()
+        return web.Response(body=text, headers={"Content-Type": kind})
+
+    async def _show_health(self, request: web.Request) -> web.Response:
+        life = self._service.now().life
+        return web.Response(text=f"{life}\n", status=503 if life in {"loading", "leaving"} else 200)

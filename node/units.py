@@ -1,0 +1,26 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def size(count: int) -> str:
+    """Return bytes as people read them, in powers of 1000."""
+    return scaled(count, 1000, ("B", "kB", "MB", "GB"))
+
+
+def scaled(count: float, base: int, units: Sequence[str]) -> str:
+    """Return a number in the unit that suits it, whole in the first unit."""
+    at = 0
+    while count >= base and at < len(units) - 1:
+        count, at = count / base, at + 1
+    return f"{count:.{1 if at else 0}f} {units[at]}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as people read them."""
+    for limit, step, unit in ((60.0, 1.0, "s"), (3600.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
+        if seconds < limit:
+            return f"{seconds / step:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} days"

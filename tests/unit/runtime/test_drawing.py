@@ -1,0 +1,85 @@
+"""The page's pictures: where nodes and lines are."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.runtime.drawing import (
+    BOTTOM,
+    LEFT,
+    POINTS_MAX,
+    RADIUS,
+    RIGHT,
+    THICKEST,
+    TOP,
+    chart,
+    graph,
+    scale,
+    thinned,
+)
+
+numbers = st.floats(-1e6, 1e6, allow_nan=False)
+
+
+def test_nodes_stand_on_a_circle_in_the_order_of_their_names() -> None:
+    drawn = graph("b", {"c": "alive", "a": "dead", "b": "running", "d": "alive"}, {})
+    assert [dot.name for dot in drawn.dots] == ["a", "b", "c", "d"]
+    assert [dot.x for dot in drawn.dots] == pytest.approx([0, RADIUS, 0, -RADIUS], abs=0.1)
+    assert [dot.y for dot in drawn.dots] == pytest.approx([-RADIUS, 0, RADIUS, 0], abs=0.1)
+    assert [dot.own for dot in drawn.dots] == [False, True, False, False]
+    assert drawn.dots[0].state == "dead"
+    assert [dot.anchor for dot in drawn.dots] == ["middle", "start", "middle", "end"]
+
+
+def test_edges_are_as_thick_as_there_are_messages_both_ways() -> None:
+    states = dict.fromkeys("abc", "alive")
+    sent = {("a", "b"): 30, ("b", "a"): 10, ("a", "c"): 20, ("c", "a"): 0, ("a", "z"): 99}
+    edges = graph("a", states, sent).edges
+    assert [edge.title for edge in edges] == [
+        "a to b: 30 messages; b to a: 10",
+        "a to c: 20 messages; c to a: 0",
+    ]
+    assert edges[0].width == THICKEST
+    assert edges[1].width == pytest.approx(0.6 + (THICKEST - 0.6) * 20 / 40)
+
+
+def test_lines_fill_the_picture_and_end_with_their_last_value() -> None:
+    points = [(at, float(at)) for at in range(1, 11)] + [(11, math.nan)]
+    drawn = chart("Loss", {"loss": points, "nothing": []}, lambda value: f"{value:g}", floor=0.0)
+    (line,) = drawn.lines
+    assert (line.name, line.now, drawn.first, drawn.last) == ("loss", "10", 1, 10)
+    assert "loss 10" in drawn.said
+    corners = [tuple(map(float, one.split(","))) for one in line.points.split()]
+    assert corners[0] == pytest.approx((LEFT, BOTTOM - 0.1 * (BOTTOM - TOP)), abs=0.1)
+    assert corners[-1] == pytest.approx((RIGHT, TOP), abs=0.1)
+    assert [tick.text for tick in drawn.ticks] == ["0", "5", "10"]
+
+
+def test_nothing_to_draw() -> None:
+    assert chart("Loss", {"loss": [(1, math.inf)]}, str).lines == ()
+    assert graph("a", {"a": "running"}, {}).edges == ()
+
+
+@given(numbers, numbers)
+def test_axes_have_round_numbers_around_the_values(one: float, other: float) -> None:
+    low, high = min(one, other), max(one, other)
+    marks = scale(low, high)
+    assert 2 <= len(marks) <= 7
+    step = marks[1] - marks[0]
+    assert marks[0] <= low + 1e-6 * step
+    assert marks[-1] >= high - 1e-6 * step
+    digits = step / 10 ** math.floor(math.log10(step) + 1e-9)
+    assert min(abs(digits - nice) for nice in (1, 2, 5, 10)) < 1e-3
+
+
+@given(st.integers(1, 3000))
+def test_thinned_lines_keep_their_ends(count: int) -> None:
+    points = [(at, 0.0) for at in range(count)]
+    found = thinned(points)
+    assert len(found) <= POINTS_MAX + 1
+    assert (found[0], found[-1]) == (points[0], points[-1])
+    assert found == sorted(set(found))

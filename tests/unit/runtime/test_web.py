@@ -1,0 +1,195 @@
+"""The page, its stream and the metrics over real HTTP; who may read them, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from PIL import Image
+
+from node.core.events import Record
+from node.errors import AddressError, ConfigError
+from node.learn.closed_form import ClosedFormLearner
+from node.runtime.metrics import Metrics
+from node.runtime.page import VIEWERS_MAX
+from node.runtime.settings import PageSettings
+from node.runtime.status import About, NodeService
+from node.runtime.store import Store
+from node.runtime.web import Web
+from node.transports.memory import Hub
+from tests.unit.runtime.daemons import running
+
+ABOUT = About("a", "simulated", "zerodfl", "ID", "127.0.0.1:7101", "fednode-mini")
+TOKEN = "sixteen-letters-or-more"
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+class Pictured(ClosedFormLearner):
+    """A learner with images to show."""
+
+    pictures: Mapping[str, tuple[Path, ...]] = {}
+
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        return self.pictures
+
+
+@asynccontextmanager
+async def page(
+    folder: Path, settings: PageSettings | None = None, pictures: Mapping[str, Any] | None = None
+) -> AsyncIterator[tuple[NodeService, str]]:
+    """Run a node with its page; yield its service and the page's URL."""
+    async with running(Hub(), folder, "a", most=3) as node:
+        await node.until(lambda: node.driver.kernel.view().life == "finished")
+        learner = Pictured("a")
+        learner.pictures = pictures or {}
+        service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
+        service.attach(node.driver, learner)
+        metrics = Metrics()
+        metrics.watch(service.read)
+        web = Web(service, metrics.text, settings or PageSettings())
+        try:
+            yield service, await web.listen("127.0.0.1:0")
+        finally:
+            await web.close()
+            await web.close()
+
+
+async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(url, allow_redirects=False, **more) as answer,
+    ):
+        return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        code, html, headers = await get(url)
+        assert code == 200
+        for part in ("<h1>a</h1>", "finished", "3 of 3", "zerodfl", "Training loss", "<polyline"):
+            assert part in html
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store"
+        # Nothing is fetched from elsewhere, and nothing runs that is not a file of this node.
+        assert not re.search(r'(src|href)="(https?:)?//', html)
+        assert "<style" not in html
+        assert not re.search(r"<script(?! src=\"page.js\")", html)
+        for name in ("page.css", "page.js", "icon.svg"):
+            assert (await get(url + name))[0] == 200
+        assert (await get(url + "nothing"))[0] == 404
+        assert (await get(url + "page.html"))[0] == 404
+        code, text, _ = await get(url + "metrics")
+        assert code == 200
+        assert "\nfednode_round 3.0\n" in text
+        assert await get(url + "healthz") == (200, "finished\n", (await get(url + "healthz"))[2])
+        assert service.now().round == 3
+
+
+async def test_a_node_that_loads_has_a_page(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    web = Web(service, Metrics().text, PageSettings())
+    url = await web.listen("127.0.0.1:0")
+    code, html, _ = await get(url)
+    assert code == 200
+    assert "loading" in html
+    assert (await get(url + "healthz"))[0] == 503
+    await web.close()
+    store.close()
+
+
+async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path) as (service, url),
+        aiohttp.ClientSession() as session,
+        session.get(url + "live") as stream,
+    ):
+        assert stream.headers["Content-Type"] == "text/event-stream"
+        async with asyncio.timeout(30):
+            first = json.loads((await stream.content.readuntil(b"\n\n"))[6:])
+            assert set(first) == {"head", "mesh", "charts", "peers", "events"}
+            service.events.record(Record("peer.dead", "b is dead", "warning"))
+            parts: dict[str, str] = {}
+            while "events" not in parts:
+                line = await stream.content.readuntil(b"\n\n")
+                parts = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+            assert "b is dead" in parts["events"]
+            assert "mesh" not in parts, "only what changed is sent"
+
+
+async def test_too_many_viewers_are_told_so(tmp_path: Path) -> None:
+    async with page(tmp_path) as (_, url), aiohttp.ClientSession() as session:
+        streams = [await session.get(url + "live") for _ in range(VIEWERS_MAX)]
+        for stream in streams:
+            await stream.content.readuntil(b"\n\n")
+        assert (await get(url + "live"))[0] == 503
+        assert (await get(url))[0] == 200
+        for stream in streams:
+            stream.close()
+
+
+async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:
+    pictures = {HOSTILE: ()}
+    async with page(tmp_path, pictures=pictures) as (service, url):
+        service.events.record(Record("peer.dead", HOSTILE, "warning"))
+        _, html, _ = await get(url)
+        assert HOSTILE not in html
+        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 2
+
+
+async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
+    image = tmp_path / "cup.png"
+    Image.new("RGB", (300, 200), (200, 30, 30)).save(image)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    async with page(tmp_path, pictures={"cup": (image, broken)}) as (_, url):
+        async with aiohttp.ClientSession() as session, session.get(url + "image/0/0") as answer:
+            assert answer.status == 200
+            assert answer.headers["Content-Type"] == "image/jpeg"
+            assert len(await answer.read()) < 10_000
+        for bad in ("image/0/1", "image/0/2", "image/1/0", "image/-1/0", "image/0/..%2F..%2Fx"):
+            assert (await get(url + bad))[0] == 404
+
+
+async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
+    async with page(tmp_path, PageSettings(token=TOKEN)) as (_, url):
+        for path in ("", "metrics", "live", "page.css", "image/0/0", "healthz"):
+            assert (await get(url + path))[0] == 401
+        wrong = {"Authorization": "Bearer " + TOKEN[:-1]}
+        assert (await get(url, headers=wrong))[0] == 401
+        assert (await get(url + "?token=wrong"))[0] == 401
+        right = {"Authorization": "Bearer " + TOKEN}
+        assert (await get(url + "metrics", headers=right))[0] == 200
+        code, _, headers = await get(f"{url}?token={TOKEN}")
+        assert (code, headers["Location"]) == (303, "/")
+        cookie = headers["Set-Cookie"].split(";")
+        assert {"HttpOnly", "SameSite=Strict"} <= {one.strip() for one in cookie}
+        assert (await get(url, headers={"Cookie": cookie[0]}))[0] == 200
+        # With a token any name may lead here, such as that of a proxy.
+        assert (await get(url, headers={**right, "Host": "clinic.example"}))[0] == 200
+
+
+async def test_without_a_token_only_this_machine_reads(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example"):
+            assert (await get(url, headers={"Host": host}))[0] == 403
+        assert (await get(url, headers={"Host": "localhost"}))[0] == 200
+        with pytest.raises(ConfigError, match=r"page\.token is not set"):
+            await Web(service, Metrics().text, PageSettings()).listen("0.0.0.0:0")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(AddressError, match="in use"):
+                await Web(service, Metrics().text, PageSettings()).listen(f"127.0.0.1:{port}")
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        PageSettings(token="short")
