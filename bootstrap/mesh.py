@@ -24,13 +24,11 @@ import yaml
 
 from bootstrap.observe import NodeStatus, Observer, RoundStatus
 from bootstrap.process import FEDNODE, Daemon, free_ports, how_it_ended
-from node.errors import ConfigError, FednodeError
+from node.errors import FAULT_CODES, ConfigError, FednodeError
 
 EVENTS_KEPT: Final = 200
 NODES_MAX: Final = 64
 POLL_S: Final = 0.5
-# What a daemon exits with over a fault that starting it again cannot mend.
-FAULT_CODE: Final = FednodeError.exit_code
 
 
 class MeshError(FednodeError):
@@ -94,7 +92,7 @@ class Member:
     def comes_back(self) -> bool:
         """Tell whether it died and is to be started again."""
         code = self.daemon.exit_code
-        return self.restarts_left > 0 and code is not None and code not in (0, FAULT_CODE)
+        return self.restarts_left > 0 and code is not None and code not in {0, *FAULT_CODES}
 
     @property
     def done(self) -> bool:

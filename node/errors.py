@@ -18,6 +18,11 @@ codes are stable: 0 well, 2 settings or words on the command line, 3 images or m
 
 from __future__ import annotations
 
+from typing import Final
+
+FAULT_CODES: Final = frozenset(range(2, 7))
+"""Exit codes of what starting again cannot mend."""
+
 
 class FednodeError(Exception):
     """A fault with a sentence meant for the user."""

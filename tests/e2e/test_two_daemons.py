@@ -23,7 +23,7 @@ import torch
 import yaml
 
 from bootstrap.process import Daemon, free_ports
-from node.errors import FednodeError
+from node.errors import FAULT_CODES, FednodeError
 from node.runtime.client import Client
 from node.runtime.store import read_snapshot
 
@@ -90,9 +90,9 @@ def fednode(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def sentence(*words: str, folder: Path) -> str:
-    """Return what a command says that ends with exit code 2 and no traceback."""
+    """Return what a command says that ends with a fault and no traceback."""
     ended = fednode(*words, folder=folder)
-    assert ended.returncode == 2, ended
+    assert ended.returncode in FAULT_CODES, ended
     assert "Traceback" not in ended.stderr
     lines = ended.stderr.strip().splitlines()
     assert lines[-1].startswith("fednode: ")

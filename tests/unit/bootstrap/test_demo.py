@@ -95,11 +95,11 @@ async def test_both_methods_differ_in_the_policy_alone(options: Options, tmp_pat
 
 
 async def test_a_daemon_that_crashed_is_a_remark(options: Options, tmp_path: Path) -> None:
-    asked = options("fake.exit=node-1", "fake.code=3", quick=True)
+    asked = options("fake.exit=node-1", "fake.code=70", quick=True)
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
     read = json.loads((tmp_path / "demo" / "report.json").read_text())
     assert [row["n"] for row in read["rows"]] == [2, 2, 2]
-    assert "zerodfl, seed 1: node-1 ended with exit code 3" in read["remarks"][0]
+    assert "zerodfl, seed 1: node-1 ended with exit code 70" in read["remarks"][0]
     assert "was started again" in read["remarks"][1]
 
 

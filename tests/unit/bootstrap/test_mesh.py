@@ -95,16 +95,16 @@ async def test_status_and_history_come_from_the_daemons(make: Make) -> None:
 
 
 async def test_a_daemon_that_dies_is_told_and_the_mesh_goes_on(make: Make) -> None:
-    async with make("fake.exit=node-1", "fake.code=3") as mesh:
+    async with make("fake.exit=node-1", "fake.code=70") as mesh:
         assert await mesh.wait_finished(LIMIT_S) == ["node-2"]
-        assert mesh.members["node-1"].state == "exit code 3"
+        assert mesh.members["node-1"].state == "exit code 70"
     assert list(mesh.events) == [
-        "node-1 ended with exit code 3; its last words: The prompt is out of ink."
+        "node-1 ended with exit code 70; its last words: The prompt is out of ink."
     ]
 
 
 async def test_a_daemon_that_crashes_is_started_again(make: Make) -> None:
-    async with make("fake.exit=node-1", "fake.code=3", restarts=1) as mesh:
+    async with make("fake.exit=node-1", "fake.code=70", restarts=1) as mesh:
         assert await mesh.wait_finished(LIMIT_S) == ["node-1", "node-2"]
         pid = pid_of(mesh, "node-1")
     assert mesh.events[1] == f"node-1 was started again (pid {pid})"

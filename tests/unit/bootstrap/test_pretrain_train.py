@@ -261,8 +261,8 @@ def test_the_command_line_ends_with_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     absent = str(tmp_path / "absent")
-    assert cli.main(["pack", "--packed", absent, "--wordnet", absent, "--cifar10", absent]) == 2
-    assert cli.main(["export", "--checkpoint", absent, "--out", absent]) == 2
+    assert cli.main(["pack", "--packed", absent, "--wordnet", absent, "--cifar10", absent]) == 3
+    assert cli.main(["export", "--checkpoint", absent, "--out", absent]) == 3
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("pretrain: ") and "absent" in line for line in lines)

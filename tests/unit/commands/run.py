@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.cli import main
+from node.errors import FAULT_CODES
 
 PEERS = """\
 mesh: clinic
@@ -15,10 +16,6 @@ peers:
   - {name: a, address: "127.0.0.1:7191"}
   - {name: b, address: "127.0.0.1:7192"}
 """
-
-
-FAULTS = {2, 3, 4, 5, 6}
-"""Exit codes of faults that a user can mend."""
 
 
 class Fednode:
@@ -40,7 +37,7 @@ class Fednode:
 
     def fault(self, *words: str | Path) -> str:
         """Return the one sentence of a call that ends with the code of a fault."""
-        assert self(*words) in FAULTS
+        assert self(*words) in FAULT_CODES
         assert "Traceback" not in self.err
         assert self.err.startswith("fednode: ")
         return self.err.removeprefix("fednode: ").strip()
