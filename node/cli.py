@@ -6,6 +6,7 @@ Subcommands are imported when they are called, so that `fednode --help` starts f
 from __future__ import annotations
 
 import importlib
+import keyword
 import sys
 import tempfile
 import traceback
@@ -26,6 +27,8 @@ COMMANDS: Final = {
     "logs": ("node.commands.logs", "Show what happened, and what happens."),
     "eval": ("node.commands.eval", "Measure a node's prompts on test images."),
     "predict": ("node.commands.predict", "Name what images show."),
+    "export": ("node.commands.share", "Write a node's prompts for other programs."),
+    "import": ("node.commands.share", "Make a state directory of prompts in a file."),
     "pause": ("node.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("node.commands.control", "Let a paused node go on."),
     "leave": ("node.commands.control", "Let a node say goodbye to its peers."),
@@ -51,7 +54,8 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS or not _exists(cmd_name):
             return None
-        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), cmd_name)
+        word = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), word)
         return found if isinstance(found, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -200,11 +200,16 @@ def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
 
 def remember(plan: Plan, learner: Learner) -> None:
     """Leave in the state directory what `eval` and `predict` need to know."""
-    own = replace(plan.settings, name=plan.name, state_dir=str(plan.state), token=None)
-    # JSON's types alone: tuples become lists, as YAML wants them.
-    settings = yaml.safe_dump(json.loads(json.dumps(asdict(own))), sort_keys=False)
-    put(plan.state / SETTINGS, settings, ELSEWHERE)
+    own = replace(plan.settings, name=plan.name, state_dir=str(plan.state))
+    put(plan.state / SETTINGS, settings_text(own), ELSEWHERE)
     put(plan.state / CLASSES, "".join(f"{name}\n" for name in learner.classes), ELSEWHERE)
+
+
+def settings_text(settings: Settings) -> str:
+    """Return settings as YAML, without what is secret."""
+    open_ = replace(settings, token=None, page=replace(settings.page, token=None))
+    # JSON's types alone: tuples become lists, as YAML wants them.
+    return yaml.safe_dump(json.loads(json.dumps(asdict(open_))), sort_keys=False)
 
 
 def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
@@ -10,7 +12,24 @@ import click
 from node.commands.formats import format_option
 from node.commands.plan import find, recall
 from node.config import policy_of
+from node.data.images import SUFFIXES
 from node.errors import ConfigError, DataError
+
+
+def _files(given: Iterable[Path]) -> Iterator[Path]:
+    """Yield image files, those of a folder in order; raise DataError where there is none."""
+    for path in given:
+        if str(path) == "-":
+            lines = sys.stdin.read().splitlines()
+            yield from _files(Path(line) for line in lines if line.strip())
+        elif path.is_dir():
+            yield from sorted(
+                one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES and one.is_file()
+            )
+        elif path.is_file():
+            yield path
+        else:
+            raise DataError(f"There is no image file {path}: give the path of an image or folder.")
 
 
 @click.command()
@@ -22,10 +41,13 @@ from node.errors import ConfigError, DataError
 def predict(
     images: tuple[Path, ...], state: Path | None, classes: str | None, top: int, as_json: bool
 ) -> None:
-    """Name what IMAGES show, with the tuned prompts of a state directory."""
-    for image in images:
-        if not image.is_file():
-            raise DataError(f"There is no image file {image}: give the path of an image.")
+    """Name what IMAGES show, with the tuned prompts of a state directory.
+
+    A folder stands for all images in it, at any depth; - for paths on standard input, one a line.
+    """
+    images = tuple(_files(images))
+    if not images:
+        raise DataError("There is no image in what was given.")
     tuned = recall(find(state))
     names = tuple(name.strip() for name in classes.split(",")) if classes else tuned.classes
     if not all(names) or top < 1:

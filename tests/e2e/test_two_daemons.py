@@ -279,6 +279,6 @@ def test_one_sentence_where_nothing_is(pair: Pair) -> None:
     said = sentence("status", pair.address["a"], folder=pair.folder)
     assert said.startswith(f"Nobody answers at {pair.address['a']}")
     said = sentence("predict", "nothing.jpg", folder=pair.folder)
-    assert said == "There is no image file nothing.jpg: give the path of an image."
+    assert said == "There is no image file nothing.jpg: give the path of an image or folder."
     said = sentence("eval", folder=pair.folder)
     assert said.startswith("No node has run here")

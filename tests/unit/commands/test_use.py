@@ -5,20 +5,39 @@ The images are coloured squares of two classes, made here; the model is the one 
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors import safe_open
 
-from node.commands.plan import CLASSES, SETTINGS, find, learner_of, make, placed, recall, remember
-from node.config import Settings
+from node import registry
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.commands.plan import (
+    CLASSES,
+    SETTINGS,
+    find,
+    learner_of,
+    make,
+    placed,
+    recall,
+    remember,
+    settings_text,
+)
+from node.config import Settings, policy_of
 from node.core.types import Job, PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
-from node.errors import ConfigError, StateError
+from node.errors import ConfigError, ModelError, StateError
+from node.learn.share import matrix
 from node.peers import PeerEntry, Peers
-from node.runtime.store import Store
+from node.runtime.settings import PageSettings
+from node.runtime.store import Store, read_snapshot
 from tests.unit.commands.run import PEERS, Fednode
 
 COLOURS = {"lemon": (230, 220, 40), "sea": (20, 60, 200)}
@@ -168,3 +187,111 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
     assert make(peers, config, None, (), None).state == expected
     with pytest.raises(ConfigError, match=r"rounds.quorum is 3"):
         make(peers, config, None, ("rounds.mode=quorum", "rounds.quorum=3"), None)
+
+
+def test_predict_takes_folders_and_paths_from_standard_input(
+    fednode: Fednode, tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("predict", "--state", tuned / "state", "--format", "json")
+    assert fednode(*words, tuned / "images") == 0
+    found = [json.loads(line) for line in fednode.out.splitlines()]
+    assert len(found) == 12
+    assert all(Path(one["image"]).parent.name in list(one["classes"])[:1] for one in found)
+    listed = "\n".join(str(tuned / "images/sea" / f"{at}.png") for at in (2, 0))
+    monkeypatch.setattr("sys.stdin", io.StringIO(listed + "\n\n"))
+    assert fednode(*words, "-") == 0
+    names = [Path(json.loads(line)["image"]).name for line in fednode.out.splitlines()]
+    assert names == ["2.png", "0.png"]
+    assert "no image in what was given" in fednode.fault(*words, tuned / "state/tensors")
+
+
+def probabilities(fednode: Fednode, state: Path, images: Path) -> dict[str, dict[str, float]]:
+    assert fednode("predict", "--state", state, "--format", "json", images) == 0
+    found = [json.loads(line) for line in fednode.out.splitlines()]
+    return {one["image"]: one["classes"] for one in found}
+
+
+@pytest.mark.parametrize("layout", ["safetensors", "coop"])
+def test_exported_prompts_come_back_as_they_were(
+    fednode: Fednode, tuned: Path, tmp_path: Path, layout: str
+) -> None:
+    out = tmp_path / ("p.safetensors" if layout == "safetensors" else "folder")
+    assert fednode("export", "--state", tuned / "state", "--as", layout, out) == 0
+    file, more = out, tuple[str, ...]()
+    if layout == "coop":
+        file, more = out / "prompt_learner/model.pth.tar-1", ("--classes", "lemon,sea")
+        held = torch.load(file, weights_only=True)
+        assert held["epoch"] == 1
+        mine = recall(tuned / "state").prompts["context"]
+        np.testing.assert_array_equal(held["state_dict"]["ctx"].numpy(), mine)
+    else:
+        with safe_open(file, "np") as opened:
+            facts = opened.metadata()
+        assert (facts["policy"], facts["round"]) == ("zerodfl", "1")
+        assert str(tuned) not in json.dumps(facts), "no paths of this machine"
+    again = tmp_path / "again"
+    assert fednode("import", file, "--state", again, *more) == 0
+    images = tuned / "images"
+    before = probabilities(fednode, tuned / "state", images)
+    assert probabilities(fednode, again, images) == before
+    # A node that starts there begins from these prompts.
+    snapshot = read_snapshot(again)
+    assert snapshot.policy.round == 0
+    assert snapshot.policy.tensors == snapshot.policy.tuned == recall(tuned / "state").prompts
+    assert "holds a node's state already" in fednode.fault("import", file, "--state", again, *more)
+
+
+def test_a_matrix_classifies_alike_with_open_clip_alone(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    """The ten lines of docs/operations.md; the model's own encoder stands for open_clip's."""
+    file = tmp_path / "texts.safetensors"
+    assert fednode("export", "--state", tuned / "state", "--as", "matrix", file) == 0
+    with safe_open(file, "pt") as opened:
+        texts, scale = opened.get_tensor("text_features"), opened.get_tensor("logit_scale")
+        classes = json.loads(opened.metadata()["classes"])
+    torch.testing.assert_close(texts.norm(dim=1), torch.ones(len(classes)))
+    model = backbone.load(ModelSettings())
+    for path, known in probabilities(fednode, tuned / "state", tuned / "images").items():
+        with Image.open(path) as image, torch.no_grad():
+            pixels = model.preprocess(image.convert("RGB"))[None]
+            seen = torch.nn.functional.normalize(model.model.encode_image(pixels), dim=1)
+        found = (scale * seen @ texts.T).softmax(dim=1)[0]
+        for name, value in zip(classes, found.tolist(), strict=True):
+            assert value == pytest.approx(known[name], abs=1e-4)
+
+
+def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
+    nothing = tmp_path / "nothing.safetensors"
+    assert "There is no file" in fednode.fault("import", nothing, "--state", tmp_path / "s")
+    nothing.write_bytes(b"no tensors")
+    assert "cannot be read as safetensors" in fednode.fault(
+        "import", nothing, "--state", tmp_path / "s"
+    )
+    other = tmp_path / "other.pth"
+    torch.save({"state_dict": {"weights": torch.zeros(3)}}, other)
+    assert "no CoOp checkpoint" in fednode.fault("import", other, "--state", tmp_path / "s")
+    torch.save({"state_dict": {"ctx": torch.zeros(4, 7)}}, other)
+    said = fednode.fault("import", other, "--state", tmp_path / "s", "--classes", "a,b")
+    assert "holds context [4, 7]; zerodfl with fednode-mini" in said
+    assert "names no classes" in fednode.fault("import", other, "--state", tmp_path / "s")
+    assert "cannot be written" in fednode.fault(
+        "export", "--state", tuned / "state", tmp_path / "no/such/folder/p.safetensors"
+    )
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
+def test_prompts_that_change_images_are_no_matrix(name: str) -> None:
+    _, config = policy_of(Settings(policy={"name": name}))
+    objective, tuning = registry.objective(name), Settings().tuning
+    prompts = objective(backbone.load(ModelSettings()), tuning, config).initial(1)
+    with pytest.raises(ModelError, match="more than a matrix"):
+        matrix(ModelSettings(), tuning, objective, config, prompts, ("lemon", "sea"))
+
+
+def test_secrets_do_not_stay_in_the_state_directory() -> None:
+    settings = Settings(token="one-time-secret", page=PageSettings(token="a-long-page-token"))
+    text = settings_text(settings)
+    assert "secret" not in text
+    assert "a-long" not in text

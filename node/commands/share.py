@@ -1,0 +1,159 @@
+"""`fednode export` and `fednode import`: tuned prompts to other programs and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from node.commands.plan import CLASSES, ELSEWHERE, SETTINGS, Tuned, find, recall, settings_text
+from node.config import Settings, Source, load_settings, policy_of, settings_of
+from node.core.policy import Context
+from node.core.types import Snapshot, Tensors
+from node.errors import ConfigError, ModelError, StateError
+from node.files import put
+from node.runtime.store import Store
+
+LAYOUTS = ("safetensors", "coop", "matrix")
+
+
+@click.command()
+@click.argument("to", type=Path)
+@click.option("--state", type=Path, help="State directory [the only one of this machine].")
+@click.option(
+    "--as", "layout", type=click.Choice(LAYOUTS), default="safetensors", show_default=True,
+    help="fednode's own, CoOp's checkpoint (TO is a folder), or open_clip text features.",
+)  # fmt: skip
+@click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
+def export(to: Path, state: Path | None, layout: str, classes: str | None) -> None:
+    """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
+    tuned = recall(find(state))
+    if tuned.settings.tuning.kind != "torch":
+        raise ConfigError(
+            f"{tuned.folder} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which "
+            "knows no images."
+        )
+    from node.learn import share
+
+    if layout == "coop":
+        click.echo(f"wrote {share.write_coop(tuned.prompts, tuned.round, to)}")
+        return
+    names = tuple(name.strip() for name in classes.split(",")) if classes else tuned.classes
+    if layout == "safetensors":
+        facts = {**_facts(tuned), "classes": json.dumps(tuned.classes)}
+        share.write_arrays(tuned.prompts, facts, to)
+    else:
+        _write_matrix(tuned, names, to)
+    click.echo(f"wrote {to}")
+
+
+def _write_matrix(tuned: Tuned, names: tuple[str, ...], to: Path) -> None:
+    from node import registry
+    from node.learn import share
+
+    if not all(names):
+        raise ConfigError("--classes holds an empty name.")
+    settings = tuned.settings
+    kind, config = policy_of(settings)
+    objective = registry.objective(kind.name)
+    features, scale = share.matrix(
+        settings.model, settings.tuning, objective, config, tuned.prompts, names
+    )
+    share.write_matrix(features, scale, names, _facts(tuned), to)
+
+
+def _facts(tuned: Tuned) -> dict[str, str]:
+    """Return what metadata says of prompts; nothing of paths, addresses or keys."""
+    settings = tuned.settings
+    kept = {"model": asdict(settings.model), "policy": settings.policy,
+            "tuning": asdict(settings.tuning)}  # fmt: skip
+    return {
+        "settings": yaml.safe_dump(json.loads(json.dumps(kept)), sort_keys=False),
+        "policy": str(settings.policy["name"]),
+        "model": f"{settings.model.name} ({settings.model.pretrained or 'its own weights'})",
+        "round": str(tuned.round),
+    }
+
+
+@click.command("import")
+@click.argument("file", type=Path)
+@click.option("--state", type=Path, required=True, help="The new state directory.")
+@click.option("--config", type=Path, help="node.yaml; for CoOp's checkpoints, which say nothing.")
+@click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
+@click.option("--classes", help="Class names, a,b,c [those in FILE].")
+def import_(
+    file: Path, state: Path, config: Path | None, flags: tuple[str, ...], classes: str | None
+) -> None:
+    """Make a state directory of the prompts in FILE: safetensors of `export`, or CoOp's checkpoint.
+
+    `eval` and `predict` use it, and `start` goes on from it as from round 0: let all nodes of a
+    mesh import the same.
+    """
+    if not file.is_file():
+        raise ConfigError(f"There is no file {file}: give one that `fednode export` wrote.")
+    from node.learn import share
+
+    if file.suffix == ".safetensors":
+        prompts, facts = share.read_arrays(file)
+        names = tuple(json.loads(facts.get("classes", "[]")))
+        settings = _settings(file, facts, config, flags)
+    else:
+        prompts, names = share.read_coop(file), ()
+        settings = load_settings(config, {}, flags)
+    if classes:
+        names = tuple(name.strip() for name in classes.split(","))
+    if not names or not all(names):
+        raise ConfigError(f"{file} names no classes: give them with --classes a,b,c.")
+    _make(prompts, names, settings, state, file)
+    click.echo(f"{state} holds the prompts of {file}, for {len(names)} classes.")
+
+
+def _settings(
+    file: Path, facts: dict[str, str], config: Path | None, flags: tuple[str, ...]
+) -> Settings:
+    """Return the settings that the file brings; a node.yaml and flags change them."""
+    own: Any = yaml.safe_load(facts.get("settings", "{}"))
+    base = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
+    if config is None and not flags:
+        return base
+    more = load_settings(config, {}, flags)
+    return replace(more, model=base.model, policy=base.policy, tuning=base.tuning)
+
+
+def _make(
+    prompts: Tensors, names: tuple[str, ...], settings: Settings, state: Path, file: Path
+) -> None:
+    from node import registry
+    from node.clip import backbone
+
+    kind, config = policy_of(settings)
+    objective = registry.objective(kind.name)(
+        backbone.load(settings.model), settings.tuning, config
+    )
+    wanted, found = objective.initial(settings.seed).shapes, prompts.shapes
+    if wanted != found:
+        raise ModelError(
+            f"{file} holds {_shown(found)}; {kind.name} with {settings.model.name} and these "
+            f"settings of tuning has {_shown(wanted)}."
+        )
+    if (state / "journal.db").exists():
+        raise StateError(f"{state} holds a node's state already: give another with --state.")
+    context = Context(
+        settings.name or "node", (), "none", kind.name, "", settings.seed, settings.rounds
+    )
+    held = kind.start(config, context, prompts).state()
+    store = Store(state)
+    try:
+        store.commit(Snapshot(replace(held, tuned=prompts), {}))
+    finally:
+        store.close()
+    put(state / SETTINGS, settings_text(settings), ELSEWHERE)
+    put(state / CLASSES, "".join(f"{name}\n" for name in names), ELSEWHERE)
+
+
+def _shown(shapes: Any) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(shapes.items())) or "nothing"

@@ -1,0 +1,146 @@
+"""Prompts as files for other programs: fednode's own, CoOp's checkpoints, text features.
+
+    safetensors   every exchanged array by name; metadata says of which policy, model and settings
+    coop          {"state_dict": {"ctx": [length, width]}, "epoch": round}, which CoOp's trainer and
+                  those built on it load from <folder>/prompt_learner/model.pth.tar-<round>
+    matrix        text features [classes, width], unit rows, and logit scale, as open_clip has them:
+                  scale * unit image features @ matrix.T are the logits, without fednode
+
+The last two fit policies that tune nothing but text: context vectors alone for CoOp's, whatever is
+linear in the image's features for a matrix.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.core.types import Tensors
+from node.errors import ModelError, StateError
+from node.learn.context import NAME
+from node.learn.objective import Batch, Objective
+from node.learn.settings import TuningSettings
+from node.learn.texts import ClassTexts
+from node.learn.torch_learner import leaves
+
+FORMAT: Final = "fednode prompts 1"
+LINEAR: Final = 1e-3
+PROBES: Final = 16
+
+
+def write_arrays(prompts: Tensors, facts: Mapping[str, str], path: Path) -> None:
+    """Write prompts with metadata as safetensors; raise StateError where that fails."""
+    held = {name: torch.from_numpy(one.copy()) for name, one in prompts.items()}
+    _saved(path, lambda: save_file(held, path, {"format": FORMAT, **facts}))
+
+
+def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Return prompts and metadata; raise ModelError for a file that is none of ours."""
+    try:
+        with safe_open(path, "np") as file:
+            facts = dict(file.metadata() or {})
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        prompts = Tensors(found)
+    except (OSError, SafetensorError, ValueError, TypeError) as fault:
+        raise ModelError(f"{path} cannot be read as safetensors: {fault}.") from fault
+    if facts.get("format") != FORMAT or not prompts.finite():
+        raise ModelError(f"{path} holds no prompts that `fednode export` wrote, or no numbers.")
+    return prompts, facts
+
+
+def write_coop(prompts: Tensors, number: int, folder: Path) -> Path:
+    """Write CoOp's checkpoint of a round; return its path. Raise ModelError for other prompts."""
+    if set(prompts) != {NAME}:
+        raise ModelError(
+            f"CoOp's checkpoints hold context vectors and nothing else; these prompts are "
+            f"{', '.join(prompts)}: export them as safetensors, or as a matrix."
+        )
+    path = folder / "prompt_learner" / f"model.pth.tar-{number}"
+    held = {"state_dict": {"ctx": torch.from_numpy(prompts[NAME].copy())}, "epoch": number}
+
+    def save() -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({**held, "optimizer": None, "scheduler": None, "val_result": None}, path)
+
+    _saved(path, save)
+    return path
+
+
+def read_coop(path: Path) -> Tensors:
+    """Return the context vectors of a CoOp checkpoint; nothing in it is run."""
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+        context = found["state_dict"]["ctx"].float().numpy()
+    except Exception as fault:  # whatever a reader of old formats finds wrong
+        raise ModelError(
+            f"{path} is no CoOp checkpoint with a state_dict of ctx ({type(fault).__name__})."
+        ) from fault
+    prompts = Tensors({NAME: context})
+    if context.ndim != 2 or not prompts.finite():
+        raise ModelError(
+            f"{path} holds ctx of shape {list(context.shape)}; fednode reads one context for all "
+            "classes, [length, width], of finite numbers."
+        )
+    return prompts
+
+
+@torch.no_grad()
+def matrix(
+    model: ModelSettings,
+    tuning: TuningSettings,
+    objective: type[Objective],
+    config: Any,
+    prompts: Tensors,
+    classes: Sequence[str],
+) -> tuple[torch.Tensor, float]:
+    """Return unit text features [classes, width] and the logit scale that name images alike.
+
+    Raise ModelError for prompts that change what is seen of an image, or weigh it otherwise than a
+    matrix can.
+    """
+    frozen = backbone.load(model)
+    made = objective(frozen, tuning, config)
+    refused = ModelError(
+        "these prompts do more than a matrix of text features can: they change how images are "
+        "seen. Use `fednode predict`, or export them as safetensors."
+    )
+    if made.looks:
+        raise refused
+    classify = made.classifier(leaves(prompts, frozen.device), tuple(classes))
+    width = ClassTexts(frozen).written(tuple(classes), tuning.template).shape[1]
+    found = classify(Batch(features=torch.eye(width, device=frozen.device))).float().T
+    probes = torch.randn(PROBES, width, generator=torch.Generator().manual_seed(0))
+    probes = torch.nn.functional.normalize(probes, dim=1).to(frozen.device)
+    if not torch.allclose(classify(Batch(features=probes)).float(), probes @ found.T, atol=LINEAR):
+        raise refused
+    lengths = found.norm(dim=1, keepdim=True)
+    if float((lengths - lengths.mean()).abs().max()) > LINEAR * float(lengths.mean()):
+        raise refused
+    return (found / lengths).cpu().contiguous(), float(lengths.mean())
+
+
+def write_matrix(
+    features: torch.Tensor,
+    scale: float,
+    classes: Sequence[str],
+    facts: Mapping[str, str],
+    path: Path,
+) -> None:
+    """Write text features and scale as safetensors, with the class names in the metadata."""
+    held = {"text_features": features, "logit_scale": torch.tensor(scale)}
+    _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
+
+
+def _saved(path: Path, save: Any) -> None:
+    try:
+        save()
+    except (OSError, SafetensorError, RuntimeError) as fault:
+        raise StateError(f"{path} cannot be written: {fault}; choose another with --to.") from fault
