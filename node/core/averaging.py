@@ -59,7 +59,7 @@ class Averaging(Staged):
     @property
     def drifts(self) -> bool:
         """Changes alone are merged in int8."""
-        return bool(self.config.wire_dtype == "int8")
+        return super().drifts or bool(self.config.wire_dtype == "int8")
 
     def contribution(self, stage: str, report: Report | None) -> Tensors:
         """Return the tuned tensors, or in int8 what changed and was not told yet."""

@@ -109,8 +109,12 @@ class Method(ABC):
 
     @property
     def drifts(self) -> bool:
-        """Tell whether nodes that came to differ stay so, because changes alone are merged."""
-        return False
+        """Tell whether nodes that came to differ may stay so.
+
+        A robust merge measures from where a node began, of few contributions at least.
+        """
+        merge = getattr(self.config, "merge", None)
+        return merge is not None and merge.rule != "mean"
 
     def misfit(self, stage: str, found: Mapping[str, tuple[int, ...]]) -> str:
         """Say what is wrong with the shapes of a contribution; "" for nothing."""

@@ -73,10 +73,18 @@ def test_clipping_shortens_what_is_longer_than_the_radius() -> None:
 
 
 def test_centered_clipping_of_what_agrees_is_what_agrees() -> None:
-    rows = np.tile(ROWS[0], (5, 1))
-    np.testing.assert_allclose(merged("center", rows), ROWS[0], rtol=1e-6)
+    rows = np.tile(ROWS[0], (5, 1)) + 1e-6 * ROWS[:5]  # no two have equal bits
+    np.testing.assert_allclose(merged("center", rows), ROWS[0], atol=1e-5)
     steps = merged("center", rows, radius=0.1 * float(np.linalg.norm(ROWS[0])))
-    np.testing.assert_allclose(steps, 0.5 * ROWS[0], rtol=1e-5)  # five steps of a tenth
+    np.testing.assert_allclose(steps, 0.5 * ROWS[0], atol=1e-5)  # five steps of a tenth
+
+
+@pytest.mark.parametrize("rule", ROBUST)
+def test_copies_of_a_contribution_count_once(rule: str) -> None:
+    honest = 1.0 + 0.1 * ROWS[:5]
+    copied = np.concatenate([honest, np.tile(np.zeros(6, dtype=np.float32), (4, 1))])
+    once = np.concatenate([honest, np.zeros((1, 6), dtype=np.float32)])
+    np.testing.assert_array_equal(merged(rule, copied, liars=2), merged(rule, once, liars=2))
 
 
 @pytest.mark.parametrize("rule", ROBUST)
