@@ -87,7 +87,7 @@ class Averaging(Staged):
         changes = self.config.wire_dtype == "int8"
         tensors = [_added(before, one.tensors) if changes else one.tensors for one in given]
         carry = EMPTY if self.config.optimizer == "reset" else self.draft.carry
-        shared = combine(self.config.merge, tensors, weights, before)
+        shared = combine(self.config.merge, tensors, weights, before, moored=self.moored)
         return replace(self.draft, shared=shared, carry=carry)
 
 

@@ -63,6 +63,7 @@ class Method(ABC):
     """The hooks of a method; what they are given and return is of the round under way.
 
     held: what the last round left. draft: becomes `held` when this one, number `current`, is over.
+    moored: most of those heard began this round from what this node began from.
     """
 
     name: ClassVar[str] = ""
@@ -78,6 +79,7 @@ class Method(ABC):
         self.held = held
         self.draft = held
         self.current = 0
+        self.moored = True
 
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
@@ -109,12 +111,14 @@ class Method(ABC):
 
     @property
     def drifts(self) -> bool:
-        """Tell whether nodes that came to differ may stay so.
+        """Tell whether nodes that came to differ may stay so: a robust merge looks at the last."""
+        return not self.trusting
 
-        A robust merge measures from where a node began, of few contributions at least.
-        """
+    @property
+    def trusting(self) -> bool:
+        """Tell whether one liar may move a merge anywhere: nothing is lost by believing one."""
         merge = getattr(self.config, "merge", None)
-        return merge is not None and merge.rule != "mean"
+        return merge is None or merge.rule == "mean"
 
     def misfit(self, stage: str, found: Mapping[str, tuple[int, ...]]) -> str:
         """Say what is wrong with the shapes of a contribution; "" for nothing."""

@@ -38,13 +38,13 @@ def combine(
     contributed: Sequence[Mapping[str, Array]],
     weights: Sequence[float],
     kept: Mapping[str, Array],
-    before: Mapping[str, Array] | None = None,
+    moored: bool = True,
 ) -> Tensors:
     """Return for each name in `kept` the merge over those that contributed it, else the kept one.
 
-    before: the last merge, from which clipping measures; None for `kept`.
+    Clipping measures from the last merge, `kept`; not moored, which is where no more than half of
+    the nodes hold it, from the median of what was contributed: all who hear the same agree again.
     """
-    origin = kept if before is None else before
     merged: dict[str, Array] = dict(kept)
     for senders, names in _groups(contributed, kept):
         parts = [contributed[at] for at in senders]
@@ -55,7 +55,8 @@ def combine(
         stacked = np.stack([_flat(one, names) for one in parts])
         single = sorted(np.unique(stacked, axis=0, return_index=True)[1])
         stacked, own = stacked[single], [weights[senders[at]] for at in single]
-        merged |= _unflat(_merge(settings, stacked, own, _flat(origin, names)), names, kept)
+        origin = _flat(kept, names) if moored else np.median(stacked, axis=0)
+        merged |= _unflat(_merge(settings, stacked, own, origin), names, kept)
     return Tensors(merged)
 
 

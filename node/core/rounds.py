@@ -62,8 +62,7 @@ class Staged(Method):
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, Held(state.tensors, state.carry, state.arrays))
         self.current = state.round
-        self._round = state.round  # the last one adopted
-        self._tuned = state.tuned
+        self._round, self._tuned = state.round, state.tuned  # of the last one adopted
         self._mode: Barrier = context.rounds.mode or self.default_mode
         self._phase, self._stage = "idle", 0
         self._job: Job | None = None
@@ -167,8 +166,7 @@ class Staged(Method):
         return [Tune(job)]
 
     def _trained(self, job: Job, report: Report) -> list[Effect]:
-        self._job = None
-        self._metrics = {**self._metrics, **report.metrics}
+        self._job, self._metrics = None, {**self._metrics, **report.metrics}
         return self._finish() if job.stage == MEASURE else self._tell(report)
 
     def _tell(self, report: Report | None) -> list[Effect]:
@@ -238,10 +236,12 @@ class Staged(Method):
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
             if self.drifts:
-                self._astray = self._transfer.majority(heard, based)
+                self._astray = self._transfer.majority(heard, based, self.trusting)
         given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
         given[self.context.name] = self._own[stage]
         everyone, self._givers = [given[name] for name in sorted(given)], tuple(heard)
+        if not self._set:
+            self.moored = loose or self._transfer.moored(heard, based)
         self.draft = self.merge(stage, everyone)
         self._stage += 1
         if self._stage == len(self.stages):
@@ -363,7 +363,7 @@ class Staged(Method):
         if offer is None or self._phase != "exchanging":
             return []
         alone, number = len(self.context.peers) < 2, Transfer.number(offer)
-        doubt = transfer.doubt(alone, mending=number == self.current - 1)
+        doubt = transfer.doubt(alone, number == self.current - 1, self.trusting)
         if doubt:
             if self._live - {offer.sender}:
                 transfer.disbelieved.add(offer.sender)

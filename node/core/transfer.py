@@ -60,15 +60,24 @@ class Transfer:
         """Return after which round a state on offer is; -1 where that is no number."""
         return number_in(message, ADOPTED)
 
-    def majority(self, heard: Mapping[str, Message], own: str) -> str:
+    def majority(self, heard: Mapping[str, Message], own: str, trusting: bool = True) -> str:
         """Return a peer that began from what most began from; "" where this node did so itself.
 
-        own: the digest of what it began from. Of equally common ones the greater counts, for all.
+        own: the digest of what it began from. Of equally common ones the greater counts, for all;
+        a single peer's, only where merges are trusting.
         """
         bases = {name: one.contributors for name, one in heard.items() if one.contributors}
         counts = Counter([*bases.values(), own])
         most = max(counts, key=lambda digest: (counts[digest], digest))
-        return "" if most == own else min(name for name, one in bases.items() if one == most)
+        if most == own or (counts[most] < 2 and not trusting):
+            return ""
+        return min(name for name, one in bases.items() if one == most)
+
+    @staticmethod
+    def moored(heard: Mapping[str, Message], own: str) -> bool:
+        """Tell whether more than half of all began from what this node began from."""
+        alike = 1 + sum(one.contributors == own for one in heard.values())
+        return 2 * alike > len(heard) + 1
 
     def ask(self, peer: str) -> None:
         """Begin to wait for a peer's state."""
@@ -103,11 +112,12 @@ class Transfer:
         """The state on offer, once all witnesses spoke or went."""
         return None if self._waiting else self._offer
 
-    def doubt(self, alone: bool, mending: bool) -> str:
+    def doubt(self, alone: bool, mending: bool, trusting: bool = True) -> str:
         """Say why the state on offer is not to be taken; "" where it is.
 
         alone: there is nobody else in the mesh who could vouch for it. mending: this node is not
-        behind but drifted from the others; where no two of them agree, all take the same one's.
+        behind but drifted from the others; where no two of them agree, all take the same one's, if
+        their merges are trusting anyway: a liar who tells each something else makes all differ.
         """
         offer = self._offer
         assert offer is not None, "a state is on offer"
@@ -116,7 +126,7 @@ class Transfer:
         backing = 1 + known.pop(own, 0)
         if any(count > backing for count in known.values()):
             return "others hold another state of that round"
-        if mending and max(known.values(), default=0) <= 1:
+        if mending and trusting and max(known.values(), default=0) <= 1:
             return ""
         return "nobody else vouches for it" if backing == 1 and not alone else ""
 

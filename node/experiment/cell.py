@@ -196,7 +196,8 @@ def _play(
     world.place(plan, learners)
     for name in tongues:
         names, first = tuple(sorted(learners)), learners[name].initial(plan.seed)
-        world.hosts[name].traitor = traitor(method.lie, names, random.Random(plan.seed), first)
+        chance = random.Random(f"{plan.seed} {name}")
+        world.hosts[name].traitor = traitor(method.lie, names, chance, first)
     world.start(*sorted(learners))
     over = world.run(lambda: bool(world.errors) or world.finished(), LIMIT_S)
     if world.errors:  # a daemon would try again; here it would fail again

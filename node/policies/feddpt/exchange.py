@@ -56,6 +56,7 @@ class FedDPT(Staged):
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return each array's mean over those that told it, unweighted (Algorithm 1, line 16)."""
         given = [one.tensors for one in heard]
-        shared = combine(self.config.merge, given, [1.0] * len(given), self.draft.shared)
+        weights, before = [1.0] * len(given), self.draft.shared
+        shared = combine(self.config.merge, given, weights, before, moored=self.moored)
         keep = self.config.optimizer == "keep"
         return replace(self.draft, shared=shared, carry=self.draft.carry if keep else EMPTY)

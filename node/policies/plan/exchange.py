@@ -77,10 +77,11 @@ class Plan(Staged):
                 return self.draft
             given = []
         prompts, before = split(self.draft.shared)
-        aggregators = combine(self.config.merge, given, [1.0] * len(given), before)
+        rule, moored = self.config.merge, self.moored
+        aggregators = combine(rule, given, [1.0] * len(given), before, moored=moored)
         merged: dict[str, Array] = {}
         for name in prompts:
-            local = tame(self.config.merge, [one[name] for one in self.local])
+            local = tame(rule, [one[name] for one in self.local])
             if not local:
                 merged[name] = prompts[name]
             elif name in self.config.aggregated:
@@ -88,7 +89,7 @@ class Plan(Staged):
             else:
                 told = [{name: one[name]} for one in self.local]
                 kept = {name: prompts[name]}
-                merged |= combine(self.config.merge, told, [1.0] * len(told), kept)
+                merged |= combine(rule, told, [1.0] * len(told), kept, moored=moored)
         return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
 
     def _part(self, stage: str, tensors: Tensors) -> Tensors:

@@ -80,6 +80,19 @@ def test_centered_clipping_of_what_agrees_is_what_agrees() -> None:
 
 
 @pytest.mark.parametrize("rule", ROBUST)
+@pytest.mark.parametrize("count", [2, 5])
+def test_nodes_that_drifted_apart_agree_again_after_one_merge(rule: str, count: int) -> None:
+    given_ = contributed(ROWS[:count])
+    settings = MergeSettings(rule, liars=1)  # type: ignore[arg-type]
+    held = [Tensors({"a": np.full(3, at), "b": np.full((1, 3), -at)}) for at in (0.0, 5.0)]
+    ends = [combine(settings, given_, [1.0] * count, one, moored=False) for one in held]
+    assert ends[0].digest == ends[1].digest
+    apart = [combine(settings, given_, [1.0] * count, one) for one in held]
+    if count == 2:  # measured from where each began
+        assert apart[0].digest != apart[1].digest
+
+
+@pytest.mark.parametrize("rule", ROBUST)
 def test_copies_of_a_contribution_count_once(rule: str) -> None:
     honest = 1.0 + 0.1 * ROWS[:5]
     copied = np.concatenate([honest, np.tile(np.zeros(6, dtype=np.float32), (4, 1))])
