@@ -34,6 +34,8 @@ from node.learn.settings import CacheSettings
 
 CELLS: Final = "cells"
 ELSEWHERE: Final = "folder with --out"
+PARTS: Final = ("model", "policy", "tuning", "privacy", "rounds", "guard", "limits", "topology")
+"""The sections of a node's settings that an outcome depends on."""
 Outcome = dict[str, Any]
 
 
@@ -86,7 +88,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
     del tree["protocol"]["targets"]
     own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
     if learns(method):  # a default that changes makes another cell
-        own["settings"] = asdict(settings_of(experiment, method, experiment.title, ("x",)))
+        whole = asdict(settings_of(experiment, method, experiment.title, ("x",)))
+        own["settings"] = {name: whole[name] for name in PARTS}
     if method.liars:
         own.update(liars=method.liars, lie=method.lie)
     own.update(target=target, rounds=method.rounds, version=__version__, experiment=tree)
