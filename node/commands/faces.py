@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from node.commands.mesh import Mesh
 from node.commands.plan import Plan
@@ -14,7 +14,9 @@ from node.runtime.events import Events
 from node.runtime.metrics import Metrics
 from node.runtime.status import About, NodeService
 from node.runtime.store import Store
-from node.runtime.web import Web
+
+if TYPE_CHECKING:
+    from node.runtime.web import Web
 
 
 class Faces:
@@ -37,7 +39,7 @@ class Faces:
         self.metrics.watch(self.service.read)
         self._health = Health()
         self._admin = Admin(self.service, self._health)
-        self._web = Web(self.service, self.metrics.text, plan.settings.page)
+        self._web: Web | None = None
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -52,6 +54,9 @@ class Faces:
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
+            from node.runtime.web import Web  # 36 MB that a node without a page does not need
+
+            self._web = Web(self.service, self.metrics.text, self._settings.page)
             self.service.page = await self._web.listen(self._settings.page.listen)
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 
@@ -66,5 +71,6 @@ class Faces:
 
     async def close(self) -> None:
         """Close the other ports. Idempotent."""
-        await self._web.close()
+        if self._web is not None:
+            await self._web.close()
         await self._admin.close()

@@ -18,12 +18,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+import grpc.aio
 import pytest
 import torch
 import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from prometheus_client.parser import text_string_to_metric_families
 
 from bootstrap.process import Daemon, free_ports
-from node.errors import FAULT_CODES, FednodeError
+from node.errors import FAULT_CODES, FednodeError, Refused
 from node.runtime.client import Client
 from node.runtime.store import read_snapshot
 
@@ -154,6 +158,39 @@ async def test_leave_ends_a_daemon_and_tells_the_other(pair: Pair) -> None:
         assert await asyncio.wait_for(b.ended(), GUARD_S) == 0
         left = await pair.until(client, "a", lambda reply: reply.peers[0].state == "left")
         assert left.peers[0].reason == "it left the mesh"
+
+
+async def test_what_tools_and_people_see_of_a_daemon(pair: Pair) -> None:
+    (port,) = free_ports(1)
+    admin = f"127.0.0.1:{port}"
+    more = ("--set", f"admin.listen={admin}", "--set", "rounds.max=0")
+    paced = ("--set", "rounds.min_interval_s=0.05", "--set", "rounds.start.timeout_s=0.1")
+    async with Client() as client, pair.running("a", *more, *paced) as daemon:
+        reply = await pair.until(client, "a", lambda reply: reply.round >= 2)
+        async with aiohttp.ClientSession() as session:
+            async with session.get(reply.page + "metrics") as answer:
+                text = await answer.text()
+            async with session.get(reply.page) as answer:
+                assert "<h1>a</h1>" in await answer.text()
+        found = {one.name for one in text_string_to_metric_families(text)}
+        assert {"fednode_round", "fednode_peers", "process_open_fds"} <= found
+        async with grpc.aio.insecure_channel(admin) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for name in ("", "fednode.v1.Node"):
+                request = health_pb2.HealthCheckRequest(service=name)
+                assert (await stub.Check(request, timeout=20)).status == 1
+            with pytest.raises(Refused, match="takes commands on its own address only"):
+                await client.control(admin, "leave")
+        told = fednode("logs", pair.address["a"], "--format", "json", folder=pair.folder).stdout
+        events = [json.loads(line)["event"] for line in told.splitlines()]
+        assert "round.adopted" in events
+        assert "1 of 2 nodes answer" in fednode("top", "--times", "1", folder=pair.folder).stdout
+        daemon.signal(signal.SIGTERM)
+        assert await daemon.ended() == 0
+    lines = (pair.folder / "a/fednode.log").read_text().splitlines()
+    assert {json.loads(line)["node"] for line in lines} == {"a"}
+    said = sentence(*pair.words("a", "--set", "page.listen=0.0.0.0:0"), folder=pair.folder)
+    assert "page.token is not set" in said
 
 
 async def test_a_state_directory_in_use(pair: Pair) -> None:
