@@ -29,7 +29,7 @@ data: {path: builtin, shots: 8, test: 0.2}
 model: fednode-mini
 protocol: {kind: base-to-new, clients: 5}
 rounds: 40
-tuning: {init_words: a photo of a, lr: 0.03, batch_size: 200}
+tuning: {init_words: a photo of a, context_length: 4, lr: 0.03, batch_size: 200}
 methods:
   - {label: ZeroDFL, policy: {name: zerodfl, recipients: 4}}
   - {label: PromptFL, policy: promptfl}
