@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
+from node.api import load
 from node.commands.formats import format_option
-from node.commands.plan import find, recall
-from node.config import policy_of
+from node.commands.plan import find
 from node.data.images import SUFFIXES
 from node.errors import ConfigError, DataError
 
@@ -48,22 +48,11 @@ def predict(
     images = tuple(_files(images))
     if not images:
         raise DataError("There is no image in what was given.")
-    tuned = recall(find(state))
-    names = tuple(name.strip() for name in classes.split(",")) if classes else tuned.classes
+    prompts = load(find(state))
+    names = tuple(name.strip() for name in classes.split(",")) if classes else prompts.classes
     if not all(names) or top < 1:
         raise ConfigError("--classes holds an empty name, or --top is below 1.")
-    if tuned.settings.tuning.kind != "torch":
-        raise ConfigError(
-            f"{tuned.folder} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which "
-            "knows no images."
-        )
-    from node import registry
-    from node.learn.build import predictor
-
-    kind, config = policy_of(tuned.settings)
-    settings, objective = tuned.settings, registry.objective(kind.name)
-    predicted = predictor(settings.model, settings.tuning, objective, config)
-    probabilities = predicted(tuned.prompts, images, names)
+    probabilities = prompts.probabilities(images, names)
     for image, row in zip(images, probabilities, strict=True):
         order = sorted(range(len(names)), key=lambda at: (-float(row[at]), at))[:top]
         found = {names[at]: round(float(row[at]), 6) for at in order}

@@ -10,8 +10,9 @@ from typing import Any
 import click
 import yaml
 
-from node.commands.plan import CLASSES, ELSEWHERE, SETTINGS, Tuned, find, recall, settings_text
-from node.config import Settings, Source, load_settings, policy_of, settings_of
+from node.api import Prompts, described, load
+from node.commands.plan import CLASSES, ELSEWHERE, SETTINGS, find, settings_text
+from node.config import Settings, load_settings, policy_of
 from node.core.policy import Context
 from node.core.types import Snapshot, Tensors
 from node.errors import ConfigError, ModelError, StateError
@@ -31,51 +32,32 @@ LAYOUTS = ("safetensors", "coop", "matrix")
 @click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
 def export(to: Path, state: Path | None, layout: str, classes: str | None) -> None:
     """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
-    tuned = recall(find(state))
-    if tuned.settings.tuning.kind != "torch":
-        raise ConfigError(
-            f"{tuned.folder} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which "
-            "knows no images."
-        )
+    prompts = load(find(state))
     from node.learn import share
 
     if layout == "coop":
-        click.echo(f"wrote {share.write_coop(tuned.prompts, tuned.round, to)}")
+        click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
         return
-    names = tuple(name.strip() for name in classes.split(",")) if classes else tuned.classes
     if layout == "safetensors":
-        facts = {**_facts(tuned), "classes": json.dumps(tuned.classes)}
-        share.write_arrays(tuned.prompts, facts, to)
+        facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
+        share.write_arrays(prompts.arrays, facts, to)
     else:
-        _write_matrix(tuned, names, to)
+        named = [name.strip() for name in classes.split(",")] if classes else prompts.classes
+        features, scale = prompts.text_features(named)
+        share.write_matrix(features, scale, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
 
 
-def _write_matrix(tuned: Tuned, names: tuple[str, ...], to: Path) -> None:
-    from node import registry
-    from node.learn import share
-
-    if not all(names):
-        raise ConfigError("--classes holds an empty name.")
-    settings = tuned.settings
-    kind, config = policy_of(settings)
-    objective = registry.objective(kind.name)
-    features, scale = share.matrix(
-        settings.model, settings.tuning, objective, config, tuned.prompts, names
-    )
-    share.write_matrix(features, scale, names, _facts(tuned), to)
-
-
-def _facts(tuned: Tuned) -> dict[str, str]:
+def _facts(prompts: Prompts) -> dict[str, str]:
     """Return what metadata says of prompts; nothing of paths, addresses or keys."""
-    settings = tuned.settings
+    settings = prompts.settings
     kept = {"model": asdict(settings.model), "policy": settings.policy,
             "tuning": asdict(settings.tuning)}  # fmt: skip
     return {
         "settings": yaml.safe_dump(json.loads(json.dumps(kept)), sort_keys=False),
         "policy": str(settings.policy["name"]),
         "model": f"{settings.model.name} ({settings.model.pretrained or 'its own weights'})",
-        "round": str(tuned.round),
+        "round": str(prompts.round),
     }
 
 
@@ -99,8 +81,8 @@ def import_(
 
     if file.suffix == ".safetensors":
         prompts, facts = share.read_arrays(file)
-        names = tuple(json.loads(facts.get("classes", "[]")))
-        settings = _settings(file, facts, config, flags)
+        own, names = described(facts, file)
+        settings = _settings(own, config, flags)
     else:
         prompts, names = share.read_coop(file), ()
         settings = load_settings(config, {}, flags)
@@ -112,16 +94,12 @@ def import_(
     click.echo(f"{state} holds the prompts of {file}, for {len(names)} classes.")
 
 
-def _settings(
-    file: Path, facts: dict[str, str], config: Path | None, flags: tuple[str, ...]
-) -> Settings:
-    """Return the settings that the file brings; a node.yaml and flags change them."""
-    own: Any = yaml.safe_load(facts.get("settings", "{}"))
-    base = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
+def _settings(own: Settings, config: Path | None, flags: tuple[str, ...]) -> Settings:
+    """Return the settings that a file brings; a node.yaml and flags say the rest."""
     if config is None and not flags:
-        return base
+        return own
     more = load_settings(config, {}, flags)
-    return replace(more, model=base.model, policy=base.policy, tuning=base.tuning)
+    return replace(more, model=own.model, policy=own.policy, tuning=own.tuning)
 
 
 def _make(

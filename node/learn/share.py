@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 
 from node.clip import backbone
 from node.clip.settings import ModelSettings
-from node.core.types import Tensors
+from node.core.types import Array, Tensors
 from node.errors import ModelError, StateError
 from node.learn.context import NAME
 from node.learn.objective import Batch, Objective
@@ -128,14 +128,14 @@ def matrix(
 
 
 def write_matrix(
-    features: torch.Tensor,
+    features: Array,
     scale: float,
     classes: Sequence[str],
     facts: Mapping[str, str],
     path: Path,
 ) -> None:
     """Write text features and scale as safetensors, with the class names in the metadata."""
-    held = {"text_features": features, "logit_scale": torch.tensor(scale)}
+    held = {"text_features": torch.from_numpy(features), "logit_scale": torch.tensor(scale)}
     _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
 
 

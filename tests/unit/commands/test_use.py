@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from safetensors import safe_open
 
+import node
 from node import registry
 from node.clip import backbone
 from node.clip.settings import ModelSettings
@@ -33,7 +34,7 @@ from node.commands.plan import (
 from node.config import Settings, policy_of
 from node.core.types import Job, PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
-from node.errors import ConfigError, ModelError, StateError
+from node.errors import ConfigError, DataError, ModelError, StateError
 from node.learn.share import matrix
 from node.peers import PeerEntry, Peers
 from node.runtime.settings import PageSettings
@@ -295,3 +296,28 @@ def test_secrets_do_not_stay_in_the_state_directory() -> None:
     text = settings_text(settings)
     assert "secret" not in text
     assert "a-long" not in text
+
+
+def test_prompts_from_python(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
+    prompts = node.load(tuned / "state")
+    assert (prompts.policy, prompts.model, prompts.round) == ("zerodfl", "fednode-mini", 1)
+    assert prompts.classes == ("lemon", "sea")
+    images = [tuned / "images" / name / "1.png" for name in prompts.classes]
+    assert prompts.names(images) == ["lemon", "sea"]
+    found = prompts.probabilities(images, ["sea", "lemon", "a house"])
+    assert found.shape == (2, 3)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+    file = tmp_path / "prompts.safetensors"
+    assert fednode("export", "--state", tuned / "state", file) == 0
+    again = node.load(file)
+    assert (again.arrays, again.classes, again.round) == (prompts.arrays, prompts.classes, 1)
+    np.testing.assert_array_equal(again.probabilities(images), prompts.probabilities(images))
+    features, scale = again.text_features(["lemon"])
+    assert features.shape[0] == 1
+    assert scale > 1
+    with pytest.raises(DataError, match="There is no image file"):
+        prompts.names(["nothing.png"])
+    with pytest.raises(ConfigError, match="empty name"):
+        prompts.names(images, ["", "a"])
+    with pytest.raises(AttributeError, match="no attribute 'lode'"):
+        node.lode  # noqa: B018

@@ -1,0 +1,124 @@
+"""Tuned prompts from Python: load them, name images, hand their text features on.
+
+    import node
+    prompts = node.load("state-directory")     # or a .safetensors file of `fednode export`
+    prompts.names(["photo.jpg"])
+
+Importing `node` imports neither torch nor open_clip; using prompts does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from node.commands.plan import recall
+from node.config import Settings, Source, policy_of, settings_of
+from node.core.types import Array, Tensors
+from node.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """What a node tuned. arrays: by name; classes: those it was tuned on; round: when."""
+
+    settings: Settings = field(repr=False)
+    classes: tuple[str, ...]
+    arrays: Tensors
+    round: int
+
+    @property
+    def policy(self) -> str:
+        """Name of the gossip policy."""
+        return str(self.settings.policy["name"])
+
+    @property
+    def model(self) -> str:
+        """Name of the backbone."""
+        return self.settings.model.name
+
+    def probabilities(
+        self, images: Sequence[str | Path], classes: Sequence[str] | None = None
+    ) -> Array:
+        """Return softmax probabilities [images, classes] in float32.
+
+        classes: any names; None for those that the prompts were tuned on. Raise DataError for a
+        file that is not there, ConfigError for classes that are none.
+        """
+        paths, names = [Path(one) for one in images], self._names(classes)
+        for path in paths:
+            if not path.is_file():
+                raise DataError(f"There is no image file {path}: give the path of an image.")
+        return self._predictor(self.arrays, paths, names)
+
+    def names(
+        self, images: Sequence[str | Path], classes: Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the likeliest class name of each image."""
+        known = self._names(classes)
+        return [known[int(row.argmax())] for row in self.probabilities(images, known)]
+
+    def text_features(self, classes: Sequence[str] | None = None) -> tuple[Array, float]:
+        """Return unit text features [classes, width] and the logit scale, as open_clip has them.
+
+        Raise ModelError for prompts that change how images are seen.
+        """
+        from node import registry
+        from node.learn.share import matrix
+
+        kind, config = policy_of(self.settings)
+        model, tuning, names = self.settings.model, self.settings.tuning, self._names(classes)
+        objective = registry.objective(kind.name)
+        found, scale = matrix(model, tuning, objective, config, self.arrays, names)
+        features: Array = found.numpy()
+        return features, scale
+
+    @cached_property
+    def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
+        """The model, loaded once."""
+        from node import registry
+        from node.learn.build import predictor
+
+        kind, config = policy_of(self.settings)
+        objective = registry.objective(kind.name)
+        return predictor(self.settings.model, self.settings.tuning, objective, config)
+
+    def _names(self, classes: Sequence[str] | None) -> tuple[str, ...]:
+        names = self.classes if classes is None else tuple(classes)
+        if not names or not all(names):
+            raise ConfigError("classes holds an empty name, or none at all.")
+        return names
+
+
+def described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
+    """Return the settings and class names in an exported file's metadata; raise ConfigError."""
+    own: Any = yaml.safe_load(facts.get("settings", "{}"))
+    settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
+    return settings, tuple(map(str, json.loads(facts.get("classes", "[]"))))
+
+
+def load(path: str | Path) -> Prompts:
+    """Return the prompts of a state directory, or of a file that `fednode export` wrote.
+
+    Raise StateError or ModelError where there are none, ConfigError where they know no images.
+    """
+    place = Path(path)
+    if place.is_file():
+        from node.learn.share import read_arrays
+
+        arrays, facts = read_arrays(place)
+        settings, classes = described(facts, place)
+        return Prompts(settings, classes, arrays, int(facts.get("round", "0")))
+    tuned = recall(place)
+    if tuned.settings.tuning.kind != "torch":
+        raise ConfigError(
+            f"{place} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which knows no "
+            "images."
+        )
+    return Prompts(tuned.settings, tuned.classes, tuned.prompts, tuned.round)
