@@ -61,11 +61,11 @@ async def _run(plan: Plan, store: Store) -> None:
     faces = Faces(plan, mesh, store)
     transport.add_service(faces.register)
     try:
+        await faces.open()  # before peers see this node: its page takes a moment to load
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
         where = known if plan.peers.insecure else f"{known} --state {plan.state}"
         log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, where)
-        await faces.open()
         enrolling = asyncio.create_task(get_lease(plan, mesh))
         loading = _loaded(plan)
         if not (await _unless(stop, loading) and await _unless(stop, enrolling)):

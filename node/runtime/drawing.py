@@ -15,6 +15,8 @@ RADIUS: Final = 95.0
 THICKEST: Final = 6.0
 POINTS_MAX: Final = 200
 TICKS: Final = 4
+TINY: Final = 1e-9
+"""Values that differ by less than this share of themselves (or of 1) are one value here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def chart(
 
 def scale(low: float, high: float) -> list[float]:
     """Return round numbers around values, 3 to 7 of them, in steps of 1, 2 or 5 times a power."""
-    if high <= low:
+    if high - low <= TINY * max(abs(low), abs(high), 1.0):
         low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
     power = 10.0 ** math.floor(math.log10((high - low) / TICKS))
     step = next(one * power for one in (1, 2, 5, 10) if one * power * TICKS >= high - low)
