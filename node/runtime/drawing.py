@@ -162,7 +162,8 @@ def chart(
 def scale(low: float, high: float) -> list[float]:
     """Return round numbers around values, 3 to 7 of them, in steps of 1, 2 or 5 times a power."""
     if high - low <= TINY * max(abs(low), abs(high), 1.0):
-        low, high = low - 0.5 * (abs(low) or 1.0), high + 0.5 * (abs(high) or 1.0)
+        spread = 0.5 * (abs(low) if abs(low) > TINY else 1.0)
+        low, high = low - spread, high + spread
     power = 10.0 ** math.floor(math.log10((high - low) / TICKS))
     step = next(one * power for one in (1, 2, 5, 10) if one * power * TICKS >= high - low)
     first, last = math.floor(low / step), math.ceil(high / step)
