@@ -96,7 +96,7 @@ class Prompts:
         return names
 
 
-def described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
+def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings and class names in an exported file's metadata; raise ConfigError."""
     own: Any = yaml.safe_load(facts.get("settings", "{}"))
     settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
@@ -113,7 +113,7 @@ def load(path: str | Path) -> Prompts:
         from node.learn.share import read_arrays
 
         arrays, facts = read_arrays(place)
-        settings, classes = described(facts, place)
+        settings, classes = _described(facts, place)
         return Prompts(settings, classes, arrays, int(facts.get("round", "0")))
     tuned = recall(place)
     if tuned.settings.tuning.kind != "torch":

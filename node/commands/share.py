@@ -10,7 +10,7 @@ from typing import Any
 import click
 import yaml
 
-from node.api import Prompts, described, load
+from node.api import Prompts, load
 from node.commands.plan import CLASSES, ELSEWHERE, SETTINGS, find, settings_text
 from node.config import Settings, load_settings, policy_of
 from node.core.policy import Context
@@ -77,14 +77,14 @@ def import_(
     """
     if not file.is_file():
         raise ConfigError(f"There is no file {file}: give one that `fednode export` wrote.")
-    from node.learn import share
-
     if file.suffix == ".safetensors":
-        prompts, facts = share.read_arrays(file)
-        own, names = described(facts, file)
-        settings = _settings(own, config, flags)
+        held = load(file)
+        prompts, names = held.arrays, held.classes
+        settings = _settings(held.settings, config, flags)
     else:
-        prompts, names = share.read_coop(file), ()
+        from node.learn.share import read_coop
+
+        prompts, names = read_coop(file), ()
         settings = load_settings(config, {}, flags)
     if classes:
         names = tuple(name.strip() for name in classes.split(","))

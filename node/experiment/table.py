@@ -113,10 +113,7 @@ def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
     if not outcomes:
         return {}
     found = {name: [100 * one[name] for one in outcomes] for name in outcomes[0]}
-    return {
-        name: Figure(fmean(all_), stdev(all_) if len(all_) > 1 else None, None, len(all_))
-        for name, all_ in found.items()
-    }
+    return {name: _summed(values, []) for name, values in found.items()}
 
 
 def _figure(
@@ -131,8 +128,10 @@ def _figure(
         nodes = scores.get(column, [])
         if len(nodes) > 1:
             spreads.append(100 * stdev(nodes))
-    if not means:
-        return None
+    return _summed(means, spreads) if means else None
+
+
+def _summed(means: list[float], spreads: list[float]) -> Figure:
     return Figure(
         fmean(means),
         stdev(means) if len(means) > 1 else None,

@@ -7,7 +7,6 @@ what `watch` gave. Every node has a registry of its own, so that tests run sever
 from __future__ import annotations
 
 import time
-from collections import Counter as Tallies
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -47,7 +46,6 @@ class Reading:
     accuracies: Mapping[str, float] = field(default_factory=dict)
     peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
-    releases: int = 0
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what a scrape carries, and nobody reads them
@@ -165,13 +163,9 @@ class _Now(Collector):
         refused = CounterMetricFamily(
             "fednode_rejected_messages", "Messages that were not taken.", labels=["reason"]
         )
-        for reason, count in sorted(Tallies(now.refused).items()):
+        for reason, count in sorted(now.refused.items()):
             refused.add_metric([reason], count)
         yield refused
-        yield CounterMetricFamily(
-            "fednode_private_releases", "Results released with noise; 0 where there is none.",
-            value=now.releases,
-        )  # fmt: skip
 
 
 def _one(name: str, text: str, value: float) -> GaugeMetricFamily:
