@@ -46,6 +46,7 @@ class Page:
         self._sent: dict[tuple[str, str], int] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
+        self._past: tuple[int, list[Chart]] = (-1, [])
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(ASSETS),
             autoescape=True,
@@ -120,7 +121,6 @@ class Page:
 
     async def _facts(self) -> dict[str, Any]:
         now = self._service.now()
-        history = await self._service.rounds(max(0, now.round - ROUNDS))
         events = list(self._service.events.kept)[-EVENTS:][::-1]
         await self._ask(now)
         return {
@@ -128,12 +128,20 @@ class Page:
             "splits": SPLITS,
             "alive": sum(peer.state == "alive" for peer in now.peers),
             "graph": self._graph(now),
-            "charts": charts(history),
+            "charts": await self._charts(now.round),
             "events": [
                 {"time": one.time, "level": one.record.level, "text": one.record.text}
                 for one in events
             ],
         }
+
+    async def _charts(self, number: int) -> list[Chart]:
+        """Return the charts up to a round: drawn once a round, for all viewers together."""
+        if self._past[0] != number:
+            history = await self._service.rounds(max(0, number - ROUNDS))
+            # A round that is still being written is looked for again.
+            self._past = (history[-1][0] if history else 0), charts(history)
+        return self._past[1]
 
     def _graph(self, now: status_pb2.StatusReply) -> Graph:
         own = now.name

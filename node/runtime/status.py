@@ -22,6 +22,7 @@ from node.errors import FednodeError, IdentityError
 from node.learn.learner import Learner
 from node.runtime.driver import Driver
 from node.runtime.events import LEVELS, Events, Logged
+from node.runtime.journal import RoundRow
 from node.runtime.metrics import Reading
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
@@ -130,9 +131,12 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     async def rounds(self, since: int) -> list[tuple[int, Mapping[str, float], Mapping[str, int]]]:
         """Return figures and traffic of the rounds from `since` on, oldest first."""
-        loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(None, self._store.history, since, HISTORY_MAX)
+        rows = await self._rows(since, HISTORY_MAX)
         return [(number, metrics, traffic) for number, metrics, traffic, _ in rows]
+
+    async def _rows(self, since: int, limit: int) -> list[RoundRow]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, self._store.history, since, limit)
 
     def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
         """Return some training images of each class, for the operator's own eyes."""
@@ -218,8 +222,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
     ) -> status_pb2.HistoryReply:
         """Return the figures of past rounds, at most 1,000 a call."""
         limit = min(request.limit or HISTORY_MAX, HISTORY_MAX)
-        loop = asyncio.get_running_loop()
-        rows = await loop.run_in_executor(None, self._store.history, request.since, limit)
+        rows = await self._rows(request.since, limit)
         return status_pb2.HistoryReply(
             rounds=[
                 status_pb2.Round(
