@@ -12,6 +12,7 @@ mesh, holds no prompts, and may be off for as long as nobody comes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import secrets
@@ -32,7 +33,7 @@ from node.identity import keys
 from node.identity import lease as leases
 from node.identity.certificate import judged, mint
 from node.identity.identity import armour, disarm
-from node.identity.lease import DAY_S, LEASE_DAYS, Statement
+from node.identity.lease import DAY_S, LEASE_DAYS, Statement, nearly_over
 from node.transports.address import parse
 from node.transports.grpc import GrpcTransport
 from node.transports.tls import Tls
@@ -40,6 +41,7 @@ from node.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 KEY_FILE: Final = "mesh.key"
 ENROLLED_MAX: Final = 1024
+QUIET_S: Final = 30.0
 WRONG_TOKENS_MAX: Final = 20
 """Wrong tokens a minute; beyond them all are refused until the minute is over."""
 TOKEN_BYTES: Final = 24
@@ -118,6 +120,11 @@ class Book:
         self._write("enrolled.json", [asdict(held[key]) for key in sorted(held)])
         return proof
 
+    def settled(self) -> int:
+        """Return how many nodes hold a lease that they need not renew yet."""
+        held = [leases.peek(disarm(one.lease)) for one in self.enrolled()]
+        return sum(not nearly_over(lease, self._clock()) for lease in held)
+
     def sample(self, but: str) -> list[Enrolled]:
         """Return some of those enrolled, drawn at random."""
         others = [one for one in self.enrolled() if one.name != but]
@@ -186,12 +193,14 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
     def __init__(self, book: Book, caller: Callable[[Any], str | None]) -> None:
         self._book = book
         self._caller = caller
+        self.called = asyncio.Event()
 
     async def Enrol(
         self, request: introducer_pb2.EnrolRequest, context: Any
     ) -> introducer_pb2.EnrolReply:
         """Lease a name to the caller's key."""
         id, book = self._caller(context) or "", self._book
+        self.called.set()
         try:
             lease = book.enrol(id, request.mesh, request.name, request.address, request.token)
         except IdentityError as fault:
@@ -210,8 +219,19 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
         )
 
 
-async def serve(book: Book, listen: str, stop: asyncio.Event, ready: Callable[[str], None]) -> None:
-    """Serve newcomers until stopped; raise AddressError where the address cannot be listened on."""
+async def serve(
+    book: Book,
+    listen: str,
+    stop: asyncio.Event,
+    ready: Callable[[str], None],
+    until: int = 0,
+    quiet_s: float = QUIET_S,
+) -> None:
+    """Serve newcomers until stopped; raise AddressError where the address cannot be listened on.
+
+    until: end as well once so many nodes hold a lease that is good for long and nobody called for
+    quiet_s: who did not get its answer asks again. 0: do not.
+    """
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
         return judged(certificate, lambda _: "")  # anyone may ask; the token decides
@@ -229,6 +249,24 @@ async def serve(book: Book, listen: str, stop: asyncio.Event, ready: Callable[[s
     )
     try:
         ready(await transport.listen(listen, no_frames))
-        await stop.wait()
+        enough = _enough(book, service, until, quiet_s) if until else asyncio.Event().wait()
+        ends = [asyncio.ensure_future(one) for one in (stop.wait(), enough)]
+        ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for one in ends:
+            one.cancel()
+        for one in ended:
+            one.result()
     finally:
         await transport.close()
+
+
+async def _enough(book: Book, service: IntroducerService, until: int, quiet_s: float) -> None:
+    """Return once so many nodes are settled and nobody has called for a while."""
+    while True:
+        service.called.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(quiet_s):
+                await service.called.wait()
+                continue
+        if book.settled() >= until:
+            return

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from bootstrap.introducer import Book, serve
+from bootstrap.invite import invite as written
 from node.config import named
 
 STATE = click.option("--state", type=Path, required=True, help="Folder of the mesh key.")
@@ -28,7 +29,14 @@ def introducer() -> None:
     "--token", "tokens", multiple=True, envvar="FEDNODE_TOKENS", help="Accept this token, too."
 )
 @click.option("--uses", default=1, show_default=True, help="Nodes that each --token enrols.")
-def run(state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses: int) -> None:
+@click.option(
+    "--until",
+    default=0,
+    help="End once so many nodes hold leases and nobody has called for half a minute.",
+)
+def run(
+    state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses: int, until: int
+) -> None:
     """Serve newcomers until SIGTERM or Ctrl-C."""
     book = Book(state, named("--mesh", mesh_name))
     for text in tokens:
@@ -38,10 +46,27 @@ def run(state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await serve(book, listen, stop, lambda at: click.echo(f"introducer of {mesh_name} at {at}"))
+        said = f"introducer of {mesh_name} at "
+        await serve(book, listen, stop, lambda at: click.echo(said + at), until)
+        if not stop.is_set():
+            click.echo(f"{book.settled()} nodes hold leases; nothing is left to do")
 
     click.echo(f"mesh_key: {book.mesh_key}")
     asyncio.run(main())
+
+
+@introducer.command()
+@STATE
+@click.option("--peers", "template", type=Path, required=True, help="peers.yaml without mesh_key.")
+@click.option("--out", type=Path, required=True, help="Folder that all nodes read.")
+def invite(state: Path, template: Path, out: Path) -> None:
+    """Write what nodes need to enrol by themselves: peers.yaml with the mesh key, and a token.
+
+    The token enrols as many nodes as peers.yaml lists; a page-token for their pages comes with it.
+    Run again, it makes no new ones: see `fednode introducer token`.
+    """
+    for name in written(state, template, out):
+        click.echo(out / name)
 
 
 @introducer.command()

@@ -37,6 +37,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
 ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
+FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
@@ -101,8 +102,9 @@ def load_settings(
     places = dict(source.places)
     for key in sorted(environment):
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
-            place = key.removeprefix(ENVIRONMENT).lower().split("__")
-            _put(source.tree, place, _value(environment[key], key), key)
+            held, name = _variable(key, environment[key])
+            place = name.lower().split("__")
+            _put(source.tree, place, held, key)
             places[tuple(place)] = key
     put_flags(source.tree, places, flags)
     return settings_of(Source(source.where, source.tree, places))
@@ -205,6 +207,18 @@ def _survey(
         for number, value in enumerate(found.value):
             places[(*place, str(number))] = f"{path}, line {value.start_mark.line + 1}"
             _survey(value, path, (*place, str(number)), places)
+
+
+def _variable(key: str, text: str) -> tuple[Any, str]:
+    """Return what a variable sets and its place; FEDNODE_X_FILE names a file with X, a secret."""
+    name = key.removeprefix(ENVIRONMENT)
+    if not name.endswith(FROM_FILE):
+        return _value(text, key), name
+    try:
+        held = Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigError(f"{key} is {text!r}, which cannot be read: {fault}.") from None
+    return held, name.removesuffix(FROM_FILE)
 
 
 def _value(text: str, source: str) -> Any:

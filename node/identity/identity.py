@@ -97,9 +97,7 @@ class Identity:
     def wants_lease(self) -> bool:
         """Tell whether a lease is missing, or nearly over."""
         held = self.lease
-        if held is None:
-            return True
-        return held.expires - self._clock() < (held.expires - held.issued) / 3
+        return held is None or leases.nearly_over(held, self._clock())
 
     def rotate(self) -> tuple[str, str]:
         """Make a new key, succeeding the present one; return the ids before and after.

@@ -59,6 +59,11 @@ class Statement:
         return ""
 
 
+def nearly_over(lease: Statement, now: float) -> bool:
+    """Tell whether a lease is to be renewed: its last third has begun."""
+    return lease.expires - now < (lease.expires - lease.issued) / 3
+
+
 def sign(key: Ed25519PrivateKey, statement: Statement) -> bytes:
     """Return the proof of a statement."""
     body = json.dumps(asdict(statement), sort_keys=True, separators=(",", ":")).encode()

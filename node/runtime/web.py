@@ -1,8 +1,9 @@
 """HTTP of one node: its metrics for Prometheus, its health, and its page.
 
-Loopback by default. Off loopback every request shows the token: as a bearer, or as a cookie that
-`/?token=...` sets once. On loopback without a token the Host header must be of loopback, so that a
-foreign site's name that was pointed here reads nothing.
+Loopback by default. Off loopback every request shows the token, as a bearer or as a cookie that
+`/?token=...` sets once, but for /healthz: one word, for what starts and stops containers. On
+loopback without a token the Host header must be of loopback, so that a foreign site's name that was
+pointed here reads nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from node.transports.address import Endpoint, parse
 from node.transports.grpc import check_free
 
 COOKIE: Final = "fednode_token"
+HEALTH: Final = "/healthz"
 CLOSE_S: Final = 0.5
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS: Final = {
@@ -57,7 +59,7 @@ class Web:
         check_free(endpoint)
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
         app.router.add_get("/metrics", self._show_metrics)
-        app.router.add_get("/healthz", self._show_health)
+        app.router.add_get(HEALTH, self._show_health)
         Page(self._service).add_to(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
@@ -83,6 +85,15 @@ class Web:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path != HEALTH:
+            self._admit(request)
+        answer = await handler(request)
+        if not answer.prepared:
+            answer.headers.update(HEADERS)
+        return answer
+
+    def _admit(self, request: web.Request) -> None:
+        """Raise what answers a reader who may not read, or whose token is better in a cookie."""
         if not self._token:
             if self._loopback and (request.url.host or "") not in LOCAL:
                 raise web.HTTPForbidden(text="this page is for its own machine only\n")
@@ -95,10 +106,6 @@ class Web:
             found = web.HTTPSeeOther(location=request.path)
             found.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
             raise found
-        answer = await handler(request)
-        if not answer.prepared:
-            answer.headers.update(HEADERS)
-        return answer
 
     def _knows(self, request: web.Request) -> bool:
         """Tell whether a request shows the token; each comparison takes as long."""

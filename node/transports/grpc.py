@@ -365,7 +365,7 @@ def _sentence(to: Address, fault: grpc.aio.AioRpcError, timeout_s: float) -> str
 
 
 def _late(to: Address, timeout_s: float) -> str:
-    return f"{to} did not answer within {timeout_s:g} s"
+    return f"{to} did not answer within {timeout_s:.3g} s"
 
 
 def _closed(to: Address) -> str:

@@ -133,7 +133,7 @@ class MemoryTransport:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         if not done:
-            raise Unreachable(f"{to} did not answer within {timeout_s:g} s")
+            raise Unreachable(f"{to} did not answer within {timeout_s:.3g} s")
         if answer not in done or answer.cancelled():
             raise Unreachable(f"the connection to {to} was closed before the answer")
         fault = answer.exception()

@@ -245,3 +245,17 @@ def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert which_am_i(peers, None, {}) == "b"
     with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
         which_am_i(peers, "z", {})
+
+
+def test_a_variable_may_name_a_file_with_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("1234567890123456\n")
+    environment = {
+        "FEDNODE_TOKEN_FILE": str(tmp_path / "secret"),
+        "FEDNODE_PAGE__TOKEN_FILE": str(tmp_path / "secret"),
+    }
+    settings = load_settings(None, environment)
+    assert (settings.token, settings.page.token) == ("1234567890123456", "1234567890123456")
+    with pytest.raises(ConfigError, match=r"FEDNODE_TOKEN_FILE is '.*none', which cannot be read"):
+        load_settings(None, {"FEDNODE_TOKEN_FILE": str(tmp_path / "none")})
+    with pytest.raises(ConfigError, match="FEDNODE_TOKN_FILE: unknown key 'tokn'; did you mean"):
+        load_settings(None, {"FEDNODE_TOKN_FILE": str(tmp_path / "secret")})

@@ -10,12 +10,14 @@ import pytest
 
 from bootstrap.enrol import CONTACTS_MAX, enrol
 from bootstrap.introducer import WRONG_TOKENS_MAX, Book, serve
+from bootstrap.invite import invite
 from node.core.types import Update
-from node.errors import IdentityError, Refused, StateError, Unreachable
+from node.errors import ConfigError, IdentityError, Refused, StateError, Unreachable
 from node.identity import keys
 from node.identity import lease as leases
 from node.identity.identity import Identity, armour, disarm
 from node.identity.lease import DAY_S, LEASE_DAYS
+from node.peers import load_peers
 from tests.unit.identity.people import LISTED, MESH, NOW
 
 GUARD_S = 20.0
@@ -158,3 +160,65 @@ async def test_why_a_node_is_not_enrolled_is_said(served: tuple[Book, str], tmp_
     with pytest.raises(Unreachable, match="does not answer"):
         await enrol(one, made.mesh_key, "127.0.0.1:1", ADDRESS, made.token())
     assert one.lease is None
+
+
+async def test_it_ends_once_all_are_enrolled_and_nobody_calls(tmp_path: Path) -> None:
+    made = Book(tmp_path / "book", MESH)
+    token = made.token(uses=2)
+    never, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(made, "127.0.0.1:0", never, ready.set_result, 2, 0.05))
+    async with asyncio.timeout(GUARD_S):
+        at = await ready
+        for name in ("n1", "n2"):
+            assert not task.done()
+            await enrol(Identity(tmp_path / name, MESH, name), made.mesh_key, at, ADDRESS, token)
+        await task
+        # Again, with all enrolled, it ends by itself as well.
+        await serve(made, "127.0.0.1:0", never, lambda _: None, 2, 0.05)
+    assert (made.settled(), never.is_set()) == (2, False)
+
+
+def test_a_lease_that_is_nearly_over_is_not_settled(tmp_path: Path) -> None:
+    now = [float(NOW)]
+    made = Book(tmp_path, MESH, lambda: now[0])
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    assert made.settled() == 1
+    now[0] += 0.7 * LEASE_DAYS * DAY_S
+    assert made.settled() == 0
+
+
+def test_an_invitation_holds_all_that_a_node_needs(tmp_path: Path) -> None:
+    template, out = tmp_path / "peers.yaml", tmp_path / "mesh"
+    listed = "peers:\n  - {name: a, address: 'a:7100'}\n  - {name: b, address: 'b:7100'}\n"
+    template.write_text(f"# ours\nmesh: {MESH}\nintroducer: door:7099\n{listed}")
+    assert invite(tmp_path / "book", template, out) == ["peers.yaml", "token", "page-token"]
+    made = Book(tmp_path / "book", MESH)
+    peers = load_peers(out / "peers.yaml")
+    assert (peers.mesh_key, peers.introducer, len(peers.peers)) == (made.mesh_key, "door:7099", 2)
+    assert (out / "peers.yaml").read_text().startswith("# ours\n")
+    token = (out / "token").read_text().strip()
+    for name, id in (("a", A_ID), ("b", B_ID)):
+        made.enrol(id, MESH, name, ADDRESS, token)
+    with pytest.raises(IdentityError, match="spent"):
+        made.enrol(B_ID, MESH, "c", ADDRESS, token)
+    assert {path.stat().st_mode & 0o777 for path in out.glob("*token")} == {0o600}
+    # Again: the same secrets, and what changed in the template.
+    template.write_text(template.read_text() + f"\nmesh_key: {made.mesh_key}\n")
+    assert invite(tmp_path / "book", template, out) == ["peers.yaml"]
+    assert (out / "token").read_text().strip() == token
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mesh: Mesh!\n", r"line 1: mesh is 'Mesh!'; use small letters"),
+        ("peers: []\n", r"mesh is ''"),
+        (f"mesh: {MESH}\n", "list at least this node"),
+        (f"mesh: {MESH}\nmesh_key: other\n", "line 2: mesh_key is other, and the key in"),
+    ],
+)
+def test_what_is_wrong_with_a_template_is_named(tmp_path: Path, text: str, said: str) -> None:
+    template = tmp_path / "peers.yaml"
+    template.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        invite(tmp_path / "book", template, tmp_path / "mesh")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
+import uvloop
 
 from node.errors import Unreachable
 from node.identity import keys
@@ -188,3 +189,29 @@ async def test_one_key_holds_so_many_connections_and_no_more(
     await refused(person(B, "b"), a[1])
     assert "holds 1 connections already" in (await until_told(a[0]))[2]
     await first.close()
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="an option of Linux")
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_both_ends_of_a_connection_drop_who_is_cut_off(
+    make: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def drop(writer: asyncio.StreamWriter) -> None:
+        real(writer)
+        own = writer.get_extra_info("socket")
+        kept.append(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT))
+
+    async def speak() -> None:
+        one = person(A, "a").transport()
+        try:
+            await call(person(B, "b"), await one.listen("127.0.0.1:0", who))
+        finally:
+            await one.close()
+
+    real = module.drop_unheard
+    monkeypatch.setattr(module, "drop_unheard", drop)
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(speak())
+    assert kept == [module.UNHEARD_MS] * 2

@@ -1,0 +1,55 @@
+"""What nodes need to enrol by themselves: peers.yaml with the mesh key, and secrets as files.
+
+peers.yaml    the one given, and the mesh key
+token         enrols as many nodes as peers.yaml lists
+page-token    for page.token, where all nodes are one owner's
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from bootstrap.introducer import ELSEWHERE, TOKEN_BYTES, Book
+from node.config import named, read_yaml
+from node.errors import ConfigError
+from node.files import put
+from node.peers import load_peers
+
+TOKEN: Final = "token"
+PAGE_TOKEN: Final = "page-token"
+
+
+def invite(state: Path, template: Path, folder: Path) -> list[str]:
+    """Write into a folder what nodes need to enrol, and return the names of what was written.
+
+    state: of the introducer; its mesh key is made where there is none. Secrets that are there stay
+    as they are, so that it can be run again. Raise ConfigError for a peers.yaml that names another
+    mesh key, and for what is wrong with it otherwise.
+    """
+    source = read_yaml(template)
+    mesh = str(source.tree.get("mesh", ""))
+    book = Book(state, named(f"{source.at(['mesh'])}: mesh", mesh))
+    given = source.tree.get("mesh_key", book.mesh_key)
+    if given != book.mesh_key:
+        raise ConfigError(
+            f"{source.at(['mesh_key'])}: mesh_key is {given}, and the key in {state} is "
+            f"{book.mesh_key}: leave the line out, or give the folder of that key."
+        )
+    text = template.read_text(encoding="utf-8")
+    if "mesh_key" not in source.tree:
+        text += f"\nmesh_key: {book.mesh_key}\n"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "peers.yaml"
+    put(path, text, ELSEWHERE)
+    nodes = len(load_peers(path).peers)
+    written = [path.name]
+    if not (folder / TOKEN).exists():
+        put(folder / TOKEN, book.token(uses=max(1, nodes)) + "\n", ELSEWHERE, secret=True)
+        written.append(TOKEN)
+    if not (folder / PAGE_TOKEN).exists():
+        page_token = secrets.token_urlsafe(TOKEN_BYTES)
+        put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE, secret=True)
+        written.append(PAGE_TOKEN)
+    return written

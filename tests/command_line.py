@@ -1,0 +1,20 @@
+"""Read a command line as fednode would, and run nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from node.cli import group
+
+
+def parsed(words: Sequence[str]) -> click.Context:
+    """Return what the words after `fednode` come to; raise click's exception for what is wrong."""
+    command: click.Command = group
+    rest = list(words)
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(click.Context(command), rest)
+        assert found is not None, name
+        command = found
+    return command.make_context("fednode", rest)

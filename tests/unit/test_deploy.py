@@ -1,0 +1,225 @@
+"""compose.yaml, bootstrap/Dockerfile, configs/k8s, configs/systemd and configs/watch fit the code.
+
+Goal: what is shipped for running nodes elsewhere names commands, settings, ports, files and metrics
+that exist. Method: read the files, put their environments through the settings loader, their words
+through the command line's own parser, and their metric names beside what a node exposes. That they
+run is shown on a real engine (docs/containers.md), which the default suite does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from bootstrap.invite import PAGE_TOKEN, TOKEN, invite
+from node.config import load_settings
+from node.peers import load_peers
+from node.runtime.metrics import Metrics, Reading
+from tests.command_line import parsed
+
+ROOT = Path(__file__).resolve().parents[2]
+K8S, WATCH = ROOT / "configs" / "k8s", ROOT / "configs" / "watch"
+SECRETS = (TOKEN, PAGE_TOKEN)
+
+
+def settings_in(environment: Mapping[str, str], config: Path, folder: Path) -> Any:
+    """Return a node's settings with the secrets of its environment put into a folder."""
+    here = dict(environment)
+    for key, value in environment.items():
+        if key.endswith("_FILE"):
+            assert Path(value).name in SECRETS
+            (folder / Path(value).name).write_text("a secret of 16 letters\n")
+            here[key] = str(folder / Path(value).name)
+    return load_settings(config, here)
+
+
+# compose.yaml -------------------------------------------------------------------------------------
+
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+OURS = {name: one for name, one in COMPOSE["services"].items() if one["image"] == "fednode"}
+NODES = {name: one for name, one in OURS.items() if name.startswith("node-")}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_service_runs_a_command_that_exists_with_as_few_rights_as_it_needs(name: str) -> None:
+    service = OURS[name]
+    parsed(service["command"])
+    assert service["read_only"] is service["init"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+def test_what_services_mount_is_there() -> None:
+    for service in COMPOSE["services"].values():
+        for line in service.get("volumes", ()):
+            source = line.split(":")[0]
+            known = source in COMPOSE["volumes"] or (ROOT / source).exists()
+            assert known, line
+
+
+def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
+    invite(tmp_path / "key", ROOT / "configs" / "compose" / "peers.yaml", tmp_path)
+    peers = load_peers(tmp_path / "peers.yaml")
+    assert [peer.name for peer in peers.peers] == list(NODES)
+    for peer in peers.peers:
+        environment = NODES[peer.name]["environment"]
+        found = settings_in(environment, ROOT / "configs" / "demo" / "node.yaml", tmp_path)
+        assert environment["FEDNODE_NAME"] == peer.name
+        assert peer.address == f"{peer.name}:{found.listen.split(':')[1]}"
+        assert (found.token, found.page.token) == ("a secret of 16 letters",) * 2
+        (published,) = NODES[peer.name]["ports"]
+        assert published.startswith("127.0.0.1:")
+        assert published.endswith(found.page.listen[-5:])
+    door = parsed(OURS["introducer"]["command"]).params
+    assert peers.introducer == f"introducer:{door['listen'].split(':')[1]}"
+    assert (door["mesh_name"], door["until"]) == (peers.mesh, len(NODES))
+
+
+def test_the_image_runs_as_nobody_in_particular_and_asks_itself_how_it_is() -> None:
+    text = (ROOT / "bootstrap" / "Dockerfile").read_text(encoding="utf-8")
+    last = text[text.rindex("\nFROM ") :]
+    user = re.search(r"^USER (\w+)$", last, re.M)
+    assert user is not None
+    assert f"useradd --uid 10001 --home-dir /state --no-create-home {user[1]}" in last
+    assert last.index("USER") < last.index("ENTRYPOINT")
+    check = json.loads(re.search(r"HEALTHCHECK.*?CMD (\[.*?\])", last, re.S)[1])  # type: ignore[index]
+    assert check[0] == "fednode"
+    address = parsed(check[1:]).params["address"]
+    assert f"FEDNODE_ADMIN__LISTEN={address}" in last
+    parsed(json.loads(re.search(r"\nCMD (\[.*\])", last)[1]))  # type: ignore[index]
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    for line in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.M):
+        for source in line.split():
+            assert f"!{source.split('/')[0]}" in ignored, source
+
+
+# Kubernetes and systemd ---------------------------------------------------------------------------
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    for name in yaml.safe_load((K8S / "kustomization.yaml").read_text())["resources"]:
+        yield from yaml.safe_load_all((K8S / name).read_text())
+
+
+SETS = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "StatefulSet"}
+
+
+def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
+    invite(tmp_path / "key", K8S / "peers.yaml", tmp_path)
+    peers = load_peers(tmp_path / "peers.yaml")
+    nodes = SETS["fednode"]["spec"]
+    port = nodes["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
+    wanted = [(f"fednode-{at}", f"fednode-{at}.{nodes['serviceName']}:{port}") for at in range(5)]
+    assert nodes["replicas"] == len(wanted)
+    assert [(peer.name, peer.address) for peer in peers.peers] == wanted
+    given = nodes["template"]["spec"]["containers"][0]["env"]
+    environment = {one["name"]: one["value"] for one in given if "value" in one}
+    found = settings_in(environment, K8S / "node.yaml", tmp_path)
+    assert found.listen == f"0.0.0.0:{port}"
+    door = SETS["fednode-introducer"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert parsed(door).params["mesh_name"] == peers.mesh
+    assert peers.introducer == "fednode-introducer:7099"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_pods_run_commands_that_exist_with_as_few_rights_as_they_need(name: str) -> None:
+    pod = SETS[name]["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    mounts = {one["name"] for one in pod["volumes"]}
+    mounts |= {one["metadata"]["name"] for one in SETS[name]["spec"]["volumeClaimTemplates"]}
+    for container in [*pod["containers"], *pod.get("initContainers", ())]:
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert {one["name"] for one in container["volumeMounts"]} <= mounts
+        if "args" in container:
+            parsed(container["args"])
+        for probe in ("startupProbe", "livenessProbe"):
+            if probe in container:
+                parsed(container[probe]["exec"]["command"][1:])
+
+
+def test_kustomize_makes_what_pods_name() -> None:
+    made = yaml.safe_load((K8S / "kustomization.yaml").read_text())
+    sources = [*made["configMapGenerator"], *made["secretGenerator"]]
+    for one in sources:
+        for file in one["files"]:
+            assert file.startswith("made/") or (K8S / file).is_file()
+    text = "".join((K8S / name).read_text() for name in made["resources"])
+    naming = r"(?:secretName|configMap: {name|secretKeyRef: {name): ([\w-]+)"
+    used = set(re.findall(naming, text))
+    assert used == {one["name"] for one in sources}
+    assert "configs/k8s/made/" in (ROOT / ".gitignore").read_text()
+
+
+def test_the_unit_starts_a_node() -> None:
+    text = (ROOT / "configs" / "systemd" / "fednode@.service").read_text(encoding="utf-8")
+    command = re.search(r"^ExecStart=(.*)$", text, re.M)
+    assert command is not None
+    words = shlex.split(command[1].replace("%i", "a"))
+    assert words[0].endswith("/bin/fednode")
+    assert parsed(words[1:]).params["name"] == "a"
+
+
+# Prometheus and Grafana ---------------------------------------------------------------------------
+
+
+def exposed() -> set[str]:
+    """Return the names of all samples that a node exposes."""
+    metrics = Metrics()
+    labels = {"mesh": "m", "node": "a", "policy": "zerodfl", "model": "fednode-mini"}
+    now = Reading(labels, "running", 1, 0, 0.5, {"own": 1.0}, {"alive": 1}, {"x": 1})
+    metrics.watch(lambda: now)
+    metrics.message("out", "offer", "ok", 10)
+    text = metrics.text()[0].decode()
+    return {one.name for family in text_string_to_metric_families(text) for one in family.samples}
+
+
+def queries() -> Iterator[str]:
+    for panel in json.loads((WATCH / "grafana" / "fednode.json").read_text())["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+    for group in yaml.safe_load((WATCH / "alerts.yml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def test_dashboard_and_alerts_ask_for_what_nodes_expose() -> None:
+    asked = {
+        name for query in queries() for name in re.findall(r"\b(?:fednode|process)_\w+", query)
+    }
+    assert asked
+    assert asked <= exposed()
+    shown = {name for name in exposed() if name.startswith("fednode_")}
+    # A histogram's sum and count come with its buckets, _created with nothing.
+    left = {name for name in shown - asked if not name.endswith(("_sum", "_count"))}
+    assert left <= {"fednode_last_exchange_timestamp_seconds", "fednode_messages_created"}
+
+
+def test_the_dashboard_is_one_that_grafana_provisions() -> None:
+    board = json.loads((WATCH / "grafana" / "fednode.json").read_text())
+    assert board["uid"] == "fednode"
+    assert board["schemaVersion"] >= 36
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    cells = [
+        (x, y)
+        for panel in board["panels"]
+        for place in [panel["gridPos"]]
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)  # no panel lies on another
+    assert max(x for x, _ in cells) < 24
+    (variable,) = (one for one in board["templating"]["list"] if one["type"] == "datasource")
+    assert {panel["datasource"]["uid"] for panel in board["panels"]} == {f"${{{variable['name']}}}"}
+
+
+def test_prometheus_asks_the_pages_of_all_containers() -> None:
+    (job,) = yaml.safe_load((WATCH / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [f"{name}:8080" for name in NODES]
+    assert Path(job["authorization"]["credentials_file"]).name == PAGE_TOKEN
