@@ -220,8 +220,7 @@ class Tls:
             id, reason = self._judge(shown, key[1])
             if reason:
                 raise Wrong("certificate", f"{id or 'a stranger'} answers at {key[0]}: {reason}")
-            self._faults.pop(key, None)
-            if not await session.carry(outside, inside):
+            if not await session.carry(outside, inside, lambda: self._faults.pop(key, None)):
                 self._faults[key] = (
                     f"{key[0]} hung up right after the TLS handshake: it refuses this node's key, "
                     "and its own log says why"
@@ -321,10 +320,15 @@ class _Session:
         shown = self._tls.get_peer_certificate(as_cryptography=True)
         return b"" if shown is None else shown.public_bytes(Encoding.DER)
 
-    async def carry(self, outside: Ends, inside: Ends) -> bool:
-        """Carry bytes both ways until either end is through; tell whether any came in."""
+    async def carry(
+        self, outside: Ends, inside: Ends, heard: Callable[[], object] = lambda: None
+    ) -> bool:
+        """Carry bytes both ways until either end is through; call `heard` whenever some came in.
+
+        Return False where the other end hung up before any did.
+        """
         ways = [
-            asyncio.ensure_future(self._inwards(outside, inside)),
+            asyncio.ensure_future(self._inwards(outside, inside, heard)),
             asyncio.ensure_future(self._outwards(inside, outside)),
         ]
         try:
@@ -335,14 +339,15 @@ class _Session:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-        return self._heard
+        return self._heard or ways[0] not in done
 
-    async def _inwards(self, outside: Ends, inside: Ends) -> None:
+    async def _inwards(self, outside: Ends, inside: Ends, heard: Callable[[], object]) -> None:
         while True:
             try:
                 while True:
                     inside.writer.write(self._tls.recv(CHUNK))
                     self._heard = True
+                    heard()
             except SSL.WantReadError:
                 pass
             except SSL.ZeroReturnError:

@@ -215,3 +215,16 @@ def test_both_ends_of_a_connection_drop_who_is_cut_off(
     with asyncio.Runner(loop_factory=make) as runner:
         runner.run(speak())
     assert kept == [module.UNHEARD_MS] * 2
+
+
+async def test_what_was_wrong_before_is_not_said_of_one_that_answers(
+    a: tuple[Person, Address],
+) -> None:
+    caller = person(B, "b").transport()
+    _, to = a
+    channel = await caller.channel(to, "a")
+    await channel.channel_ready()
+    await channel.close()  # this end hung up before it asked anything
+    assert await caller.send(to, b"x", GUARD_S, "a")
+    assert caller.why(to, "a") == ""
+    await caller.close()
