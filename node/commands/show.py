@@ -45,8 +45,7 @@ def node(reply: Reply) -> RenderableType:
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
     """Return a line for each (name, address); None stands for a node that does not answer."""
-    seen = [reply.metrics for _, reply in replies if reply is not None]
-    accuracy = next((key for key in ACCURACIES if any(key in one for one in seen)), "own")
+    accuracy = accuracy_of([reply for _, reply in replies if reply is not None])
     table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
         if reply is None:
@@ -59,11 +58,16 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
             shade(reply.life),
             rounds(reply.round, reply.rounds_max),
             f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
-            f"{100 * reply.metrics[accuracy]:.1f}" if accuracy in reply.metrics else "",
+            f"{100 * reply.measured[accuracy]:.1f}" if accuracy in reply.measured else "",
             f"{alive}/{len(reply.peers)}",
             size(reply.traffic.serialized_out),
         )
     return table
+
+
+def accuracy_of(replies: Sequence[Reply]) -> str:
+    """Return the accuracy to show of nodes: one that they measure."""
+    return next((key for key in ACCURACIES if any(key in one.measured for one in replies)), "own")
 
 
 def _life(reply: Reply) -> Text:
@@ -82,6 +86,8 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if reply.metrics:
         found.append(("last round", figures(reply.metrics)))
+    if reply.measured and not reply.measured.keys() <= reply.metrics.keys():
+        found.append(("as measured", figures(reply.measured)))
     if reply.best_round:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
         found.append(("best", best))

@@ -123,8 +123,7 @@ def page(replies: Replies, past: Mapping[str, Past], clock: str) -> RenderableTy
 
 
 def _nodes(replies: Replies, past: Mapping[str, Past]) -> Table:
-    seen = [reply.metrics for _, reply in replies if reply is not None]
-    accuracy = next((key for key in show.ACCURACIES if any(key in one for one in seen)), "own")
+    accuracy = show.accuracy_of([reply for _, reply in replies if reply is not None])
     columns = ("node", "state", "round", "doing", "loss", "", f"{accuracy} %", "peers", "sent")
     table = show.grid(*columns, "a second")
     for (name, where), reply in replies:
@@ -140,7 +139,7 @@ def _nodes(replies: Replies, past: Mapping[str, Past]) -> Table:
             f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
             f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
             Text(bars(list(held.losses)), "cyan"),
-            f"{100 * reply.metrics[accuracy]:.1f}" if accuracy in reply.metrics else "",
+            f"{100 * reply.measured[accuracy]:.1f}" if accuracy in reply.measured else "",
             f"{alive}/{len(reply.peers)}",
             size(reply.traffic.serialized_out),
             f"{size(round(held.rate))}/s",

@@ -165,7 +165,10 @@ class Members:
         return True
 
     def place(self, news: Update) -> bool:
-        """Take over address, id and proof; tell whether the peer is reached another way now."""
+        """Take over address, id and proof; tell whether the peer is reached another way now.
+
+        Of listed peers others are believed no address (node.identity.trust): the listed one holds.
+        """
         held = self._table[news.name]
         new = replace(
             held,
@@ -174,7 +177,7 @@ class Members:
             proof=held.proof if news.state == "revoked" else news.proof or held.proof,
         )
         self._table[news.name] = new
-        return (new.address, new.id) != (held.address, held.id)
+        return bool(new.address) and (new.address, new.id) != (held.address, held.id)
 
     def weigh(self, news: Update, now: float, lately_s: float) -> Weighed:
         """Take over news of a known member where it outweighs what is held; return what it did.

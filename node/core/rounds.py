@@ -219,20 +219,20 @@ class Staged(Method):
         ]
 
     def _merge(self) -> list[Effect]:
-        stage = self.stages[self._stage]
-        loose = self._mode == "async"
+        stage, loose = self.stages[self._stage], self._mode == "async"
         heard = self._mail.latest(stage) if loose else self._mail.heard(self.current, stage)
         based = self._mail.said(self.current, stage).contributors
         strangers = ", ".join(one for one in heard if heard[one].contributors != based)
-        if strangers and self._set:
-            text = (
-                f"round {self.current} is given up and the last prompts are kept: {strangers} "
-                f"merged other contributions before {stage}"
-            )
-            self.draft = replace(self.held, carry=self.draft.carry)
-            return [Record("round.aborted", text, "warning"), *self._measure()]
         notes: list[Effect] = []
-        if strangers and not loose:
+        if strangers and self._set:
+            text = f"round {self.current}: {strangers} merged other contributions before {stage}"
+            notes = [Record("round.drift", text, "warning")]
+            heard = self._transfer.like_minded(heard, based, self.trusting)
+            if not heard:
+                text += ", as most did: the last prompts are kept"
+                self.draft = replace(self.held, carry=self.draft.carry)
+                return [Record("round.aborted", text, "warning"), *self._measure()]
+        elif strangers and not loose:
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
             if self.drifts:

@@ -60,6 +60,19 @@ class Transfer:
         """Return after which round a state on offer is; -1 where that is no number."""
         return number_in(message, ADOPTED)
 
+    @staticmethod
+    def like_minded(heard: dict[str, Message], based: str, trusting: bool) -> dict[str, Message]:
+        """Return those to merge whose later stage is bound to contributions of an earlier one.
+
+        Where over half of all, this node counted, are bound to what it heard itself, the others
+        are left out: one liar, whose own set no honest node shares, stops nobody. Otherwise a
+        robust merge takes all, and bears with some; a trusting one takes nobody.
+        """
+        same = {name: one for name, one in heard.items() if one.contributors == based}
+        if 2 * (1 + len(same)) > 1 + len(heard):
+            return same
+        return {} if trusting else heard
+
     def majority(self, heard: Mapping[str, Message], own: str, trusting: bool = True) -> str:
         """Return a peer that began from what most began from; "" where this node did so itself.
 

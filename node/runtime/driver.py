@@ -244,7 +244,7 @@ class Driver:
             self._post(AdoptFailed(snapshot, str(fault)))
         else:
             seconds = time.perf_counter() - began
-            self.telemetry.committed(snapshot.policy.round, givers, seconds)
+            self.telemetry.committed(snapshot, givers, seconds)
             self._post(Adopted(snapshot))
 
     # Messages -------------------------------------------------------------------------------------

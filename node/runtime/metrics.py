@@ -156,7 +156,7 @@ class _Now(Collector):
         yield _each("fednode_life", "1 for what the node does now.", "state",
                     {life: float(life == now.life) for life in LIVES})  # fmt: skip
         yield _each("fednode_peers", "Peers, by how this node sees them.", "state", now.peers)
-        yield _each("fednode_accuracy_ratio", "Of the last adopted round, 0 to 1.", "split",
+        yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split",
                     now.accuracies)  # fmt: skip
         if now.loss is not None:
             yield _one("fednode_loss", "Training loss of the last adopted round.", now.loss)

@@ -22,7 +22,8 @@ from PIL import Image
 from node import units
 from node.core.membership import LIVE
 from node.runtime.drawing import Chart, Graph, chart, graph
-from node.runtime.status import SPLITS, NodeService
+from node.runtime.status import NodeService
+from node.runtime.telemetry import SPLITS
 from node.wire.gen import status_pb2
 
 ASSETS: Final = Path(__file__).with_name("assets")

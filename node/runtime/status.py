@@ -32,7 +32,8 @@ HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
 ASKED_MAX: Final = 32
 ASK_S: Final = 1.0
-SPLITS: Final = ("own", "base", "new", "validation")
+MEASURED_IN: Final = 200
+"""Of so many rounds before a restart the latest accuracies are shown after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
     def attach(self, driver: Driver, learner: Learner) -> None:
         """Answer from a driver from now on; until then the node is loading."""
         self._driver, self._learner = driver, learner
+        latest = driver.kernel.view().round
+        for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
+            driver.telemetry.measure(row.metrics)
 
     @property
     def name(self) -> str:
@@ -97,7 +101,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             now.round,
             max(0, furthest - now.round),
             now.metrics.get("loss"),
-            {key: now.metrics[key] for key in SPLITS if key in now.metrics},
+            dict(now.measured),
             peers,
             dict(now.refused),
         )
@@ -175,6 +179,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             step=progress.step if progress else 0,
             steps=progress.steps if progress else 0,
             metrics=dict(view.metrics),
+            measured=telemetry.measured,
             samples=kernel.context.samples,
             classes=learner.classes,
             backbone=learner.backbone,

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Final, Self
 
 from node.core.conduct import Tally
 from node.core.events import Record
-from node.core.types import Job, Json, Message, Report
+from node.core.types import Job, Json, Message, Report, Snapshot
 from node.runtime.events import Events
 from node.runtime.metrics import Metrics
 
 LOG = logging.getLogger("fednode")
+SPLITS: Final = ("own", "base", "new", "validation")
+"""What accuracies are called: of the node's own test images, base and new classes, validation."""
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class Telemetry:
         self.total = total or Traffic()
         self.peers = peers or {}
         self.events, self.metrics = events or Events(), metrics or Metrics()
+        self.measured: dict[str, float] = {}
 
     @classmethod
     def restored(
@@ -123,9 +126,15 @@ class Telemetry:
         text = f"round {job.round}: tuned in {report.seconds:.2f} s"
         self.record(Record("tune.done", text, "debug", facts))
 
-    def committed(self, number: int, givers: tuple[str, ...], seconds: float) -> None:
+    def measure(self, metrics: Mapping[str, float]) -> None:
+        """Keep the accuracies among a round's figures, until they are measured again."""
+        self.measured |= {key: metrics[key] for key in SPLITS if key in metrics}
+
+    def committed(self, snapshot: Snapshot, givers: tuple[str, ...], seconds: float) -> None:
         """Tell of a round that is on disk, and whose contributions it holds."""
+        number = snapshot.policy.round
         self.metrics.committed(seconds)
+        self.measure(snapshot.metrics)
         if givers:
             names: list[Json] = list(givers)
             text = f"round {number}: merged what came from {', '.join(givers)}"

@@ -224,3 +224,12 @@ def test_a_peer_that_takes_nothing_now_is_not_suspect() -> None:
     (ping,) = sends(made.timer(PROBE))
     assert not sends(made.sent(1.0, unanswered(ping, "busy")))
     assert made.members[ping.to].state == "alive"
+
+
+def test_what_others_say_of_a_listed_peer_does_not_take_its_listed_address_away() -> None:
+    made = swim(("b", "c"))
+    # Hearsay of a listed peer comes with its id and without an address (node.identity.trust).
+    hearsay = Update("b", "alive", 0, "", "AAAA-B", b"proof")
+    assert [one for one in made.learn(1.0, [hearsay]) if isinstance(one, Introduce)] == []
+    own = replace(hearsay, address="10.0.0.2:7100")
+    assert made.learn(2.0, [own])[0] == Introduce("b", "10.0.0.2:7100")

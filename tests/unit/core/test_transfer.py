@@ -56,3 +56,14 @@ def test_moored_is_who_began_where_more_than_half_did() -> None:
     assert not Transfer.moored(heard, "2")
     assert Transfer.moored({}, "1")
     assert not Transfer.moored({"a": message("a", base="1")}, "2"), "half is no more than half"
+
+
+def test_a_later_stage_is_merged_of_those_who_heard_the_same_where_they_are_most() -> None:
+    heard = {"a": message("a", base="1"), "b": message("b", base="2"), "c": message("c", base="1")}
+    for trusting in (True, False):
+        assert list(Transfer.like_minded(heard, "1", trusting)) == ["a", "c"]
+    # Half is not most: a mean takes nobody then, and a robust merge all.
+    del heard["c"]
+    heard["d"] = message("d", base="3")
+    assert Transfer.like_minded(heard, "1", trusting=True).keys() == set()
+    assert Transfer.like_minded(heard, "1", trusting=False) == heard
