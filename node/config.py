@@ -31,7 +31,7 @@ from node.core.settings import (
 from node.data.base import DataSettings
 from node.errors import ConfigError
 from node.learn.settings import CacheSettings, PrivacySettings, TuningSettings
-from node.runtime.settings import AdminSettings, LogSettings, PageSettings
+from node.runtime.settings import AdminSettings, LogSettings, OtelSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -69,6 +69,7 @@ class Settings:
     topology: TopologySettings = field(default_factory=TopologySettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
+    otel: OtelSettings = field(default_factory=OtelSettings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "aiohttp": ("node.runtime.web", "node.runtime.page", "tests"),
     "jinja2": ("node.runtime.page",),
     "prometheus_client": ("node.runtime.metrics", "tests"),
+    "opentelemetry": ("node.runtime.otel", "tests"),
     "pickle": (),
 }
 WITHOUT_TORCH = (

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from node.commands.mesh import Mesh
 from node.commands.plan import Plan
+from node.errors import ConfigError
 from node.learn.learner import Learner
 from node.runtime.admin import Admin, Health
 from node.runtime.driver import Driver
@@ -16,6 +17,7 @@ from node.runtime.status import About, NodeService
 from node.runtime.store import Store
 
 if TYPE_CHECKING:
+    from node.runtime.otel import Otel
     from node.runtime.web import Web
 
 
@@ -40,6 +42,7 @@ class Faces:
         self._health = Health()
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
+        self._otel = otel_of(plan, self.events, self.metrics)
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -51,6 +54,8 @@ class Faces:
         """Listen on the other ports; raise AddressError or ConfigError."""
         log = logging.getLogger("fednode")
         await self._health.loading()
+        if self._otel is not None:
+            self._otel.begin()
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
@@ -73,4 +78,22 @@ class Faces:
         """Close the other ports. Idempotent."""
         if self._web is not None:
             await self._web.close()
+        if self._otel is not None:
+            await self._otel.close()
         await self._admin.close()
+
+
+def otel_of(plan: Plan, events: Events, metrics: Metrics) -> Otel | None:
+    """Return what pushes to a collector; raise ConfigError where the extra is not installed."""
+    settings = plan.settings.otel
+    if settings.endpoint is None:
+        return None
+    try:
+        from node.runtime.otel import Otel
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"otel.endpoint is {settings.endpoint}, and {fault.name} is not installed: run `pip "
+            "install fednode[otel]`, or leave otel.endpoint null."
+        ) from fault
+    labels = {"mesh": plan.peers.mesh, "node": plan.name}
+    return Otel(settings.endpoint, labels, events, metrics.families, settings.every_s)

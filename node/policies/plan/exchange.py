@@ -72,7 +72,7 @@ class Plan(Staged):
         """Keep the local prompts; then make the global ones with the mean of the aggregators."""
         given = [one.tensors for one in heard if one.tensors]
         if stage == PROMPTS:
-            self.local = tuple(given)
+            self.local = self._tamed(given)
             if self.stages[-1] != PROMPTS:
                 return self.draft
             given = []
@@ -81,7 +81,7 @@ class Plan(Staged):
         aggregators = combine(rule, given, [1.0] * len(given), before, moored=moored)
         merged: dict[str, Array] = {}
         for name in prompts:
-            local = tame(rule, [one[name] for one in self.local])
+            local = [one[name] for one in self.local]
             if not local:
                 merged[name] = prompts[name]
             elif name in self.config.aggregated:
@@ -91,6 +91,19 @@ class Plan(Staged):
                 kept = {name: prompts[name]}
                 merged |= combine(rule, told, [1.0] * len(told), kept, moored=moored)
         return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
+
+    def _tamed(self, given: Sequence[Tensors]) -> tuple[Tensors, ...]:
+        """Return the local prompts, once for all that is made of them.
+
+        The aggregators learn from what they merge: they would weigh wrongly what is clipped later.
+        """
+        rule = self.config.merge
+        tamed: list[dict[str, Array]] = [dict(one) for one in given]
+        for name in self.config.aggregated:
+            held = [one for one in tamed if name in one]
+            for one, array in zip(held, tame(rule, [one[name] for one in held]), strict=True):
+                one[name] = array
+        return tuple(Tensors(one) for one in tamed)
 
     def _part(self, stage: str, tensors: Tensors) -> Tensors:
         prompts, aggregators = split(tensors)

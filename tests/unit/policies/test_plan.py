@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from node.clip.backbone import Backbone
+from node.core.method import Contribution
 from node.core.policy import Context
-from node.core.settings import RoundSettings
+from node.core.settings import MergeSettings, RoundSettings
 from node.core.types import Tensors
 from node.learn.objective import Batch
 from node.policies.plan import aggregator
@@ -193,3 +194,19 @@ def test_predictions_use_the_global_prompts(model: Backbone) -> None:
     found = one.classifier(leaves(prompts), CLASSES)
     shown = found(Batch(pixels=pixels())).softmax(dim=1)
     assert np.allclose(wide(shown), probabilities(one, model, prompts), atol=1e-5)
+
+
+def test_aggregators_learn_from_the_prompts_that_they_merge(model: Backbone) -> None:
+    policy, _ = node(model, merge=MergeSettings(rule="krum"))
+    honest = [some(seed) for seed in (2, 3, 4)]
+    liar = Tensors({name: np.float32(1e6) * one for name, one in some(5).items()})
+    heard = [Contribution(name, one, 8) for name, one in zip("abcd", [*honest, liar], strict=True)]
+    policy.merge(PROMPTS, heard)
+    for tower in TOWERS:
+        lengths = [float(np.linalg.norm(one[tower])) for one in policy.local]
+        assert lengths[-1] < 3 * max(lengths[:-1])
+    made = policy.job(AGGREGATORS)
+    assert made is not None
+    for at, one in enumerate(policy.local):
+        for tower, array in one.items():
+            assert np.array_equal(made.reference[f"{at:03d}/{tower}"], array)
