@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -22,6 +22,9 @@ from node.commands.plan import recall
 from node.config import Settings, Source, policy_of, settings_of
 from node.core.types import Array, Tensors
 from node.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from node.learn.explain import Explainer, Near
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,7 @@ class Prompts:
         classes: any names; None for those that the prompts were tuned on. Raise DataError for a
         file that is not there, ConfigError for classes that are none.
         """
-        paths, names = [Path(one) for one in images], self._names(classes)
-        for path in paths:
-            if not path.is_file():
-                raise DataError(f"There is no image file {path}: give the path of an image.")
+        paths, names = _images(images), self._names(classes)
         return self._predictor(self.arrays, paths, names)
 
     def names(
@@ -79,6 +79,42 @@ class Prompts:
         features: Array = found.numpy()
         return features, scale
 
+    def words(self, top: int = 5) -> dict[str, list[list[Near]]]:
+        """Return the vocabulary's nearest words to each vector of each learned context.
+
+        Raise ModelError for prompts that put no vectors before the text tower.
+        """
+        return self._explainer.words(top)
+
+    def maps(self, images: Sequence[str | Path], classes: Sequence[str]) -> tuple[Array, Array]:
+        """Return class activation maps [images, rows, columns], 0 to 1, without and with prompts.
+
+        classes: one for each image, to look for in it. Raise ModelError, DataError, ConfigError.
+        """
+        if len(classes) != len(images):
+            raise ConfigError(
+                f"{len(images)} images and {len(classes)} classes: give one for each."
+            )
+        known = tuple(dict.fromkeys((*self.classes, *classes)))
+        return self._explainer.maps(_images(images), classes, self._names(known))
+
+    def image_features(self, images: Sequence[str | Path]) -> tuple[Array, Array | None]:
+        """Return unit features [images, width] without and with the tuned prompts.
+
+        The second is None for prompts that leave images as the model sees them.
+        """
+        return self._explainer.features(_images(images))
+
+    @cached_property
+    def _explainer(self) -> Explainer:
+        """The model once more, in float32, watched."""
+        from node import registry
+        from node.learn.explain import Explainer
+
+        kind, config = policy_of(self.settings)
+        objective = registry.objective(kind.name)
+        return Explainer(self.settings.model, self.settings.tuning, objective, config, self.arrays)
+
     @cached_property
     def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
         """The model, loaded once."""
@@ -94,6 +130,15 @@ class Prompts:
         if not names or not all(names):
             raise ConfigError("classes holds an empty name, or none at all.")
         return names
+
+
+def _images(given: Sequence[str | Path]) -> list[Path]:
+    """Return paths; raise DataError for a file that is not there."""
+    paths = [Path(one) for one in given]
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"There is no image file {path}: give the path of an image.")
+    return paths
 
 
 def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:

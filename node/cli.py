@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "logs": ("node.commands.logs", "Show what happened, and what happens."),
     "eval": ("node.commands.eval", "Measure a node's prompts on test images."),
     "predict": ("node.commands.predict", "Name what images show."),
+    "explain": ("node.commands.explain", "Show what prompts say and where they look."),
     "export": ("node.commands.share", "Write a node's prompts for other programs."),
     "import": ("node.commands.share", "Make a state directory of prompts in a file."),
     "pause": ("node.commands.control", "Let a node finish its round and begin no other."),

@@ -64,6 +64,12 @@ class VisionTower:
         return len(self._blocks)
 
     @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self._tower.grid_size
+        return int(rows), int(columns)
+
+    @property
     def width(self) -> int:
         """Of a visual prompt vector; raise ModelError where the tower takes none."""
         self._need_blocks()

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
 
 from node.api import load
 from node.commands.formats import format_option
+from node.commands.given import image_files
 from node.commands.plan import find
-from node.data.images import SUFFIXES
 from node.errors import ConfigError, DataError
-
-
-def _files(given: Iterable[Path]) -> Iterator[Path]:
-    """Yield image files, those of a folder in order; raise DataError where there is none."""
-    for path in given:
-        if str(path) == "-":
-            lines = sys.stdin.read().splitlines()
-            yield from _files(Path(line) for line in lines if line.strip())
-        elif path.is_dir():
-            yield from sorted(
-                one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES and one.is_file()
-            )
-        elif path.is_file():
-            yield path
-        else:
-            raise DataError(f"There is no image file {path}: give the path of an image or folder.")
 
 
 @click.command()
@@ -45,7 +27,7 @@ def predict(
 
     A folder stands for all images in it, at any depth; - for paths on standard input, one a line.
     """
-    images = tuple(_files(images))
+    images = tuple(image_files(images))
     if not images:
         raise DataError("There is no image in what was given.")
     prompts = load(find(state))

@@ -16,7 +16,7 @@ from node.errors import DataError, Refused
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
     *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
-    *("top", "logs", "export", "import"),
+    *("top", "logs", "explain", "export", "import"),
 }
 
 

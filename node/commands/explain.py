@@ -1,0 +1,101 @@
+"""`fednode explain words|maps|scatter`: what tuned prompts say, where they look, what they part."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from node.api import load
+from node.commands.formats import format_option
+from node.commands.given import image_files
+from node.commands.pictures import draw_maps, draw_scatter
+from node.commands.plan import find
+from node.commands.show import grid
+from node.errors import ConfigError, DataError
+
+IMAGES_MAX = 12
+STATE = click.option("--state", type=Path, help="State directory [the only one of this machine].")
+
+
+@click.group()
+def explain() -> None:
+    """Show what tuned prompts say, where they look, and what they part."""
+
+
+@explain.command()
+@STATE
+@click.option("--top", default=3, show_default=True, help="Words for each vector.")
+@format_option
+def words(state: Path | None, top: int, as_json: bool) -> None:
+    """Print the vocabulary's nearest words to each learned vector, and how far they are.
+
+    By Euclidean distance between token embeddings, as CoOp's and Fed-DPT's tables. Near is not
+    meant: learned vectors seldom lie on words.
+    """
+    if top < 1:
+        raise ConfigError(f"--top is {top}; give 1 or more.")
+    found = load(find(state)).words(top)
+    if as_json:
+        shown = {
+            name: [[{"word": one.word, "distance": one.distance} for one in row] for row in rows]
+            for name, rows in found.items()
+        }
+        click.echo(json.dumps(shown, ensure_ascii=False))
+        return
+    table = grid("context", "vector", *("nearest", *("then" for _ in range(top - 1))))
+    for name, rows in found.items():
+        for at, row in enumerate(rows, start=1):
+            cells = [Text(f"{one.word} {one.distance:.2f}") for one in row]
+            table.add_row(Text(name), str(at), *cells)
+    Console().print(table)
+
+
+@explain.command()
+@click.argument("images", nargs=-1, required=True, type=Path)
+@STATE
+@click.option("--class", "wanted", help="Class to look for [the likeliest of each image].")
+@click.option("--to", type=Path, default=Path("maps.png"), show_default=True, help="The picture.")
+def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: Path) -> None:
+    """Draw class activation maps of IMAGES: zero-shot, and with the tuned prompts.
+
+    Attention of the image tower, weighted by the gradient of the class's logit, mean over blocks.
+    """
+    paths = list(image_files(images))
+    if not 0 < len(paths) <= IMAGES_MAX:
+        raise DataError(f"{len(paths)} images were given; a picture shows 1 to {IMAGES_MAX}.")
+    prompts = load(find(state))
+    named = [wanted] * len(paths) if wanted else prompts.names(paths)
+    plain, tuned = prompts.maps(paths, named)
+    draw_maps(paths, named, plain, tuned, to)
+    click.echo(f"wrote {to}")
+
+
+@explain.command()
+@click.argument("folder", type=Path)
+@STATE
+@click.option("--seed", default=1, show_default=True, help="Of t-SNE.")
+@click.option("--to", type=Path, default=Path("tsne.png"), show_default=True, help="The picture.")
+def scatter(folder: Path, state: Path | None, seed: int, to: Path) -> None:
+    """Draw image features of FOLDER (one folder a class) on a plane by t-SNE.
+
+    One panel for the model's own features, and one for those with the prompts, where the prompts
+    change how images are seen.
+    """
+    paths = list(image_files([folder]))
+    labels = [path.parent.name for path in paths]
+    if len(set(labels)) < 2 or len(paths) < 8:
+        raise DataError(f"{folder} holds {len(paths)} images of {len(set(labels))} classes: t-SNE "
+                        "wants 8 or more, of two classes or more.")  # fmt: skip
+    prompts = load(find(state))
+    plain, tuned = prompts.image_features(paths)
+    panels = [(f"{prompts.model}", plain)]
+    if tuned is not None:
+        panels.append((f"{prompts.model} with {prompts.policy}", tuned))
+    draw_scatter(panels, labels, seed, to)
+    click.echo(f"wrote {to}")
+    if tuned is None:
+        click.echo(f"{prompts.policy} tunes no visual prompts: images are seen as before.")

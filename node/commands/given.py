@@ -1,0 +1,26 @@
+"""Image files that are given to a command: files, folders, and paths on standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from node.data.images import SUFFIXES
+from node.errors import DataError
+
+
+def image_files(given: Iterable[Path]) -> Iterator[Path]:
+    """Yield image files, those of a folder in order; raise DataError where there is none."""
+    for path in given:
+        if str(path) == "-":
+            lines = sys.stdin.read().splitlines()
+            yield from image_files(Path(line) for line in lines if line.strip())
+        elif path.is_dir():
+            yield from sorted(
+                one for one in path.rglob("*") if one.suffix.lower() in SUFFIXES and one.is_file()
+            )
+        elif path.is_file():
+            yield path
+        else:
+            raise DataError(f"There is no image file {path}: give the path of an image or folder.")

@@ -1,0 +1,89 @@
+"""Draw what prompts do as pictures; needs the extra `plot` (matplotlib, scikit-learn)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from node.core.types import Array
+from node.data.images import read_rgb
+from node.errors import ConfigError, StateError
+
+EXTRA: Final = "pip install 'fednode[plot]'"
+SIZE_IN: Final = 2.2
+COLOURS: Final = (("tab10", 10), ("tab20", 20))
+PERPLEXITY: Final = 30.0
+
+
+def draw_maps(
+    images: Sequence[Path], titles: Sequence[str], plain: Array, tuned: Array, to: Path
+) -> None:
+    """Draw each image, where the model looks by itself, and where with the prompts."""
+    count = len(images)
+    figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.25) * count)
+    axes = figure.subplots(count, 3, squeeze=False)
+    for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
+        picture = _square(path)
+        extent = (0, len(picture), len(picture), 0)
+        for axis, one, words in zip(row, (None, *maps), ("", "zero-shot", "tuned"), strict=True):
+            axis.imshow(picture, extent=extent)
+            if one is not None:
+                axis.imshow(one, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
+                            vmin=0, vmax=1)  # fmt: skip
+            axis.set_title(words or title, fontsize=9)
+            axis.set_axis_off()
+    _save(figure, to)
+
+
+def draw_scatter(
+    features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
+) -> None:
+    """Draw features [n, width] on a plane by t-SNE, one panel for each, coloured by label."""
+    try:
+        from sklearn.manifold import TSNE
+    except ModuleNotFoundError as fault:
+        raise ConfigError(f"t-SNE needs scikit-learn: run `{EXTRA}`.") from fault
+    names = sorted(set(labels))
+    places = np.array([names.index(one) for one in labels])
+    colours, most = COLOURS[len(names) > COLOURS[0][1]]
+    figure = _figure(5 * len(features), 5)
+    perplexity = min(PERPLEXITY, (len(labels) - 1) / 3)
+    for axis, (title, held) in zip(
+        figure.subplots(1, len(features), squeeze=False)[0], features, strict=True
+    ):
+        plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(held)
+        drawn = axis.scatter(*plane.T, c=places % most, cmap=colours, s=14, vmin=0, vmax=most - 1)
+        axis.set_title(title, fontsize=10)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    handles, _ = drawn.legend_elements(num=None)
+    figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    _save(figure, to)
+
+
+def _square(path: Path) -> Any:
+    """Return the middle of an image, as the model sees it: [side, side, 3]."""
+    picture = read_rgb(path)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    return np.asarray(picture.crop((left, top, left + side, top + side)))
+
+
+def _figure(width_in: float, height_in: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as fault:
+        raise ConfigError(f"Pictures need matplotlib: run `{EXTRA}`.") from fault
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def _save(figure: Any, to: Path) -> None:
+    try:
+        figure.savefig(to, dpi=120)
+    except (OSError, ValueError) as fault:
+        raise StateError(
+            f"{to} cannot be written: {fault}; choose another with --to, such as picture.png."
+        ) from fault

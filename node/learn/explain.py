@@ -1,0 +1,248 @@
+"""What tuned prompts say and where they look: nearest words, class activation maps, features.
+
+    words      the vocabulary's nearest embeddings to each learned vector (CoOp; Fed-DPT, table 4)
+    maps       where the image tower looks for a class, tuned and not (PLAN, figure 7)
+    features   of images, tuned and not, to be drawn on a plane (PLAN, figure 6)
+
+The policy's own classifier runs on a model whose towers keep what passes through them, so all
+policies are explained alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from node.clip import backbone
+from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
+from node.clip.vision import Seen
+from node.core.types import Array, Tensors
+from node.errors import ModelError
+from node.learn.features import Features
+from node.learn.objective import Batch, Objective
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import leaves
+
+LOOKED_AT_ONCE: Final = 16
+ANY_CLASS: Final = ("thing",)
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """A word of the vocabulary, and its Euclidean distance from a learned vector."""
+
+    word: str
+    distance: float
+
+
+class Explainer:
+    """Explain the prompts of one policy; the model is loaded once, in float32."""
+
+    def __init__(
+        self,
+        model: ModelSettings,
+        tuning: TuningSettings,
+        objective: type[Objective],
+        config: Any,
+        prompts: Tensors,
+    ) -> None:
+        """Raise ModelError where the model cannot be had."""
+        frozen = backbone.load(replace(model, precision="float32"))
+        self._text, self._vision = _Text(frozen.text), _Vision(frozen.vision)
+        towers: Any = {"text": self._text, "vision": self._vision}
+        self._model: Backbone = replace(frozen, **towers)
+        self._objective = objective(self._model, tuning, config)
+        self._files = Features(frozen)
+        self._prompts = leaves(prompts, frozen.device)
+
+    def words(self, top: int) -> dict[str, list[list[Near]]]:
+        """Return for each learned context the nearest words of each of its vectors.
+
+        Contexts are named as the exchanged arrays are; one that is made of them (FedTPG) is
+        "context". Raise ModelError for prompts that put no vectors before the text tower.
+        """
+        with torch.no_grad():
+            self._text.contexts.clear()
+            self._objective.classifier(self._prompts, ANY_CLASS)
+        found = {self._name(one): self._nearest(one, top) for one in self._text.contexts}
+        if not found:
+            raise ModelError("these prompts put no word vectors before the text: none are near.")
+        return found
+
+    def maps(
+        self, images: Sequence[Path], names: Sequence[str], classes: tuple[str, ...]
+    ) -> tuple[Array, Array]:
+        """Return maps [images, rows, columns] of 0 to 1 without and with the tuned prompts.
+
+        names: the class to look for in each image. Attention of the class token to the patches, in
+        every block, weighted by the gradient of the class's logit, what lowers it left out, mean
+        over heads and blocks; the greatest of a map is 1. Raise ModelError where the image tower
+        is none whose attention is known, DataError for a damaged image.
+        """
+        if not self._model.vision.promptable:
+            raise ModelError(
+                f"{self._model.label} has no vision transformer whose attention could be drawn."
+            )
+        grid = self._model.vision.grid
+        plain: list[Tensor] = []
+        tuned: list[Tensor] = []
+        wanted = torch.tensor([classes.index(name) for name in names])
+        classify = self._objective.classifier(self._prompts, classes)
+        for at in range(0, len(images), LOOKED_AT_ONCE):
+            pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
+            own = wanted[at : at + LOOKED_AT_ONCE].to(pixels.device)
+            with torch.enable_grad():
+                with self._vision.watched() as seen:
+                    features = self._model.vision.encode(pixels).features
+                written = self._objective.zero_shot(features, classes)
+                plain.append(_map(written, own, seen, grid))
+                with self._vision.watched() as seen:
+                    features = self._model.vision.encode(pixels).features
+                    if self._objective.looks:
+                        seen.clear()
+                        logits = classify(Batch(pixels=pixels))
+                    else:
+                        logits = classify(Batch(features=features))
+                tuned.append(_map(logits, own, seen, grid))
+        return torch.cat(plain).cpu().numpy(), torch.cat(tuned).cpu().numpy()
+
+    def features(self, images: Sequence[Path]) -> tuple[Array, Array | None]:
+        """Return unit features [images, D] without and with the tuned prompts.
+
+        The second is None for prompts that leave images as the model sees them.
+        """
+        plain: list[Tensor] = []
+        tuned: list[Tensor] = []
+        with torch.no_grad():
+            classify = self._objective.classifier(self._prompts, ANY_CLASS)
+            for at in range(0, len(images), LOOKED_AT_ONCE):
+                pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
+                plain.append(self._model.vision.encode(pixels).features)
+                if self._objective.looks:
+                    self._vision.seen.clear()
+                    classify(Batch(pixels=pixels))
+                    tuned.append(self._vision.seen[-1])
+        before: Array = torch.cat(plain).cpu().numpy()
+        return before, torch.cat(tuned).cpu().numpy() if tuned else None
+
+    def _pixels(self, images: Sequence[Path]) -> Tensor:
+        return self._files.pixels([(path, 0) for path in images], lambda: False)
+
+    def _name(self, context: Tensor) -> str:
+        """Return the exchanged array that a context is, or begins (PLAN's deep prompts)."""
+        for name, one in self._prompts.items():
+            if one.dim() in {2, 3} and one.shape[-1] == context.shape[-1]:
+                first = one if one.dim() == 2 else one[0]
+                if torch.equal(first, context):
+                    return name
+        return "context"
+
+    def _nearest(self, context: Tensor, top: int) -> list[list[Near]]:
+        table = self._model.model.token_embedding.weight.float()
+        ends = {self._model.tokenizer.sot_token_id, self._model.tokenizer.eot_token_id}
+        seen = self._model.seen
+        known = [at for at in range(len(table)) if at not in ends and (seen is None or at in seen)]
+        apart = torch.cdist(context.float(), table[known])
+        near = apart.topk(top, largest=False)
+        return [
+            [
+                Near(self._model.tokenizer.decode([known[at]]).strip(), distance)
+                for at, distance in zip(places, distances, strict=True)
+            ]
+            for places, distances in zip(near.indices.tolist(), near.values.tolist(), strict=True)
+        ]
+
+
+class _Text:
+    """A text tower that keeps the contexts that it is given."""
+
+    def __init__(self, tower: Any) -> None:
+        self._tower = tower
+        self.contexts: list[Tensor] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tower, name)
+
+    def encode(self, tokens: Any, context: Tensor | None = None, deep: Tensor | None = None) -> Any:
+        if context is not None:
+            self.contexts += context if context.dim() == 3 else [context]
+        return self._tower.encode(tokens, context, deep)
+
+
+class _Vision:
+    """An image tower that keeps what it says, and its attention while it is watched."""
+
+    def __init__(self, tower: Any) -> None:
+        self._tower = tower
+        self._watch: _Attention | None = None
+        self.seen: list[Tensor] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tower, name)
+
+    def encode(self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False) -> Any:
+        if self._watch is None:
+            found: Seen = self._tower.encode(images, prompts)
+        else:
+            with self._watch:
+                found = self._tower.encode(images, prompts)
+        self.seen.append(found.features)
+        return found
+
+    @contextmanager
+    def watched(self) -> Iterator[list[Tensor]]:
+        """Keep the attention of all blocks, [B, heads, rows, keys] each, with its gradient."""
+        self._watch = _Attention()
+        try:
+            yield self._watch.found
+        finally:
+            self._watch = None
+
+
+class _Attention(TorchFunctionMode):
+    """Compute attention step by step, so that its probabilities are there to be kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[Tensor] = []
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        q, k, v = args[:3]
+        shares = (q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])).softmax(dim=-1)
+        if not shares.requires_grad:
+            shares.requires_grad_()
+        shares.retain_grad()
+        self.found.append(shares)
+        return shares @ v
+
+
+def _map(logits: Tensor, wanted: Tensor, seen: Sequence[Tensor], grid: tuple[int, int]) -> Tensor:
+    """Return maps [B, rows, columns] from logits [B, classes] and the attention behind them."""
+    chosen = logits.gather(1, wanted[:, None]).sum()
+    gradients = torch.autograd.grad(chosen, list(seen))
+    patches = grid[0] * grid[1]  # they stand behind the class token, and prompts behind them
+    total = torch.zeros(len(logits), patches, device=logits.device)
+    for share, gradient in zip(seen, gradients, strict=True):
+        weighted = (share * gradient)[:, :, 0, 1 : 1 + patches].clamp(min=0)
+        total += weighted.mean(dim=1).detach()
+    greatest = total.amax(dim=1, keepdim=True)
+    total = torch.where(greatest > 0, total / greatest, total)
+    return total.view(len(logits), *grid)
