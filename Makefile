@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-all check format proto bench clean
+.PHONY: install demo test test-all check format proto bench docs clean
 
 install: $(STAMP)
 
@@ -37,6 +37,9 @@ proto: install  ## regenerate node/wire/gen from proto/
 
 bench: install  ## speed and memory, printed as ratios
 	$(BIN)/python -m pytest -m bench -s tests/bench
+
+docs: install  ## the site, in build/docs
+	$(BIN)/python -m sphinx -q -W -b html docs build/docs
 
 clean:
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage htmlcov

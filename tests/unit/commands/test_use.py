@@ -32,41 +32,22 @@ from node.commands.plan import (
     settings_text,
 )
 from node.config import Settings, policy_of
-from node.core.types import Job, PolicyState, Snapshot, Tensors
+from node.core.types import PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
 from node.errors import ConfigError, DataError, ModelError, StateError
 from node.learn.share import matrix
 from node.peers import PeerEntry, Peers
 from node.runtime.settings import PageSettings
 from node.runtime.store import Store, read_snapshot
-from tests.unit.commands.run import PEERS, Fednode
-
-COLOURS = {"lemon": (230, 220, 40), "sea": (20, 60, 200)}
+from tests.unit.commands.run import Fednode
+from tests.unit.commands.tuned import COLOURS, tune_in
 
 
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with images, and a state directory of a node that ran one round."""
     folder = tmp_path_factory.mktemp("node")
-    for name, colour in COLOURS.items():
-        (folder / "images" / name).mkdir(parents=True)
-        for number in range(6):
-            shade = tuple(max(0, part - 3 * number) for part in colour)
-            Image.new("RGB", (64, 64), shade).save(folder / "images" / name / f"{number}.png")
-    (folder / "peers.yaml").write_text(PEERS)
-    flags = (
-        f"data.path={folder / 'images'}",
-        f"cache.folder={folder / 'cache'}",
-        *("data.shots=4", "data.test=0.3", "rounds.max=1", "tuning.lr=0.1", "tuning.epochs=20"),
-    )
-    plan = make(folder / "peers.yaml", None, "a", flags, folder / "state")
-    store = Store(plan.state)
-    learner = learner_of(plan.settings, "a", plan.state)
-    first = learner.initial(1)
-    report = learner.tune(Job(1, "prompts", first, 3, rounds=1), lambda: False, lambda _: None)
-    remember(plan, learner)
-    store.commit(Snapshot(PolicyState(1, report.tensors, report.tensors), report.metrics))
-    store.close()
+    tune_in(folder)
     yield folder
     for path in sorted(folder.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()

@@ -1,0 +1,143 @@
+"""README's quick start, its commands as they stand, with images of one's own; and the notebook.
+
+Method: each line of the block is run in turn by a shell, `start` in the background, in a folder and
+with a HOME of its own; fewer and quicker rounds come from the environment, as a reader's would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from markdown_it import MarkdownIt
+from nbclient import NotebookClient
+from PIL import Image
+
+from bootstrap.process import Daemon
+from tests.unit.commands.tuned import COLOURS
+
+pytestmark = pytest.mark.e2e
+ROOT = Path(__file__).resolve().parents[2]
+GUARD_S = 120.0
+
+
+def quick_start() -> list[str]:
+    """Return the command lines under "Your own images"."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    after = text[text.index("## Your own images") :]
+    fence = next(one for one in MarkdownIt().parse(after) if one.type == "fence")
+    return [re.sub(r"\s+#.*", "", line) for line in fence.content.splitlines()]
+
+
+def draw(folder: Path) -> None:
+    """Put images of two classes into a folder."""
+    for name, colour in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(12):
+            shade = tuple(max(0, part - 3 * number) for part in colour)
+            Image.new("RGB", (64, 64), shade).save(folder / name / f"{number}.png")
+
+
+def surroundings(home: Path) -> dict[str, str]:
+    """Return an environment where `fednode` is this checkout's and HOME is empty."""
+    programs = home / "bin"
+    programs.mkdir()
+    command = f'#!/bin/sh\nexec {sys.executable} -m node.cli "$@"\n'
+    (programs / "fednode").write_text(command)
+    (programs / "fednode").chmod(0o755)
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    quick = {"FEDNODE_ROUNDS__MAX": "3", "FEDNODE_PAGE__LISTEN": "null"}
+    return {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": str(ROOT), **quick}
+
+
+def run(line: str, folder: Path, environment: dict[str, str]) -> str:
+    ended = subprocess.run(
+        ["sh", "-c", line], cwd=folder, env=environment, capture_output=True, text=True,
+        timeout=GUARD_S, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, f"{line}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+async def finished(state: Path, environment: dict[str, str], folder: Path, daemon: Daemon) -> None:
+    """Ask a node for its status until all its rounds are done."""
+    async with asyncio.timeout(GUARD_S):
+        while True:
+            assert daemon.running, daemon.log.read_text()
+            asked = await asyncio.create_subprocess_exec(
+                "fednode", "status", state.name, cwd=folder, env=environment,
+                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            out, _ = await asked.communicate()
+            if b"finished" in out:
+                return
+
+
+async def test_the_quick_start_as_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = surroundings(tmp_path)
+    for key, value in environment.items():
+        monkeypatch.setenv(key, value)
+    folder, daemons, said = tmp_path, list[Daemon](), dict[str, str]()
+    draw(tmp_path / "images")
+    draw(tmp_path / "others")
+    state = tmp_path / ".local/state/fednode/example"
+    lines = quick_start()
+    assert len(lines) > 6
+    try:
+        for line in lines:
+            line = line.replace("/where/b/has/its/images", str(tmp_path / "others"))
+            if line.startswith(". "):
+                continue  # the environment is this one
+            if line.startswith("cd "):
+                folder = folder / line.removeprefix("cd ")
+                shutil.copy(tmp_path / "images/lemon/1.png", folder / "photo.jpg")
+            elif line.startswith("fednode start"):
+                words = line.split()[1:]
+                monkeypatch.chdir(folder)
+                command = (sys.executable, "-m", "bootstrap.tether", "node.cli", *words)
+                daemons.append(Daemon(f"n{len(daemons)}", command, folder / f"{len(daemons)}.log"))
+                await daemons[-1].start()
+            else:
+                if line.startswith("fednode status"):
+                    for name, one in zip("ab", daemons, strict=True):
+                        await finished(state / name, environment, folder, one)
+                said[line.split()[1]] = run(line, folder, environment)
+    finally:
+        for one in daemons:
+            await one.stop(10.0)
+    assert "Nothing is wrong." in said["check"]
+    assert said["status"].count("finished") == 2  # c, the third of peers.yaml, was not started
+    assert "no answer" in said["status"]
+    assert "zero-shot" in said["eval"]
+    assert said["predict"].startswith("photo.jpg: lemon")
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in surroundings(tmp_path).items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    read: Any = nbformat.read
+    book = read(ROOT / "docs" / "tour.ipynb", as_version=4)
+    client = NotebookClient(book, timeout=int(GUARD_S), resources={"metadata": {"path": docs}})
+    client.execute()
+    shown = [
+        "".join(out.get("text", "") or str(out.get("data", {})) for out in cell.outputs)
+        for cell in book.cells
+        if cell.cell_type == "code"
+    ]
+    assert "zerodfl fednode-mini round 3" in shown[1]
+    assert "context 1 [('a'" in shown[3]
+    assert "image/png" in shown[4]

@@ -1,0 +1,38 @@
+"""A node that ran one round: a folder with images, and a state directory with prompts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from node.commands.plan import learner_of, make, remember
+from node.core.types import Job, PolicyState, Snapshot
+from node.runtime.store import Store
+from tests.unit.commands.run import PEERS
+
+COLOURS = {"lemon": (230, 220, 40), "sea": (20, 60, 200)}
+
+
+def tune_in(folder: Path) -> Path:
+    """Fill a folder with images of two classes and tune on them; return the state directory."""
+    for name, colour in COLOURS.items():
+        (folder / "images" / name).mkdir(parents=True)
+        for number in range(6):
+            shade = tuple(max(0, part - 3 * number) for part in colour)
+            Image.new("RGB", (64, 64), shade).save(folder / "images" / name / f"{number}.png")
+    (folder / "peers.yaml").write_text(PEERS)
+    flags = (
+        f"data.path={folder / 'images'}",
+        f"cache.folder={folder / 'cache'}",
+        *("data.shots=4", "data.test=0.3", "rounds.max=1", "tuning.lr=0.1", "tuning.epochs=20"),
+    )
+    plan = make(folder / "peers.yaml", None, "a", flags, folder / "state")
+    store = Store(plan.state)
+    learner = learner_of(plan.settings, "a", plan.state)
+    first = learner.initial(1)
+    report = learner.tune(Job(1, "prompts", first, 3, rounds=1), lambda: False, lambda _: None)
+    remember(plan, learner)
+    store.commit(Snapshot(PolicyState(1, report.tensors, report.tensors), report.metrics))
+    store.close()
+    return folder / "state"

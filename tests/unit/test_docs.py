@@ -1,0 +1,179 @@
+"""What README.md and docs/ show is true: commands parse, settings load, Python runs, links lead on.
+
+Method: read the code blocks with a Markdown parser. Every block has a language, and each language
+one check here (toml, and the Python of the policy guide, are followed in tests/e2e/test_guide.py;
+README's quick start is run in tests/e2e/test_readme.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import open_clip
+import pytest
+import yaml
+from markdown_it import MarkdownIt
+from PIL import Image
+
+import node
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.config import Source, settings_of
+from node.experiment.files import load_experiment
+from tests.command_line import parsed
+from tests.unit.commands.tuned import tune_in
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LANGUAGES = {"sh", "text", "yaml", "toml", "python", "{toctree}", "{eval-rst}"}
+
+
+class Block(NamedTuple):
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.name}-{self.line}"
+
+
+def blocks(*languages: str) -> list[Block]:
+    found = [
+        Block(page, token.map[0] + 1, token.info, token.content)
+        for page in PAGES
+        for token in MarkdownIt().parse(page.read_text(encoding="utf-8"))
+        if token.type == "fence" and token.map is not None
+    ]
+    return [one for one in found if not languages or one.language in languages]
+
+
+def test_every_block_has_a_language_that_is_checked() -> None:
+    assert {one.language for one in blocks()} <= LANGUAGES, [str(one) for one in blocks()]
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    for block in blocks("sh"):
+        text = re.sub(r"\\\n\s*", " ", block.text)
+        for line in text.splitlines():
+            words = shlex.split(line, comments=True)
+            while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                words = words[1:]
+            inside = words[:1] in (["docker"], ["kubectl"]) and "fednode" in words
+            if inside or words[:1] == ["fednode"]:
+                yield f"{block}: {line}", words[words.index("fednode") + 1 :]
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in commands()])
+def test_every_command_is_one(words: list[str]) -> None:
+    ends = words.index(">>") if ">>" in words else len(words)
+    optional = [re.sub(r"^\[(.*)\]$", r"\1", word) for word in words[:ends]]
+    parsed(optional)
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_every_yaml_block_is_settings_or_an_experiment(block: Block, tmp_path: Path) -> None:
+    held = yaml.safe_load(block.text)
+    if "methods" in held:
+        path = tmp_path / "experiment.yaml"
+        path.write_text(block.text)
+        assert load_experiment(path).methods
+    else:
+        settings_of(Source(str(block), held))
+
+
+class Elsewhere:
+    """open_clip as a reader has it, with the weights that are here in place of ViT-B-16's."""
+
+    asked: ClassVar[list[Any]] = []
+
+    @classmethod
+    def create_model_and_transforms(cls, name: str, pretrained: str) -> tuple[Any, Any, Any]:
+        assert name in open_clip.list_models()
+        assert pretrained in open_clip.list_pretrained_tags_by_model(name)
+        cls.asked.append(name)
+        frozen = backbone.load(ModelSettings())
+        return frozen.model, None, frozen.preprocess
+
+
+@pytest.fixture(scope="module")
+def tuned_state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tune_in(tmp_path_factory.mktemp("node"))
+
+
+def test_python_in_the_operations_guide_runs(
+    tuned_state: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = [one for one in blocks("python") if one.page.name == "operations.md"]
+    assert len(found) == 2
+    Image.fromarray(np.full((64, 64, 3), 200, dtype=np.uint8)).save(tmp_path / "photo.jpg")
+    monkeypatch.chdir(tmp_path)
+    prompts = node.load(tuned_state)
+    features, scale = prompts.text_features()
+    from node.learn.share import write_matrix
+
+    write_matrix(features, scale, prompts.classes, {}, tmp_path / "texts.safetensors")
+    with_fednode, without = found
+    scope: dict[str, Any] = {}
+    exec(with_fednode.text.replace('"DIR"', repr(str(tuned_state))), scope)
+    assert scope["features"].shape == features.shape
+    stand_in = ModuleType("open_clip")
+    stand_in.create_model_and_transforms = Elsewhere.create_model_and_transforms  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "open_clip", stand_in)
+    exec(without.text, {})
+    assert capsys.readouterr().out.strip() == prompts.names(["photo.jpg"])[0]
+    assert Elsewhere.asked == ["ViT-B-16"]
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+            for inner in token.children or ():
+                target = inner.attrs.get("href") or inner.attrs.get("src")
+                if target and not re.match(r"[a-z]+:", str(target)):
+                    yield page, str(target)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives a page's headings."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.M)
+    plain = [re.sub(r"[^\w\- ]", "", head.lower()) for head in heads]
+    return {head.replace(" ", "-") for head in plain}
+
+
+def test_every_link_leads_somewhere() -> None:
+    dead = []
+    for page, target in links():
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and anchor not in anchors(there)):
+            dead.append(f"{page.name}: {target}")
+    assert dead == []
+
+
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html", ROOT / "docs", tmp_path],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "operations.html").stat().st_size > 10_000
+    assert "fednode" in (tmp_path / "api.html").read_text(encoding="utf-8")
+
+
+def test_the_notebook_is_stored_without_outputs() -> None:
+    for path in (ROOT / "docs").glob("*.ipynb"):
+        for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+            assert not cell.get("outputs"), path.name
