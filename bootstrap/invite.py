@@ -11,22 +11,24 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from bootstrap.introducer import ELSEWHERE, TOKEN_BYTES, Book
+from bootstrap.introducer import TOKEN_BYTES, Book
 from node.config import named, read_yaml
-from node.errors import ConfigError
+from node.errors import ConfigError, StateError
 from node.files import put
 from node.peers import load_peers
 
 TOKEN: Final = "token"
 PAGE_TOKEN: Final = "page-token"
+ELSEWHERE: Final = "folder with --out"
 
 
 def invite(state: Path, template: Path, folder: Path) -> list[str]:
     """Write into a folder what nodes need to enrol, and return the names of what was written.
 
     state: of the introducer; its mesh key is made where there is none. Secrets that are there stay
-    as they are, so that it can be run again. Raise ConfigError for a peers.yaml that names another
-    mesh key, and for what is wrong with it otherwise.
+    as they are while the mesh key does, so that it can be run again. Raise ConfigError for a
+    peers.yaml that names another mesh key, and for what is wrong with it otherwise; StateError for
+    a folder that cannot be written.
     """
     source = read_yaml(template)
     mesh = str(source.tree.get("mesh", ""))
@@ -40,12 +42,19 @@ def invite(state: Path, template: Path, folder: Path) -> list[str]:
     text = template.read_text(encoding="utf-8")
     if "mesh_key" not in source.tree:
         text += f"\nmesh_key: {book.mesh_key}\n"
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "peers.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+    except OSError as fault:
+        raise StateError(
+            f"{folder} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
+        ) from fault
     put(path, text, ELSEWHERE)
     nodes = len(load_peers(path).peers)
     written = [path.name]
-    if not (folder / TOKEN).exists():
+    # A token is good for the introducer that made it, which is known by its key.
+    if book.mesh_key not in before or not (folder / TOKEN).exists():
         put(folder / TOKEN, book.token(uses=max(1, nodes)) + "\n", ELSEWHERE, secret=True)
         written.append(TOKEN)
     if not (folder / PAGE_TOKEN).exists():

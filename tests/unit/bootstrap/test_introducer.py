@@ -206,6 +206,12 @@ def test_an_invitation_holds_all_that_a_node_needs(tmp_path: Path) -> None:
     template.write_text(template.read_text() + f"\nmesh_key: {made.mesh_key}\n")
     assert invite(tmp_path / "book", template, out) == ["peers.yaml"]
     assert (out / "token").read_text().strip() == token
+    # Another introducer's key: the old token would be good for nothing.
+    template.write_text(f"mesh: {MESH}\nintroducer: door:7099\n{listed}")
+    assert invite(tmp_path / "other", template, out) == ["peers.yaml", "token"]
+    assert (out / "token").read_text().strip() != token
+    with pytest.raises(StateError, match=r"cannot be used: .*; choose another folder with --out"):
+        invite(tmp_path / "book", template, template / "below")
 
 
 @pytest.mark.parametrize(
