@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import click
 
+from node.commands.faces import otel_of
 from node.commands.formats import format_option
 from node.commands.mesh import client_of
 from node.commands.plan import Plan, facts_of, learner_of, make
@@ -20,7 +21,10 @@ from node.core.facts import fingerprint
 from node.errors import ConfigError, FednodeError, Unreachable
 from node.learn.learner import Learner
 from node.peers import load_peers
+from node.runtime.events import Events
+from node.runtime.metrics import Metrics
 from node.runtime.store import Store
+from node.runtime.web import admissible
 from node.transports.address import parse
 from node.transports.grpc import check_free
 
@@ -87,7 +91,7 @@ def look(
         except FednodeError as fault:
             yield from _each("fault", fault)
             return
-        yield from _of_port(plan)
+        yield from _of_ports(plan)
     try:
         learner = learner_of(plan.settings, plan.name, None)
     except FednodeError as fault:
@@ -120,11 +124,23 @@ def _of_files(
             yield from _each("fault", fault)
 
 
-def _of_port(plan: Plan) -> Iterator[Finding]:
-    try:
-        check_free(parse(plan.settings.listen or plan.address))
-    except FednodeError as fault:
-        yield from _each("fault", fault)
+def _of_ports(plan: Plan) -> Iterator[Finding]:
+    """Look at all addresses that the node would listen on, and at what it would push to."""
+    settings = plan.settings
+    wanted: list[Callable[[], object]] = [
+        lambda: check_free(parse(settings.listen or plan.address)),
+        lambda: otel_of(plan, Events(), Metrics()),
+    ]
+    admin, page = settings.admin.listen, settings.page.listen
+    if admin is not None:
+        wanted.append(lambda: check_free(parse(admin)))
+    if page is not None:
+        wanted.append(lambda: admissible(page, settings.page.token or ""))
+    for one in wanted:
+        try:
+            one()
+        except FednodeError as fault:
+            yield from _each("fault", fault)
 
 
 def _of_data_and_model(plan: Plan) -> Iterator[str]:

@@ -33,6 +33,20 @@ HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+
+
+def admissible(address: str, token: str) -> Endpoint:
+    """Return where a page may be served; raise AddressError or ConfigError where it may not."""
+    endpoint = parse(address)
+    if not endpoint.loopback and not token:
+        raise ConfigError(
+            f"page.listen is {address}, which others reach, and page.token is not set: set one of "
+            "16 characters or more, or listen on 127.0.0.1."
+        )
+    check_free(endpoint)
+    return endpoint
+
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -49,14 +63,8 @@ class Web:
 
     async def listen(self, address: str) -> str:
         """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
-        endpoint = parse(address)
+        endpoint = admissible(address, self._token)
         self._loopback = endpoint.loopback
-        if not endpoint.loopback and not self._token:
-            raise ConfigError(
-                f"page.listen is {address}, which others reach, and page.token is not set: set one "
-                "of 16 characters or more, or listen on 127.0.0.1."
-            )
-        check_free(endpoint)
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
         app.router.add_get("/metrics", self._show_metrics)
         app.router.add_get(HEALTH, self._show_health)

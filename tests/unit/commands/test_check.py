@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 from pathlib import Path
+
+import pytest
 
 from node.commands.plan import facts_of, learner_of, make
 from node.runtime.store import Store
@@ -92,3 +95,21 @@ def test_it_leaves_nothing_behind(fednode: Fednode, peers: Path, tmp_path: Path)
     before = sorted(tmp_path.rglob("*"))
     fednode("check", "--peers", peers, "--name", "a", *QUICK)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_other_ports_and_the_collector_are_looked_at_too(
+    fednode: Fednode, peers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "node.runtime.otel", None)  # as without the extra
+    words = ("--set", "page.listen=0.0.0.0:0", "--set", "otel.endpoint=http://127.0.0.1:4318")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        admin = ("--set", f"admin.listen=127.0.0.1:{port}")
+        assert fednode("check", "--peers", peers, "--name", "a", *words, *admin, *QUICK) == 2
+    faults = [line for line in fednode.out.splitlines() if line.startswith("fault: ")]
+    assert len(faults) == 3
+    assert "page.token is not set" in fednode.out
+    assert f"the port {port} is in use" in fednode.out
+    assert "is not installed: run `pip install fednode[otel]`" in fednode.out
