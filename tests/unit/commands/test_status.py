@@ -36,6 +36,7 @@ def reply(**changed: Any) -> status_pb2.StatusReply:
         step=3,
         steps=8,
         metrics={"loss": 1.25, "own": 0.5, "zero_shot_own": 0.25},
+        measured={"own": 0.5},
         uptime_s=200,
         samples=40,
         classes=[f"class {number}" for number in range(9)],
@@ -235,3 +236,14 @@ def test_exit_codes_tell_faults_apart(fednode: Fednode, peers: Path, tmp_path: P
     assert fednode("status", "a", "--format", "xml") == 2
     assert fednode("status", "z") == 2
     assert fednode("eval", "--state", tmp_path / "none") == 4
+
+
+def test_what_an_earlier_round_measured_is_shown_as_that() -> None:
+    made = status_pb2.StatusReply(
+        name="a", life="running", round=7, metrics={"loss": 1.0}, measured={"own": 0.75}
+    )
+    console = Console(width=100, record=True)
+    console.print(show.node(made))
+    text = console.export_text()
+    assert "last round   loss 1" in text
+    assert "as measured  own 75.0 %" in text
