@@ -22,11 +22,12 @@ test: install  ## the default suite
 test-all: install  ## everything but what needs a GPU
 	$(BIN)/python -m pytest -m "not gpu and not bench"
 
-check: install  ## lint, format, types, generated code
+check: install  ## lint, format, types, generated code, the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m bootstrap.protogen --check
+	$(BIN)/python -m sphinx -q -W -b html docs build/docs
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -79,7 +79,7 @@ def simulated(model: backbone.Backbone, policy: str) -> World:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("policy", ["plan", "zerodfl"])
+@pytest.mark.parametrize("policy", [pytest.param("plan", marks=pytest.mark.slow), "zerodfl"])
 async def test_processes_and_simulator_end_with_the_same_bits(policy: str, tmp_path: Path) -> None:
     await daemons(tmp_path, policy)
     threads = torch.get_num_threads()

@@ -122,6 +122,7 @@ async def test_the_quick_start_as_it_stands(
     assert said["predict"].startswith("photo.jpg: lemon")
 
 
+@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in surroundings(tmp_path).items():
         monkeypatch.setenv(key, value)

@@ -14,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from prometheus_client.parser import text_string_to_metric_families
 
 from node.core.events import Record
+from node.runtime import otel
 from node.runtime.events import Events, Logged
 from node.runtime.metrics import Metrics, Reading
 from node.runtime.otel import Otel
@@ -132,7 +133,8 @@ async def test_a_round_is_a_span_with_its_tunings_and_messages(
     assert figures["fednode.loss"].double_value == 0.25
 
 
-async def test_a_collector_that_is_away_costs_one_warning() -> None:
+async def test_a_collector_that_is_away_costs_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel, "TIMEOUT_S", 0.3)
     events = Events()
     one = Otel("http://127.0.0.1:9", LABELS, events, filled().families, 60.0)
     one.begin()

@@ -197,6 +197,6 @@ def test_a_mesh_that_is_well_doubts_nobody() -> None:
         KINDS["promptfl"], 5, names=[f"n{at:02}" for at in range(20)], most=0,
         probes=MembershipSettings("lan"),
     )  # fmt: skip
-    made.run(lambda: False, 120.0)
+    made.run(lambda: False, 40.0)  # eighty times around
     assert all_alive(made)
     assert texts(made, "peer.suspect") == texts(made, "peer.dead") == []
