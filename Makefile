@@ -27,7 +27,7 @@ check: install  ## lint, format, types, generated code, the site
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m bootstrap.protogen --check
-	$(BIN)/python -m sphinx -q -W -b html docs build/docs
+	$(MAKE) --no-print-directory docs
 
 format: install
 	$(BIN)/ruff check --fix .

@@ -10,7 +10,7 @@ html_theme = "furo"
 html_title = f"fednode {version}"
 templates_path: list[str] = []
 exclude_patterns = ["conf.py"]
-# The notebook is run by tests/e2e/test_tour.py, not by each build of the site.
+# The notebook is run by tests/e2e/test_readme.py, not by each build of the site.
 nb_execution_mode = "off"
 # Headings can be linked to as on GitHub.
 myst_heading_anchors = 3

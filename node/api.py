@@ -24,7 +24,10 @@ from node.core.types import Array, Tensors
 from node.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from node.clip.settings import ModelSettings
     from node.learn.explain import Explainer, Near
+    from node.learn.objective import Objective
+    from node.learn.settings import TuningSettings
 
 
 @dataclass(frozen=True)
@@ -69,13 +72,9 @@ class Prompts:
 
         Raise ModelError for prompts that change how images are seen.
         """
-        from node import registry
         from node.learn.share import matrix
 
-        kind, config = policy_of(self.settings)
-        model, tuning, names = self.settings.model, self.settings.tuning, self._names(classes)
-        objective = registry.objective(kind.name)
-        found, scale = matrix(model, tuning, objective, config, self.arrays, names)
+        found, scale = matrix(*self._made_of, self.arrays, self._names(classes))
         features: Array = found.numpy()
         return features, scale
 
@@ -105,25 +104,27 @@ class Prompts:
         """
         return self._explainer.features(_images(images))
 
+    @property
+    def _made_of(self) -> tuple[ModelSettings, TuningSettings, type[Objective], Any]:
+        """Model, tuning, objective and the policy's own settings: what uses of prompts ask for."""
+        from node import registry
+
+        kind, config = policy_of(self.settings)
+        return self.settings.model, self.settings.tuning, registry.objective(kind.name), config
+
     @cached_property
     def _explainer(self) -> Explainer:
         """The model once more, in float32, watched."""
-        from node import registry
         from node.learn.explain import Explainer
 
-        kind, config = policy_of(self.settings)
-        objective = registry.objective(kind.name)
-        return Explainer(self.settings.model, self.settings.tuning, objective, config, self.arrays)
+        return Explainer(*self._made_of, self.arrays)
 
     @cached_property
     def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
         """The model, loaded once."""
-        from node import registry
         from node.learn.build import predictor
 
-        kind, config = policy_of(self.settings)
-        objective = registry.objective(kind.name)
-        return predictor(self.settings.model, self.settings.tuning, objective, config)
+        return predictor(*self._made_of)
 
     def _names(self, classes: Sequence[str] | None) -> tuple[str, ...]:
         names = self.classes if classes is None else tuple(classes)

@@ -107,11 +107,10 @@ class Explainer:
                 written = self._objective.zero_shot(features, classes)
                 plain.append(_map(written, own, seen, grid))
                 with self._vision.watched() as seen:
-                    features = self._model.vision.encode(pixels).features
                     if self._objective.looks:
-                        seen.clear()
                         logits = classify(Batch(pixels=pixels))
                     else:
+                        features = self._model.vision.encode(pixels).features
                         logits = classify(Batch(features=features))
                 tuned.append(_map(logits, own, seen, grid))
         return torch.cat(plain).cpu().numpy(), torch.cat(tuned).cpu().numpy()
@@ -129,9 +128,8 @@ class Explainer:
                 pixels = self._pixels(images[at : at + LOOKED_AT_ONCE])
                 plain.append(self._model.vision.encode(pixels).features)
                 if self._objective.looks:
-                    self._vision.seen.clear()
                     classify(Batch(pixels=pixels))
-                    tuned.append(self._vision.seen[-1])
+                    tuned.append(self._vision.features)
         before: Array = torch.cat(plain).cpu().numpy()
         return before, torch.cat(tuned).cpu().numpy() if tuned else None
 
@@ -180,12 +178,12 @@ class _Text:
 
 
 class _Vision:
-    """An image tower that keeps what it says, and its attention while it is watched."""
+    """An image tower that keeps what it said last, and its attention while it is watched."""
 
     def __init__(self, tower: Any) -> None:
         self._tower = tower
         self._watch: _Attention | None = None
-        self.seen: list[Tensor] = []
+        self.features = torch.empty(0)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tower, name)
@@ -196,7 +194,7 @@ class _Vision:
         else:
             with self._watch:
                 found = self._tower.encode(images, prompts)
-        self.seen.append(found.features)
+        self.features = found.features.detach()
         return found
 
     @contextmanager

@@ -19,10 +19,9 @@ import nbformat
 import pytest
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
-from PIL import Image
 
 from bootstrap.process import Daemon
-from tests.unit.commands.tuned import COLOURS
+from tests.unit.commands.tuned import draw
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,15 +34,6 @@ def quick_start() -> list[str]:
     after = text[text.index("## Your own images") :]
     fence = next(one for one in MarkdownIt().parse(after) if one.type == "fence")
     return [re.sub(r"\s+#.*", "", line) for line in fence.content.splitlines()]
-
-
-def draw(folder: Path) -> None:
-    """Put images of two classes into a folder."""
-    for name, colour in COLOURS.items():
-        (folder / name).mkdir(parents=True)
-        for number in range(12):
-            shade = tuple(max(0, part - 3 * number) for part in colour)
-            Image.new("RGB", (64, 64), shade).save(folder / name / f"{number}.png")
 
 
 def surroundings(home: Path) -> dict[str, str]:
@@ -88,8 +78,8 @@ async def test_the_quick_start_as_it_stands(
     for key, value in environment.items():
         monkeypatch.setenv(key, value)
     folder, daemons, said = tmp_path, list[Daemon](), dict[str, str]()
-    draw(tmp_path / "images")
-    draw(tmp_path / "others")
+    draw(tmp_path / "images", 12)
+    draw(tmp_path / "others", 12)
     state = tmp_path / ".local/state/fednode/example"
     lines = quick_start()
     assert len(lines) > 6

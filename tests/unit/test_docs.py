@@ -76,7 +76,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 def test_every_command_is_one(words: list[str]) -> None:
     ends = words.index(">>") if ">>" in words else len(words)
     optional = [re.sub(r"^\[(.*)\]$", r"\1", word) for word in words[:ends]]
-    parsed(optional)
+    assert parsed(optional).command.callback is not None
 
 
 @pytest.mark.parametrize("block", blocks("yaml"), ids=str)

@@ -14,13 +14,18 @@ from tests.unit.commands.run import PEERS
 COLOURS = {"lemon": (230, 220, 40), "sea": (20, 60, 200)}
 
 
+def draw(folder: Path, count: int) -> None:
+    """Put so many images of each of two classes into a folder."""
+    for name, colour in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            shade = tuple(max(0, part - 3 * number) for part in colour)
+            Image.new("RGB", (64, 64), shade).save(folder / name / f"{number}.png")
+
+
 def tune_in(folder: Path) -> Path:
     """Fill a folder with images of two classes and tune on them; return the state directory."""
-    for name, colour in COLOURS.items():
-        (folder / "images" / name).mkdir(parents=True)
-        for number in range(6):
-            shade = tuple(max(0, part - 3 * number) for part in colour)
-            Image.new("RGB", (64, 64), shade).save(folder / "images" / name / f"{number}.png")
+    draw(folder / "images", 6)
     (folder / "peers.yaml").write_text(PEERS)
     flags = (
         f"data.path={folder / 'images'}",
