@@ -168,6 +168,19 @@ def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
     return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
+def validation_fault(config: Any, share: float) -> str:
+    """Say that a policy judges by validation images where a node keeps none; "" where all is well.
+
+    share: data.validation. Without them the policy would merge what it was told not to, or nothing.
+    """
+    merge = getattr(config, "merge", None)
+    voted = merge is not None and merge.rule == "vote"
+    asks = "policy.merge.rule vote" if voted else getattr(config, "judged_by", "")
+    if not asks or share > 0.0:
+        return ""
+    return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."
+
+
 def read_yaml(path: Path) -> Source:
     """Return a YAML file's mapping; raise ConfigError for a missing, broken or repeated key."""
     try:

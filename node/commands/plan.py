@@ -12,7 +12,7 @@ from typing import Any, Final
 import yaml
 
 from node import registry
-from node.config import Settings, load_settings, policy_of
+from node.config import Settings, load_settings, policy_of, validation_fault
 from node.core.policy import Policy
 from node.core.settings import Barrier
 from node.core.types import Tensors
@@ -109,6 +109,9 @@ def disagreements(plan: Plan) -> list[str]:
     faults += topology_faults(plan)
     unfit = plan.policy.unfit(plan.policy_config, rounds, settings.data.domain)
     faults += [unfit] if unfit else []
+    if settings.tuning.kind == "torch":  # the other learner needs no images
+        unjudged = validation_fault(plan.policy_config, settings.data.validation)
+        faults += [unjudged] if unjudged else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
         insecure = plan.peers.insecure

@@ -84,10 +84,12 @@ class Method(ABC):
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Say which settings do not go together; a method adds its own."""
-        mode = rounds.mode or cls.default_mode
-        if mode in cls.modes:
-            return ""
-        return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
+        mode, merge = rounds.mode or cls.default_mode, getattr(config, "merge", None)
+        if mode not in cls.modes:
+            return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
+        if mode == "async" and merge is not None and merge.rule == "vote":
+            return "rounds.mode is 'async'; policy.merge.rule vote waits for votes: sync or quorum."
+        return ""
 
     def job(self, stage: str) -> Job | None:
         """Return what to train in a stage; None for a node that only listens."""
@@ -101,6 +103,14 @@ class Method(ABC):
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return the draft after a stage, from everyone's contributions, the own one among them."""
 
+    def alone(self, stage: str, heard: Sequence[Contribution]) -> Tensors:
+        """Return what would be measured if these contributions, one or none, were all there are."""
+        return self.merge(stage, heard).shared
+
+    def origin(self, stage: str) -> Mapping[str, Array]:
+        """Return from where contributions lead away, to clip them: what the round began from."""
+        return self.draft.shared
+
     def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         """Return what a contribution may hold; `complete` says whether it must hold it all."""
         return self.held.shared.shapes
@@ -113,6 +123,12 @@ class Method(ABC):
     def drifts(self) -> bool:
         """Tell whether nodes that came to differ may stay so: a robust merge looks at the last."""
         return not self.trusting
+
+    @property
+    def judged(self) -> bool:
+        """Tell whether nodes vote on contributions before they are merged (node/core/jury.py)."""
+        merge = getattr(self.config, "merge", None)
+        return merge is not None and merge.rule == "vote"
 
     @property
     def trusting(self) -> bool:

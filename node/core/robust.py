@@ -8,13 +8,14 @@
     center     centered clipping: v <- v + mean_i clip(x_i - v, radius), from v = the last merge
                (Karimireddy et al., ICML 2021)
     clip       mean of contributions whose distance from the last merge is clipped to radius
+    vote       weighted mean of those that the mesh let in, clipped (node/core/jury.py)
 
 Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
 nodes contributed are one vector for distances. A radius of 0 is the median of the distances, the
 lower one of an even number. What several contributed with equal bits counts once: two that trained
 never do, and copies would stand by each other. Of two contributions nobody can say which one lies,
-so under every rule but the mean they are clipped: neither moves the merge further than the shorter
-one.
+so under every rule that merges by distance they are clipped: neither moves the merge further than
+the shorter one.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from node.core.types import Array, Tensors
 
 Vector = npt.NDArray[np.float64]
 CENTER_STEPS: Final = 5
+AVERAGES: Final = ("mean", "vote")
+"""Rules under which what is merged is averaged as it is."""
 
 
 def combine(
@@ -48,7 +51,7 @@ def combine(
     merged: dict[str, Array] = dict(kept)
     for senders, names in _groups(contributed, kept):
         parts = [contributed[at] for at in senders]
-        if settings.rule == "mean":
+        if settings.rule in AVERAGES:
             own = [weights[at] for at in senders]
             merged |= {name: mean([one[name] for one in parts], own) for name in names}
             continue
@@ -66,7 +69,7 @@ def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
     For a merge that uses each contribution for itself (PLAN's aggregators): none is further from
     the coordinate-wise median than half of them are.
     """
-    if settings.rule == "mean" or len(contributed) < 3:
+    if settings.rule in AVERAGES or len(contributed) < 3:
         return list(contributed)
     stacked = np.stack([one.astype(np.float64).ravel() for one in contributed])
     middle = np.median(stacked, axis=0)

@@ -3,23 +3,28 @@
 Averaging, Fed-DPT, DiPrompT and PLAN are this frame with their own jobs and merges. A round goes
 through the policy's `stages`; each has a job (or none, for a node that sits it out), a message to
 every live peer, and a merge of all contributions, sorted by sender, the node's own as its peers see
-it. Then what was merged is measured and adopted.
+it; under the rule "vote" the votes on the contributions come before that merge, told like them
+(node/core/jury.py). Then what was merged is measured and adopted.
 
     idle -> tuning -> exchanging -> (next stage) ... -> tuning (to measure) -> adopting -> idle
 
 In sync a stage ends when every live peer was heard and has acknowledged, in quorum when enough were
 heard, in async at once, with what came since the last merge; after the deadline always. What is
 undelivered is sent again while the peer lives. A node that hears of a round beyond the next takes
-over the shared state of who is ahead. Phases on the wire: the stages' names, "again" (repeat what
-you said since this round), and those of node/core/transfer.py.
+over the shared state of who is ahead (node/core/behind.py). Phases on the wire: the stages' names
+and their votes', "again" (repeat what you said since this round), and those of
+node/core/transfer.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final, Self
 
+from node.core import jury
+from node.core.behind import Behind
 from node.core.events import (
     Adopt,
     Adopted,
@@ -41,38 +46,30 @@ from node.core.events import (
     Undelivered,
 )
 from node.core.facts import contributors
-from node.core.mail import Mail
-from node.core.method import Contribution, Held, Method
+from node.core.method import Contribution
 from node.core.numbers import roundtrip
 from node.core.patience import PATIENCE, Patience
 from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
-from node.core.settings import Barrier
-from node.core.transfer import ADOPTED, OF, QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
+from node.core.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
 from node.core.types import EMPTY, MEASURE, Job, Message, PolicyState, Report, Snapshot, Tensors
 
 AGAIN: Final = "again"
 
 
-class Staged(Method):
+class Staged(Behind):
     """The frame of a method; see the file's header."""
 
     shared_state: ClassVar[bool] = True
     repeatable: ClassVar[frozenset[str]] = QUESTIONS | {AGAIN}
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
-        super().__init__(config, context, Held(state.tensors, state.carry, state.arrays))
-        self.current = state.round
-        self._round, self._tuned = state.round, state.tuned  # of the last one adopted
-        self._mode: Barrier = context.rounds.mode or self.default_mode
-        self._phase, self._stage = "idle", 0
+        super().__init__(config, context, state)
         self._job: Job | None = None
-        self._metrics: Mapping[str, float] = {}
-        self._live: set[str] = set()
-        self._mail = Mail()
-        self._own: dict[str, Contribution] = {}  # this round's, by stage
         self._set = ""  # digest of the contributions that the stage before merged
+        self._told: Sequence[Contribution] = ()  # of this stage, to be voted on
+        self._candidates: Sequence[Contribution] = ()  # the same, clipped
+        self._trial: jury.Trial | None = None
         self._patience = Patience.thaw(state.data.get(PATIENCE))
-        self._transfer = Transfer(past={state.round: self.held.packed().digest})
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
         self._givers: tuple[str, ...] = ()
@@ -107,8 +104,10 @@ class Staged(Method):
         if phase == STATE:
             fits = found == self.held.packed().shapes and Transfer.number(message) >= 0
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
-        if phase not in self.stages:
+        if phase not in self.steps:
             return f"{self.name} has no phase {phase!r}"
+        if phase.startswith(jury.VOTES):
+            return jury.misvote(found)
         return self.misfit(phase, found)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
@@ -152,26 +151,49 @@ class Staged(Method):
     def _begin(self, number: int) -> list[Effect]:
         self.current, self._stage, self._set = number, 0, ""
         self.draft, self._metrics, self._own = self.held, {}, {}
-        self._reminded, self._givers = set(), ()
+        self._reminded, self._givers, self._trial = set(), (), None
         self._mail.begin(number, keep=self._mode == "async")
         astray, self._astray = {self._astray} & self._live, ""
         ahead = self._ahead(number) or "".join(astray)
         return self._ask(ahead) if ahead else self._start_stage()
 
     def _start_stage(self) -> list[Effect]:
-        job = self.job(self.stages[self._stage])
+        stage = self.steps[self._stage]
+        if stage.startswith(jury.VOTES):
+            voted = stage.removeprefix(jury.VOTES)
+            origin, radius = self.origin(voted), self.config.merge.radius
+            self._candidates = jury.shortened(self._told, origin, radius)
+            self._trial = jury.Trial(self._candidates, partial(self.alone, voted))
+            return self._try_next()
+        job = self.job(stage)
         if job is None:
             return self._tell(None)
         self._job, self._phase = job, "tuning"
         return [Tune(job)]
 
+    def _try_next(self) -> list[Effect]:
+        """Measure the next contribution alone; tell everyone how all did after the last one."""
+        assert self._trial is not None, "contributions are on trial"
+        tried = self._trial.candidate()
+        if tried is None:
+            return self._tell(None)
+        self._job, self._phase = replace(self.training(MEASURE, tried), carry=EMPTY), "tuning"
+        return [Tune(self._job)]
+
     def _trained(self, job: Job, report: Report) -> list[Effect]:
+        if self._trial is not None:
+            self._trial.note(report.metrics)
+            return self._try_next()
         self._job, self._metrics = None, {**self._metrics, **report.metrics}
         return self._finish() if job.stage == MEASURE else self._tell(report)
 
     def _tell(self, report: Report | None) -> list[Effect]:
-        stage, samples = self.stages[self._stage], self.context.samples
-        tensors, dtype = self.contribution(stage, report), self.dtype(stage)
+        stage, samples = self.steps[self._stage], self.context.samples
+        if self._trial is None:
+            tensors, dtype = self.contribution(stage, report), self.dtype(stage)
+        else:
+            tensors, dtype = self._trial.votes(), "float32"
+            self._trial = self._job = None
         if report is not None:
             samples = report.samples
             self.draft = replace(self.draft, carry=report.carry)
@@ -201,7 +223,7 @@ class Staged(Method):
     def _enough(self) -> bool:
         if self._mode == "async" or not self._missing():
             return True
-        heard = 1 + len(self._mail.heard(self.current, self.stages[self._stage]))
+        heard = 1 + len(self._mail.heard(self.current, self.steps[self._stage]))
         return self._mode == "quorum" and heard >= self.context.rounds.quorum
 
     def _missing(self) -> list[str]:
@@ -209,7 +231,7 @@ class Staged(Method):
 
         Who is beyond the next round will say no more of this one.
         """
-        stage, pending = self.stages[self._stage], self._mail.pending
+        stage, pending = self.steps[self._stage], self._mail.pending
         heard, number = self._mail.heard(self.current, stage), self.current
         return [
             peer
@@ -219,7 +241,8 @@ class Staged(Method):
         ]
 
     def _merge(self) -> list[Effect]:
-        stage, loose = self.stages[self._stage], self._mode == "async"
+        stage, loose = self.steps[self._stage], self._mode == "async"
+        voting = stage.startswith(jury.VOTES)
         heard = self._mail.latest(stage) if loose else self._mail.heard(self.current, stage)
         based = self._mail.said(self.current, stage).contributors
         strangers = ", ".join(one for one in heard if heard[one].contributors != based)
@@ -232,22 +255,43 @@ class Staged(Method):
                 text += ", as most did: the last prompts are kept"
                 self.draft = replace(self.held, carry=self.draft.carry)
                 return [Record("round.aborted", text, "warning"), *self._measure()]
-        elif strangers and not loose:
+        elif strangers and not loose and not voting:
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
             if self.drifts:
                 self._astray = self._transfer.majority(heard, based, self.trusting)
         given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
         given[self.context.name] = self._own[stage]
-        everyone, self._givers = [given[name] for name in sorted(given)], tuple(heard)
-        if not self._set:
+        everyone = [given[name] for name in sorted(given)]
+        if not self._set and not voting:
             self.moored = loose or self._transfer.moored(heard, based)
-        self.draft = self.merge(stage, everyone)
         self._stage += 1
-        if self._stage == len(self.stages):
-            return [*notes, *self._measure()]
-        self._set = contributors({one.sender: one.tensors for one in everyone})
-        return [*notes, *self._start_stage()]
+        if self.judged and not voting:
+            self._told = [one for one in everyone if one.tensors]
+            return [*notes, *self._start_stage()]
+        if voting:
+            return [*notes, *self._admit([one.tensors for one in everyone])]
+        return [*notes, *self._merged(everyone, everyone)]
+
+    def _admit(self, ballots: Sequence[Tensors]) -> list[Effect]:
+        """Merge what the votes let in, and say what they did not."""
+        found = jury.admitted(self._candidates, ballots, self.config.merge.rise)
+        names = {one.sender for one in found}
+        told = [one for one in self._told if one.sender in names]
+        others = ", ".join(one.sender for one in self._told if one.sender not in names)
+        text = f"round {self.current}: not merged, as most nodes' loss would rise by it: {others}"
+        notes = [Record("merge.refused", text)] if others else []
+        return [*notes, *self._merged(told, found)]
+
+    def _merged(self, told: Sequence[Contribution], found: Sequence[Contribution]) -> list[Effect]:
+        """Merge; told: whose contributions, as they were heard, which peers compare by digest."""
+        stage, own = self.steps[self._stage - 1].removeprefix(jury.VOTES), self.context.name
+        self._givers = tuple(one.sender for one in told if one.sender != own)
+        self.draft = self.merge(stage, found)
+        if self._stage == len(self.steps):
+            return self._measure()
+        self._set = contributors({one.sender: one.tensors for one in told})
+        return self._start_stage()
 
     def _measure(self) -> list[Effect]:
         self._job = replace(self.training(MEASURE, self.draft.shared), measure=True, carry=EMPTY)
@@ -270,8 +314,8 @@ class Staged(Method):
             return self._question(message)
         if message.round <= self.current + 1:
             self._transfer.disbelieved.discard(sender)
-        if message.round == self.current:
-            self._patience.kept(sender)
+        if message.round == self.current and message.phase == self.steps[-1]:
+            self._patience.kept(sender)  # who says the first half of a round only lets all wait
         if self._mode == "async":
             self._mail.take_latest(message)
             return []
@@ -286,13 +330,13 @@ class Staged(Method):
         if not self._newborn or self._phase != "exchanging" or self._transfer.asked:
             return []
         self._newborn = False
-        heard = self._mail.heard(self.current, self.stages[self._stage])
+        heard = self._mail.heard(self.current, self.steps[self._stage])
         silent = sorted(self._live - set(heard))
         return [Send(peer, self.message(AGAIN)) for peer in silent]
 
     def _remind(self, message: Message) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
-        sender, stage = message.sender, self.stages[self._stage]
+        sender, stage = message.sender, self.steps[self._stage]
         if message.round <= self.current or sender in self._reminded:
             return []
         if sender in self._mail.heard(self.current, stage):
@@ -316,85 +360,5 @@ class Staged(Method):
         if self._transfer.asked:
             return self._go_on_without(self._transfer.asked)
         missing = self._patience.missed(self._missing(), self.current)
-        text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
+        text = f"round {self.current}, {self.steps[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]
-
-    # Falling behind -------------------------------------------------------------------------------
-
-    def _ahead(self, beyond: int) -> str:
-        """Return the live peer that is furthest beyond a round; "" where none is."""
-        believed = sorted(self._live - self._transfer.disbelieved)
-        return "" if self._mode == "async" else self._mail.furthest(believed, beyond)
-
-    def _ask(self, peer: str) -> list[Effect]:
-        self._transfer.ask(peer)
-        self._phase = "exchanging"
-        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
-        return [Send(peer, self.message(WANT)), deadline]
-
-    def _question(self, message: Message) -> list[Effect]:
-        """Take what is asked and said about shared states."""
-        sender, transfer = message.sender, self._transfer
-        if message.phase == WANT and transfer.may_give(sender):
-            state = self.message(STATE, self.held.packed(), {ADOPTED: str(self._round)})
-            return [Send(sender, replace(state, dtype="float32"))]
-        if message.phase == WITNESS:
-            facts = transfer.vouch(message, self._round)
-            return [Send(sender, self.message(VOUCH, facts=facts))]
-        if message.phase == STATE and sender == transfer.asked and self._phase == "exchanging":
-            return self._offered(message)
-        if message.phase == VOUCH:
-            transfer.vouched(message)
-            return self._decide()
-        return []
-
-    def _offered(self, message: Message) -> list[Effect]:
-        if Transfer.number(message) < self.current - self.drifts:
-            return self._go_on_without(message.sender)
-        others = sorted(self._live - {message.sender}, key=lambda one: -self._mail.round_of(one))
-        asked = self._transfer.offered(message, others)
-        question = self.message(WITNESS, facts={OF: message.facts[ADOPTED]})
-        return [*(Send(one, question) for one in asked), *self._decide()]
-
-    def _decide(self) -> list[Effect]:
-        """Take over the state on offer, or leave it, once its witnesses are heard."""
-        transfer = self._transfer
-        offer = transfer.offer
-        if offer is None or self._phase != "exchanging":
-            return []
-        alone, number = len(self.context.peers) < 2, Transfer.number(offer)
-        doubt = transfer.doubt(alone, number == self.current - 1, self.trusting)
-        if doubt:
-            if self._live - {offer.sender}:
-                transfer.disbelieved.add(offer.sender)
-            text = f"the state of {offer.sender} after round {number} is not taken: {doubt}"
-            return [Record("round.doubted", text, "warning"), *self._go_on_without(offer.sender)]
-        behind = number + 1 - self.current
-        why = f"{behind} rounds behind" if behind else "drifted apart"
-        text = f"{why}: took the state of {offer.sender}"
-        taken: list[Effect] = [CancelTimer(DEADLINE), Record("round.taken", text, "warning")]
-        self.draft = self.held.taking(offer.tensors)
-        transfer.end()
-        if not behind:  # the round under way goes on from it
-            self.held = self.draft
-            return [*taken, *self._start_stage()]
-        self._metrics, self.current = {}, number
-        return [*taken, *self._finish()]
-
-    def _go_on_without(self, peer: str) -> list[Effect]:
-        """Go on when a peer went, or did not give the state that it was asked for."""
-        self._transfer.lost(peer)
-        if peer != self._transfer.asked or self._phase != "exchanging":
-            return [*self._decide(), *self._advance()]
-        self._transfer.end()
-        self._mail.forget_round(peer)
-        if self.stages[self._stage] in self._own:
-            timer = SetTimer(DEADLINE, self.context.rounds.deadline_s)
-            return [timer, *self._advance()]
-        return [CancelTimer(DEADLINE), *self._start_stage()]
-
-    def message(
-        self, phase: str, tensors: Tensors = EMPTY, facts: Mapping[str, str] | None = None
-    ) -> Message:
-        """Return a message of this round."""
-        return self.context.message(self.current, phase, tensors, facts)

@@ -154,7 +154,8 @@ class Job:
     reference: frozen tensors that the objective compares with (global prompts, slots of others).
     rounds: how many rounds the run has, for schedules; 0 where it has no end.
     domain: of the node's images, "" where nobody said. measure: whether what was trained is what
-    the node will use, to be measured with it; a policy that merges measures after the merge.
+    the node will use, to be measured with it; a policy that merges measures after the merge. A job
+    of stage MEASURE that is not so marked is a trial: validation images alone are looked at.
     """
 
     round: int

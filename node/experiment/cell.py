@@ -234,10 +234,15 @@ def _among_liars(scene: Scene, method: MethodSettings, seed: int) -> tuple[Scene
 
 
 def _flipped(data: NodeData) -> NodeData:
-    """Return training images with the labels of the classes turned round."""
+    """Return training and validation images with the labels of the classes turned round."""
     last = len(data.train.classes) - 1
-    images = tuple(replace(one, label=last - one.label) for one in data.train.images)
-    return replace(data, train=replace(data.train, images=images))
+
+    def turned(split: Split) -> Split:
+        return replace(
+            split, images=tuple(replace(one, label=last - one.label) for one in split.images)
+        )
+
+    return replace(data, train=turned(data.train), validation=turned(data.validation))
 
 
 class _Diary:

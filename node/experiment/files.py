@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from node import registry
-from node.config import Settings, Source, Tree, checked, put_flags, read_yaml
+from node.config import (
+    Settings,
+    Source,
+    Tree,
+    checked,
+    policy_of,
+    put_flags,
+    read_yaml,
+    validation_fault,
+)
 from node.config import settings_of as node_settings
 from node.errors import ConfigError
 from node.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
@@ -90,10 +99,11 @@ def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -
     # Domains are filled in from the data; any names do for checking the rest.
     stand_in = [] if experiment.protocol.kind == "base-to-new" else ["a", "b"]
     try:
-        settings_of(experiment, method, str(path), stand_in)
+        settings = settings_of(experiment, method, str(path), stand_in)
     except ConfigError as fault:
         return [str(fault)]
-    return []
+    unjudged = validation_fault(policy_of(settings)[1], experiment.data.validation)
+    return [f"{path}, method {method.label!r}: {unjudged}"] if unjudged else []
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:

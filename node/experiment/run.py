@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -144,10 +146,19 @@ def _run(experiment: Experiment, todo: list[Cell], folder: Path, workers: int) -
 def _prepare() -> None:
     """Give each process one thread: they share the processors, and bits do not hang on them.
 
-    Ctrl-C reaches all processes of a terminal; the first one ends the others.
+    Ctrl-C reaches all processes of a terminal; the first one ends the others. When that one is
+    killed it can end nobody, so they watch it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     use_threads(1)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "this is a process of an experiment"
+    parent.join()
+    os._exit(1)  # a cell under way is made anew by the next run
 
 
 @lru_cache(maxsize=1)

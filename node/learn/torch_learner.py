@@ -242,7 +242,8 @@ class TorchLearner:
         if self.data.validation.images:
             found = self._score(self.data.validation, tuned, cancelled)
             metrics["validation"], metrics["validation_loss"] = found
-        if (job.rounds and job.round >= job.rounds) or (every and job.round % every == 0):
+        due = (job.rounds and job.round >= job.rounds) or (every and job.round % every == 0)
+        if job.measure and due:
             metrics.update(self.evaluate(tuned, cancelled))
             if not self._zero_shot:
                 self._zero_shot = self.evaluate(Tensors(), cancelled)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from node import registry
 from node.core.averaging import AveragingConfig
+from node.core.jury import VOTES
 from node.core.policy import Policy
+from node.core.rounds import Staged
+from node.core.settings import MergeSettings, RoundSettings
 from node.policies.diprompt.config import DiPrompTConfig
 from node.policies.diprompt.exchange import DiPrompT
 from node.policies.fedclip.exchange import FedCLIP
@@ -22,6 +25,7 @@ from node.policies.local.exchange import Local, LocalConfig
 from node.policies.plan import aggregator
 from node.policies.plan.config import PlanConfig
 from node.policies.plan.exchange import Plan
+from node.policies.promptfl.config import PromptFLConfig
 from node.policies.promptfl.exchange import PromptFL
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
@@ -108,7 +112,30 @@ def kinds() -> list[tuple[type[Policy], str, Kind]]:
     for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
         title = "-".join(map(str, set_.values()))
         made.append((Plan, title, plan(PlanConfig(reduction=2, **set_))))
-    return made
+    return [*made, *judged()]
+
+
+def judged() -> list[tuple[type[Policy], str, Kind]]:
+    """Return policies whose nodes vote on contributions."""
+    vote = MergeSettings("vote")
+    shapes, told, config = dpt(merge=vote)
+    plans = plan(PlanConfig(reduction=2, merge=vote))
+    made: list[tuple[type[Staged], str, Kind]] = [
+        (PromptFL, "vote", averaging(**{"": PromptFLConfig(merge=vote)})),
+        (PromptFL, "vote-int8", averaging(**{"": PromptFLConfig(merge=vote, wire_dtype="int8")})),
+        (FedDPT, "vote", Kind(shapes, {"prompts": told, **SHARED}, {"": config})),
+        (Plan, "vote", plans),
+    ]
+    ballot = {"b": (1,), "c": (1,)}
+    return [
+        (
+            kind,
+            title,
+            replace(one, says={**one.says, **{VOTES + stage: ballot for stage in stages}}),
+        )
+        for kind, title, one in made
+        for stages in [[stage for stage in one.says if stage in kind.stages]]
+    ]
 
 
 CASES = [
@@ -119,6 +146,7 @@ CASES = [
     for kind, title, told in kinds()
     for variant, config in told.configs.items()
     for mode in kind.modes
+    if not kind.unfit(config, RoundSettings(mode=mode, max=9), DOMAINS[1])
 ]
 
 

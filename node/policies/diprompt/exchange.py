@@ -94,6 +94,10 @@ class DiPrompT(Staged):
         before = self.draft.shared
         return Tensors({name: report.tensors[name] - before[name] for name in report.changed})
 
+    def origin(self, stage: str) -> Mapping[str, Array]:
+        """Return nothing's change: contributions are changes themselves."""
+        return {name: np.zeros_like(one) for name, one in self.draft.shared.items()}
+
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Add the weighted mean change of each prompt over the nodes that changed it (eq. 4)."""
         shared, arrays = dict(self.draft.shared), dict(self.draft.arrays)

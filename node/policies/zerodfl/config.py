@@ -40,6 +40,13 @@ class ZeroDFLConfig:
     wire_dtype: Literal["float32", "float16"] = "float16"
     admit_rise: float | None = None
 
+    @property
+    def judged_by(self) -> str:
+        """The setting for which validation images are needed; "" for none."""
+        if self.admit_rise is not None:
+            return "policy.admit_rise"
+        return "policy.rows_shared auto" if self.rows_shared == "auto" else ""
+
     def __post_init__(self) -> None:
         bounded("policy.recipients", self.recipients, 1)
         bounded("policy.pool_age", self.pool_age, 1)

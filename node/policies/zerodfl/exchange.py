@@ -270,7 +270,7 @@ class ZeroDFL:
             return [*notes, *self._close(trial.rows, trial.stayed > 0)]
         tried = Tensors({**memory.tuned, ROWS: candidate})
         seed = self._context.draw_seed(self._current, MEASURE)
-        self._job = Job(self._current, MEASURE, tried, seed)
+        self._job = Job(self._current, MEASURE, tried, seed, measure=False)
         self._phase = "tuning"
         return [Tune(self._job)]
 

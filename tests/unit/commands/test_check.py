@@ -49,6 +49,28 @@ def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
     assert "the address 0.0.0.0:7191 of 'a' leaves this machine" in fednode.out
 
 
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [
+        ("{name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
+        ("{name: zerodfl, rows_shared: auto}", "policy.rows_shared auto"),
+        ("{name: promptfl, merge: {rule: vote}}", "policy.merge.rule vote"),
+    ],
+)
+def test_judging_without_images_to_judge_by(
+    fednode: Fednode, peers: Path, tmp_path: Path, policy: str, named: str
+) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(f"policy: {policy}\n")
+    words = ("check", "--peers", peers, "--name", "a", "--config", config)
+    said = f"fault: {named} judges by validation images, and data.validation is 0; keep a share"
+    assert fednode(*words) == 2
+    assert said in fednode.out
+    fednode(*words, "--set", "data.validation=0.2")
+    assert "judges by" not in fednode.out
+    assert fednode(*words, *QUICK) == 0, "the closed-form learner needs no images"
+
+
 def test_a_port_in_use(fednode: Fednode, peers: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

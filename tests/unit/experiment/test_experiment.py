@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -169,6 +172,31 @@ def test_a_method_that_fails_is_named_and_the_others_run(
     assert "wild, seed 1: failed:" in shown
 
 
+KILLED = """
+import multiprocessing, os, signal, sys
+from node.experiment.run import _prepare
+
+def work(told):
+    _prepare()
+    told.send("at work")
+    signal.pause()
+
+if __name__ == "__main__":
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    context.Process(target=work, args=(there,)).start()
+    here.recv()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    ran = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=120)
+    assert ran.returncode == -signal.SIGKILL, "and its output ended, which its process held too"
+
+
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -178,6 +206,10 @@ def test_a_method_that_fails_is_named_and_the_others_run(
         ({"methods": ["local", "local"]}, "methods names 'local' twice"),
         ({"methods": [{"label": "x", "policy": {"name": "zerodfl", "recipient": 1}}]}, "recipient"),
         ({"methods": [{"label": "x", "policy": "local", "tuning": {"lr": 0}}]}, "tuning.lr is 0"),
+        (
+            {"methods": [{"label": "x", "policy": {"name": "zerodfl", "admit_rise": 0}}]},
+            "method 'x': policy.admit_rise judges by validation images, and data.validation is 0",
+        ),
         ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
         ({"rounds": 0}, "rounds is 0"),
         ({"seeds": []}, "seeds is empty"),
