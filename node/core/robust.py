@@ -15,7 +15,8 @@ nodes contributed are one vector for distances. A radius of 0 is the median of t
 lower one of an even number. What several contributed with equal bits counts once: two that trained
 never do, and copies would stand by each other. Of two contributions nobody can say which one lies,
 so under every rule that merges by distance they are clipped: neither moves the merge further than
-the shorter one.
+the shorter one. Where all hold some arrays and few hold others (Fed-DPT's visual tokens and text
+slots), krum chooses by the former whom it believes in the latter, and averages those.
 """
 
 from __future__ import annotations
@@ -49,11 +50,17 @@ def combine(
     the nodes hold it, from the median of what was contributed: all who hear the same agree again.
     """
     merged: dict[str, Array] = dict(kept)
-    for senders, names in _groups(contributed, kept):
+    groups = _groups(contributed, kept)
+    vetted = _vetted(settings, contributed, groups)
+    for senders, names in groups:
+        few = vetted is not None and len(senders) < len(contributed)
+        if few:
+            senders = tuple(at for at in senders if vetted is None or at in vetted)
         parts = [contributed[at] for at in senders]
-        if settings.rule in AVERAGES:
+        if few or settings.rule in AVERAGES:
             own = [weights[at] for at in senders]
-            merged |= {name: mean([one[name] for one in parts], own) for name in names}
+            if parts:
+                merged |= {name: mean([one[name] for one in parts], own) for name in names}
             continue
         stacked = np.stack([_flat(one, names) for one in parts])
         single = sorted(np.unique(stacked, axis=0, return_index=True)[1])
@@ -90,6 +97,20 @@ def _groups(
     return list(found.items())
 
 
+def _vetted(
+    settings: MergeSettings,
+    contributed: Sequence[Mapping[str, Array]],
+    groups: Sequence[tuple[tuple[int, ...], list[str]]],
+) -> frozenset[int] | None:
+    """Return the places of who krum chooses by the arrays that all hold; None where it cannot."""
+    common = [names for senders, names in groups if len(senders) == len(contributed)]
+    if settings.rule != "krum" or len(contributed) < 3 or not common:
+        return None
+    stacked = np.stack([_flat(one, common[0]) for one in contributed])
+    single = np.sort(np.unique(stacked, axis=0, return_index=True)[1])
+    return frozenset(single[_chosen(stacked[single], settings.liars)].tolist())
+
+
 def _merge(
     settings: MergeSettings, stacked: Vector, weights: Sequence[float], before: Vector
 ) -> Vector:
@@ -105,22 +126,21 @@ def _merge(
         kept: Vector = np.sort(stacked, axis=0)[cut : count - cut]
         return np.asarray(kept.mean(axis=0))
     if settings.rule == "krum":
-        return _krum(stacked, settings.liars)
+        return np.asarray(stacked[_chosen(stacked, settings.liars)].mean(axis=0))
     value = before
     for _ in range(CENTER_STEPS):
         value = value + _clipped(stacked - value, settings.radius).mean(axis=0)
     return value
 
 
-def _krum(stacked: Vector, liars: int) -> Vector:
-    """Return multi-Krum's mean. Too few contributions for f liars: as many as they allow."""
+def _chosen(stacked: Vector, liars: int) -> npt.NDArray[np.int64]:
+    """Return the rows that multi-Krum averages. Too few for f liars: as many as they allow."""
     count = len(stacked)
     liars = max(0, min(liars, (count - 3) // 2))
     near = max(1, count - liars - 2)
     apart = np.stack([np.square(stacked - one).sum(axis=1) for one in stacked])
     scores = np.sort(apart, axis=1)[:, 1 : near + 1].sum(axis=1)
-    chosen = np.sort(np.argsort(scores, kind="stable")[: count - liars])
-    return np.asarray(stacked[chosen].mean(axis=0))
+    return np.sort(np.argsort(scores, kind="stable")[: count - liars])
 
 
 def _clipped(changes: Vector, radius: float) -> Vector:

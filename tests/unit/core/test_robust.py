@@ -121,6 +121,43 @@ def test_one_liar_of_two_moves_a_merge_no_further_than_the_other_went(rule: str)
     assert float(np.linalg.norm(merged("mean", rows))) > 1e5 * length
 
 
+def slots(*held: tuple[float, str, float]) -> list[Tensors]:
+    """Return contributions of (what all hold, whose slot, what is in it)."""
+    return [Tensors({"all": [one, 0.0], slot: [value, value]}) for one, slot, value in held]
+
+
+def test_krum_believes_of_few_whom_it_chose_by_what_all_hold() -> None:
+    """Of Fed-DPT's two owners of a slot one lies; their visual tokens tell which."""
+    kept = Tensors({"all": np.zeros(2), **{one: np.zeros(2) for one in "wxyz"}})
+    held = slots(
+        (1.0, "x", 2.0), (1.1, "x", 4.0), (1.2, "y", 6.0), (0.9, "w", 7.0), (0.8, "w", 1.0),
+        (-9.0, "y", -60.0), (8.0, "z", 80.0),
+    )  # fmt: skip
+    weights = [1.0, 3.0, 1.0, 1.0, 1.0, 50.0, 50.0]
+    found = combine(MergeSettings("krum", liars=2), held, weights, kept)
+    np.testing.assert_allclose(found["all"], [1.0, 0.0], rtol=1e-6)
+    np.testing.assert_allclose(found["x"], [3.5, 3.5])  # weighted, and nothing is clipped
+    np.testing.assert_allclose(found["y"], [6.0, 6.0])
+    np.testing.assert_allclose(found["w"], [4.0, 4.0])
+    np.testing.assert_array_equal(found["z"], [0.0, 0.0])  # of its one owner nothing is believed
+
+
+def test_copies_of_what_all_hold_vouch_for_nobody() -> None:
+    kept = Tensors({"all": np.zeros(2), **{one: np.zeros(2) for one in "xy"}})
+    honest = [(1.0 + 0.1 * at, "x", 1.0) for at in range(5)]
+    held = slots(*honest, (0.0, "y", 5.0), (0.0, "y", 7.0))
+    found = combine(MergeSettings("krum", liars=2), held, [1.0] * 7, kept)
+    np.testing.assert_array_equal(found["y"], [0.0, 0.0])
+
+
+def test_where_nothing_is_held_by_all_two_contributions_are_clipped_to_the_shorter() -> None:
+    kept = Tensors({"x": np.zeros(2), "y": np.zeros(2)})
+    held = [Tensors({"x": [1.0, 0.0]}), Tensors({"x": [0.0, 9.0]}), Tensors({"y": [1.0, 1.0]})]
+    found = combine(MergeSettings("krum"), held, [1.0] * 3, kept)
+    np.testing.assert_allclose(found["x"], [0.5, 0.5])
+    np.testing.assert_allclose(found["y"], [1.0, 1.0])
+
+
 def test_an_even_number_is_clipped_to_the_lower_median() -> None:
     rows = np.diag([1.0, 2.0, 3.0, 1e9, 0.0, 0.0])[:4].astype(np.float32)
     np.testing.assert_allclose(merged("clip", rows)[:4], [0.25, 0.5, 0.5, 0.5], rtol=1e-6)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from node.core.policy import Policy
-from node.core.settings import Barrier, MembershipSettings, RoundSettings, StartSettings
+from node.core.settings import (
+    Barrier,
+    MembershipSettings,
+    MergeSettings,
+    RoundSettings,
+    StartSettings,
+)
 from node.learn.closed_form import ClosedFormLearner
 from node.policies.diprompt.config import DiPrompTConfig
 from node.policies.diprompt.exchange import DiPrompT
@@ -25,6 +31,7 @@ from node.sim.world import World
 NAMES = ("a", "b", "c", "d")
 DOMAINS = ("art", "photo")
 LIMIT_S = 3600.0
+VOTE = MergeSettings("vote")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -66,9 +73,11 @@ KINDS = {
     "promptfl-int8": promptfl(wire_dtype="int8"),
     "feddpt": feddpt(),
     "feddpt-split": feddpt(visual="split", text="replace"),
+    "feddpt-vote": feddpt(merge=VOTE),
     "diprompt": diprompt(),
     "diprompt-some": diprompt(participants=2),
     "plan": plan(),
+    "plan-vote": plan(merge=VOTE),
     "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
 }
 
