@@ -118,12 +118,9 @@ def kinds() -> list[tuple[type[Policy], str, Kind]]:
 def judged() -> list[tuple[type[Policy], str, Kind]]:
     """Return policies whose nodes vote on contributions."""
     vote = MergeSettings("vote")
-    shapes, told, config = dpt(merge=vote)
     plans = plan(PlanConfig(reduction=2, merge=vote))
     made: list[tuple[type[Staged], str, Kind]] = [
         (PromptFL, "vote", averaging(**{"": PromptFLConfig(merge=vote)})),
-        (PromptFL, "vote-int8", averaging(**{"": PromptFLConfig(merge=vote, wire_dtype="int8")})),
-        (FedDPT, "vote", Kind(shapes, {"prompts": told, **SHARED}, {"": config})),
         (Plan, "vote", plans),
     ]
     ballot = {"b": (1,), "c": (1,)}

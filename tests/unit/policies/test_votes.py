@@ -321,3 +321,15 @@ def test_a_round_without_peers_votes_on_its_own(made: Any) -> None:
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     _, effects = tried(policy, effects, [2.0, 1.0])
     assert any(isinstance(one, Tune) for one in effects)
+
+
+def test_changes_are_clipped_around_none() -> None:
+    """In int8 nodes tell changes: what is longer than the median change is shortened."""
+    config = PromptFLConfig(merge=VOTE, wire_dtype="int8")
+    first = row(5.0)
+    policy = up(PromptFL.start(config, context("promptfl"), first))
+    effects = trained(policy, policy.handle(0.0, RoundDue(1)))
+    effects = heard(policy, effects, {"b": row(2.0), "c": row(-9.0)})
+    asked, _ = tried(policy, effects, [2.0, 1.0, 1.0, 1.0])
+    firsts = [float(one["context"][0, 0]) for one in asked]
+    assert firsts == pytest.approx([5.0, 6.0, 7.0, 3.0])

@@ -73,7 +73,6 @@ KINDS = {
     "promptfl-int8": promptfl(wire_dtype="int8"),
     "feddpt": feddpt(),
     "feddpt-split": feddpt(visual="split", text="replace"),
-    "feddpt-vote": feddpt(merge=VOTE),
     "diprompt": diprompt(),
     "diprompt-some": diprompt(participants=2),
     "plan": plan(),
