@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from node import registry
 from node.clip.settings import ModelSettings
+from node.core.method import voted
 from node.core.policy import Policy
 from node.core.settings import (
     STRICT,
@@ -173,9 +174,7 @@ def validation_fault(config: Any, share: float) -> str:
 
     share: data.validation. Without them the policy would merge what it was told not to, or nothing.
     """
-    merge = getattr(config, "merge", None)
-    voted = merge is not None and merge.rule == "vote"
-    asks = "policy.merge.rule vote" if voted else getattr(config, "judged_by", "")
+    asks = "policy.merge.rule vote" if voted(config) else getattr(config, "judged_by", "")
     if not asks or share > 0.0:
         return ""
     return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."

@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 
 from node.core.method import Contribution
+from node.core.robust import reach
 from node.core.types import Array, Tensors
 
 VOTES: Final = "votes."
@@ -60,7 +61,7 @@ def shortened(
         for candidate in candidates
     ]
     lengths = [np.sqrt(sum(np.square(x).sum() for x in change.values())) for change in changes]
-    limit = radius or (sorted(lengths)[(len(lengths) - 1) // 2] if lengths else 0.0)
+    limit = reach(lengths, radius) if lengths else 0.0
     found: list[Contribution] = []
     for candidate, change, length in zip(candidates, changes, lengths, strict=True):
         if length > limit:

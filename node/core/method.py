@@ -59,6 +59,12 @@ def _under(prefix: str, tensors: Tensors) -> Tensors:
     return Tensors(found)
 
 
+def voted(config: Any) -> bool:
+    """Tell whether a policy's settings ask for votes before contributions are merged."""
+    merge = getattr(config, "merge", None)
+    return merge is not None and merge.rule == "vote"
+
+
 class Method(ABC):
     """The hooks of a method; what they are given and return is of the round under way.
 
@@ -84,10 +90,10 @@ class Method(ABC):
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Say which settings do not go together; a method adds its own."""
-        mode, merge = rounds.mode or cls.default_mode, getattr(config, "merge", None)
+        mode = rounds.mode or cls.default_mode
         if mode not in cls.modes:
             return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
-        if mode == "async" and merge is not None and merge.rule == "vote":
+        if mode == "async" and voted(config):
             return "rounds.mode is 'async'; policy.merge.rule vote waits for votes: sync or quorum."
         return ""
 
@@ -127,8 +133,7 @@ class Method(ABC):
     @property
     def judged(self) -> bool:
         """Tell whether nodes vote on contributions before they are merged (node/core/jury.py)."""
-        merge = getattr(self.config, "merge", None)
-        return merge is not None and merge.rule == "vote"
+        return voted(self.config)
 
     @property
     def trusting(self) -> bool:

@@ -143,10 +143,16 @@ def _chosen(stacked: Vector, liars: int) -> npt.NDArray[np.int64]:
     return np.sort(np.argsort(scores, kind="stable")[: count - liars])
 
 
+def reach(lengths: npt.ArrayLike, radius: float) -> float:
+    """Return to what length changes are clipped: radius, or the lower median where it is 0."""
+    ordered = np.sort(lengths)
+    return radius or float(ordered[(len(ordered) - 1) // 2])
+
+
 def _clipped(changes: Vector, radius: float) -> Vector:
     """Return rows no longer than radius, or than the median row where it is 0."""
     lengths = np.linalg.norm(changes, axis=1)
-    limit = radius or float(np.sort(lengths)[(len(lengths) - 1) // 2])
+    limit = reach(lengths, radius)
     factors = np.ones_like(lengths)
     np.divide(limit, lengths, out=factors, where=lengths > limit)
     return np.asarray(changes * factors[:, None])
