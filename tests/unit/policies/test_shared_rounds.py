@@ -12,11 +12,9 @@ import pytest
 from node.core.events import (
     Adopt,
     Adopted,
-    Delivered,
     Effect,
     Event,
     PeerDown,
-    PeerUp,
     Received,
     Record,
     RoundDue,
@@ -24,66 +22,33 @@ from node.core.events import (
     SetTimer,
     TimerFired,
     Tune,
-    Tuned,
     Undelivered,
 )
 from node.core.facts import contributors
-from node.core.policy import DEADLINE, RESEND, Context
+from node.core.policy import DEADLINE, RESEND
 from node.core.rounds import Staged
-from node.core.settings import Barrier, RoundSettings
+from node.core.settings import Barrier
 from node.core.transfer import ADOPTED
-from node.core.types import Message, Report, Tensors
+from node.core.types import Message, Tensors
 from node.policies.plan import aggregator
-from node.policies.plan.config import PlanConfig
-from node.policies.plan.exchange import Plan
-from node.policies.promptfl.config import PromptFLConfig
-from node.policies.promptfl.exchange import PromptFL
+from tests.unit.policies.staged import (
+    PEERS,
+    PLAN_SHAPES,
+    context,
+    delivered,
+    plan,
+    promptfl,
+    trained,
+)
 from tests.unit.policies.tiny import drawn
 
-SHAPES = {"text": (1, 2, 4), "visual": (1, 2, 4)}
 
-
-def promptfl(mode: Barrier = "sync", quorum: int = 2, peers: Sequence[str] = ("b", "c")) -> Staged:
-    rounds = RoundSettings(mode=mode, max=9, quorum=quorum)
-    context = Context("a", tuple(peers), "m", "promptfl", "f", 1, rounds, 8)
-    start = Tensors({"context": np.zeros((1, 2))})
-    return up(PromptFL.start(PromptFLConfig(), context, start), peers)
-
-
-def plan() -> Staged:
-    arrays: dict[str, tuple[int, ...]] = dict(SHAPES)
-    for name, shape in SHAPES.items():
-        arrays |= aggregator.shapes(name, shape, 2, tied=False)
-    context = Context("a", ("b",), "m", "plan", "f", 1, RoundSettings(mode="sync", max=9), 8)
-    start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
-    return up(Plan.start(PlanConfig(reduction=2), context, start), ("b",))
-
-
-def up(policy: Staged, peers: Sequence[str]) -> Staged:
-    for peer in peers:
-        policy.handle(0.0, PeerUp(peer))
-    return policy
-
-
-def train(policy: Staged, effects: Sequence[Effect], by: float = 1.0) -> list[Effect]:
-    """End the one tuning among some effects; everything moves by a number."""
-    (tune,) = (one for one in effects if isinstance(one, Tune))
-    moved = {name: one + np.float32(by) for name, one in tune.job.tensors.items()}
-    if tune.job.stage == "measure":
-        moved = dict(tune.job.tensors)
-    return list(policy.handle(0.0, Tuned(tune.job, Report(Tensors(moved), {"loss": 1.0}, 8))))
+def waiting(mode: Barrier = "sync", quorum: int = 2, peers: Sequence[str] = PEERS) -> Staged:
+    return promptfl(context("promptfl", peers, mode=mode, quorum=quorum))
 
 
 def begin(policy: Staged, number: int = 1) -> list[Effect]:
-    return train(policy, policy.handle(0.0, RoundDue(number)))
-
-
-def deliver(policy: Staged, effects: Sequence[Effect]) -> list[Effect]:
-    found: list[Effect] = []
-    for one in effects:
-        if isinstance(one, Send):
-            found += policy.handle(0.0, Delivered(one.to, one.message))
-    return found
+    return trained(policy, policy.handle(0.0, RoundDue(number)))
 
 
 def said(policy: Staged, peer: str, value: float = 3.0, number: int = 1, **set_: Any) -> Received:
@@ -104,19 +69,19 @@ def sends(effects: Sequence[Effect]) -> list[tuple[str, str]]:
 
 
 def test_a_round_waits_for_all_messages_and_for_all_answers() -> None:
-    policy = promptfl()
+    policy = waiting()
     effects = begin(policy)
     assert sends(effects) == [("b", "prompts"), ("c", "prompts")]
     assert policy.handle(0.0, said(policy, "b")) == []
     assert policy.handle(0.0, said(policy, "c")) == []
-    merged = deliver(policy, effects)
-    adopt = train(policy, merged)[-1]
+    merged = delivered(policy, effects)
+    adopt = trained(policy, merged)[-1]
     assert isinstance(adopt, Adopt)
     assert np.allclose(adopt.snapshot.policy.tensors["context"], (1.0 + 3.0 + 3.0) / 3)
 
 
 def test_what_was_not_delivered_is_sent_again_until_the_peer_is_gone() -> None:
-    policy = promptfl()
+    policy = waiting()
     effects = begin(policy)
     lost = next(one for one in effects if isinstance(one, Send))
     again = policy.handle(0.0, Undelivered(lost.to, lost.message, "unreachable", "nobody"))
@@ -124,12 +89,12 @@ def test_what_was_not_delivered_is_sent_again_until_the_peer_is_gone() -> None:
     resent = policy.handle(0.0, TimerFired(RESEND))
     assert ("b", "prompts") in sends(resent)
     policy.handle(0.0, said(policy, "c"))
-    deliver(policy, [one for one in effects if isinstance(one, Send) and one.to == "c"])
+    delivered(policy, [one for one in effects if isinstance(one, Send) and one.to == "c"])
     assert [type(one) for one in policy.handle(0.0, PeerDown("b"))][-1] is Tune
 
 
 def test_a_peer_that_refuses_is_not_asked_twice() -> None:
-    policy = promptfl(peers=("b",))
+    policy = waiting(peers=("b",))
     effects = begin(policy)
     lost = next(one for one in effects if isinstance(one, Send))
     assert policy.handle(0.0, Undelivered("b", lost.message, "refused", "another mesh")) == []
@@ -138,13 +103,13 @@ def test_a_peer_that_refuses_is_not_asked_twice() -> None:
 
 
 def test_a_quorum_is_enough() -> None:
-    policy = promptfl("quorum", quorum=2)
+    policy = waiting("quorum", quorum=2)
     begin(policy)
     assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "c"))]
 
 
 def test_the_deadline_names_who_is_missing() -> None:
-    policy = promptfl()
+    policy = waiting()
     begin(policy)
     policy.handle(0.0, said(policy, "b"))
     effects = policy.handle(0.0, TimerFired(DEADLINE))
@@ -154,28 +119,28 @@ def test_the_deadline_names_who_is_missing() -> None:
 
 
 def test_messages_of_the_next_round_are_kept_for_it() -> None:
-    policy = promptfl(peers=("b",))
+    policy = waiting(peers=("b",))
     first = begin(policy)
     policy.handle(0.0, said(policy, "b", 5.0, 2))
     policy.handle(0.0, said(policy, "b", 3.0))
-    adopted = train(policy, deliver(policy, first))[-1]
+    adopted = trained(policy, delivered(policy, first))[-1]
     assert isinstance(adopted, Adopt)
     policy.handle(0.0, Adopted(adopted.snapshot))
     second = begin(policy, 2)
-    adopted = train(policy, deliver(policy, second))[-1]
+    adopted = trained(policy, delivered(policy, second))[-1]
     assert isinstance(adopted, Adopt)
     assert np.allclose(adopted.snapshot.policy.tensors["context"], (5.0 + 3.0) / 2)
 
 
 def test_other_prompts_to_begin_from_are_shown() -> None:
-    policy = promptfl(peers=("b",))
+    policy = waiting(peers=("b",))
     effects = begin(policy)
     policy.handle(0.0, said(policy, "b", contributors="ab" * 32))
-    assert kinds(deliver(policy, effects)) == ["round.drift"]
+    assert kinds(delivered(policy, effects)) == ["round.drift"]
 
 
 def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
-    policy = promptfl()
+    policy = waiting()
     begin(policy)
     asked = policy.handle(0.0, said(policy, "c", number=7))
     assert ("c", "want") in sends(asked)
@@ -194,7 +159,7 @@ def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
 
 @pytest.mark.parametrize("ending", ["death", "deadline", "old", "undelivered"])
 def test_who_gets_no_state_goes_on_with_its_own(ending: str) -> None:
-    policy = promptfl()
+    policy = waiting()
     begin(policy)
     asked = policy.handle(0.0, said(policy, "c", number=7))
     want = next(one for one in asked if isinstance(one, Send))
@@ -216,46 +181,46 @@ def test_a_state_without_a_round_is_no_state(adopted: str) -> None:
     shared = Tensors({"shared/context": np.zeros((1, 2))})
     facts = {ADOPTED: adopted} if adopted else {}
     state = Message("m", "f", "promptfl", "c", 7, "state", shared, facts=facts)
-    assert "does not carry" in promptfl().fault(state)
+    assert "does not carry" in waiting().fault(state)
 
 
 def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
-    policy = plan()
+    policy = plan(context("plan", ("b",)))
     before = policy.held.shared
     first = begin(policy)
-    local = drawn(Tensors({name: np.zeros(shape) for name, shape in SHAPES.items()}), 5)
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     told = Message("m", "f", "plan", "b", 1, "prompts", local, before.digest, 8)
     policy.handle(0.0, Received(told))
-    second = train(policy, deliver(policy, first))
+    second = trained(policy, delivered(policy, first))
     ours = next(one.message for one in second if isinstance(one, Send))
     # The digest is of both contributions: the peer that heard others has another.
     own = next(one.message.tensors for one in first if isinstance(one, Send))
     assert ours.contributors == contributors({"a": own, "b": local})
     other = replace(ours, sender="b", contributors=contributors({"b": local}))
     policy.handle(0.0, Received(other))
-    ended = deliver(policy, second)
+    ended = delivered(policy, second)
     assert kinds(ended) == ["round.aborted"]
-    adopt = train(policy, ended)[-1]
+    adopt = trained(policy, ended)[-1]
     assert isinstance(adopt, Adopt)
     assert adopt.snapshot.policy.tensors == before
     assert adopt.snapshot.policy.round == 1
 
 
 def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None:
-    policy = plan()
+    policy = plan(context("plan", ("b",)))
     before = policy.held.shared
     first = begin(policy)
-    local = drawn(Tensors({name: np.zeros(shape) for name, shape in SHAPES.items()}), 5)
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     policy.handle(
         0.0, Received(Message("m", "f", "plan", "b", 1, "prompts", local, before.digest, 8))
     )
     own = next(one.message.tensors for one in first if isinstance(one, Send))
-    second = train(policy, deliver(policy, first))
+    second = trained(policy, delivered(policy, first))
     ours = next(one.message for one in second if isinstance(one, Send))
     policy.handle(0.0, Received(replace(ours, sender="b")))
-    adopt = train(policy, deliver(policy, second))[-1]
+    adopt = trained(policy, delivered(policy, second))[-1]
     assert isinstance(adopt, Adopt)
     found = adopt.snapshot.policy.tensors
-    for name in SHAPES:
+    for name in PLAN_SHAPES:
         wanted = aggregator.aggregate(ours.tensors, name, [own[name], local[name]], False)
         assert np.array_equal(found[name], wanted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +11,8 @@ import pytest
 from node.core.events import (
     Adopt,
     Adopted,
-    Delivered,
     Effect,
     PeerDown,
-    PeerUp,
-    Received,
     Record,
     RoundDue,
     Send,
@@ -28,103 +24,41 @@ from node.core.facts import contributors
 from node.core.jury import VOTES
 from node.core.policy import DEADLINE, Context
 from node.core.rounds import Staged
-from node.core.settings import Barrier, MergeSettings, RoundSettings
+from node.core.settings import MergeSettings, RoundSettings
 from node.core.types import MEASURE, Message, Report, Tensors
 from node.policies.feddpt.config import FedDPTConfig
 from node.policies.feddpt.exchange import FedDPT
 from node.policies.plan import aggregator
-from node.policies.plan.config import PlanConfig
-from node.policies.plan.exchange import AGGREGATORS, PROMPTS, Plan
+from node.policies.plan.exchange import AGGREGATORS, PROMPTS
 from node.policies.promptfl.config import PromptFLConfig
 from node.policies.promptfl.exchange import PromptFL
+from tests.unit.policies.staged import (
+    PEERS,
+    START,
+    context,
+    delivered,
+    heard,
+    job,
+    plan,
+    promptfl,
+    row,
+    says,
+    told,
+    trained,
+    tried,
+    up,
+)
 from tests.unit.policies.tiny import drawn
 
-PEERS = ("b", "c")
 VOTE = MergeSettings("vote", rise=0.1)
-START = Tensors({"context": np.zeros((1, 2))})
 
 
-def context(policy: str, mode: Barrier = "sync", domain: str = "") -> Context:
-    rounds = RoundSettings(mode=mode, max=9)
-    return replace(Context("a", PEERS, "m", policy, "f", 1, rounds, 8), domain=domain)
+def voting(frame: Context | None = None) -> Staged:
+    return promptfl(frame, merge=VOTE)
 
 
-def up(policy: Staged) -> Staged:
-    for peer in PEERS:
-        policy.handle(0.0, PeerUp(peer))
-    return policy
-
-
-def promptfl(mode: Barrier = "sync") -> Staged:
-    return up(PromptFL.start(PromptFLConfig(merge=VOTE), context("promptfl", mode), START))
-
-
-def plan() -> Staged:
-    arrays: dict[str, tuple[int, ...]] = dict(SHAPES)
-    for name, shape in SHAPES.items():
-        arrays |= aggregator.shapes(name, shape, 2, tied=False)
-    start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
-    return up(Plan.start(PlanConfig(reduction=2, merge=VOTE), context("plan"), start))
-
-
-SHAPES = {"text": (1, 2, 4), "visual": (1, 2, 4)}
-
-
-def job(effects: Sequence[Effect]) -> Tune:
-    (tune,) = (one for one in effects if isinstance(one, Tune))
-    return tune
-
-
-def told(effects: Sequence[Effect], phase: str) -> Message:
-    return next(
-        one.message for one in effects if isinstance(one, Send) and one.message.phase == phase
-    )
-
-
-def trained(policy: Staged, effects: Sequence[Effect], by: float = 1.0) -> list[Effect]:
-    tune = job(effects)
-    moved = {name: one + np.float32(by) for name, one in tune.job.tensors.items()}
-    return list(policy.handle(0.0, Tuned(tune.job, Report(Tensors(moved), {"loss": 1.0}, 8))))
-
-
-def delivered(policy: Staged, effects: Sequence[Effect]) -> list[Effect]:
-    found: list[Effect] = []
-    for one in effects:
-        if isinstance(one, Send):
-            found += policy.handle(0.0, Delivered(one.to, one.message))
-    return found
-
-
-def says(like: Message, peer: str, tensors: Tensors, **set_: Any) -> Received:
-    return Received(replace(like, sender=peer, tensors=tensors, **set_))
-
-
-def tried(
-    policy: Staged, effects: Sequence[Effect], losses: Sequence[float | None]
-) -> tuple[list[Tensors], list[Effect]]:
-    """Answer one trial after the other; return what was tried, and what follows the last."""
-    asked: list[Tensors] = []
-    for loss in losses:
-        tune = job(effects)
-        assert tune.job.stage == MEASURE
-        assert not tune.job.measure
-        asked.append(tune.job.tensors)
-        metrics = {} if loss is None else {"validation_loss": loss}
-        effects = policy.handle(0.0, Tuned(tune.job, Report(tune.job.tensors, metrics, 8)))
-    return asked, list(effects)
-
-
-def heard(policy: Staged, effects: Sequence[Effect], by: Mapping[str, Tensors]) -> list[Effect]:
-    """Let peers say their part of the stage that effects tell of; return what follows."""
-    like = next(one.message for one in effects if isinstance(one, Send))
-    found = delivered(policy, effects)
-    for peer, tensors in by.items():
-        found += policy.handle(0.0, says(like, peer, tensors))
-    return found
-
-
-def row(value: float) -> Tensors:
-    return Tensors({"context": np.full((1, 2), value)})
+def planned() -> Staged:
+    return plan(merge=VOTE)
 
 
 def ballot(**votes: float) -> Tensors:
@@ -138,7 +72,7 @@ def to_the_vote(policy: Staged, number: int = 1) -> list[Effect]:
 
 
 def test_each_contribution_is_measured_alone_and_the_rise_is_told() -> None:
-    policy = promptfl()
+    policy = voting()
     asked, effects = tried(policy, to_the_vote(policy), [2.0, 1.5, 1.75, 4.0])
     firsts = [float(one["context"][0, 0]) for one in asked]
     assert firsts == [0.0, 1.0, 3.0, 3.0], "8 is clipped to the median length"
@@ -150,7 +84,7 @@ def test_each_contribution_is_measured_alone_and_the_rise_is_told() -> None:
 
 
 def test_what_harms_most_is_not_merged_and_is_named() -> None:
-    policy = promptfl()
+    policy = voting()
     _, effects = tried(policy, to_the_vote(policy), [2.0, 1.5, 1.75, 4.0])
     effects = heard(
         policy,
@@ -171,7 +105,7 @@ def test_what_harms_most_is_not_merged_and_is_named() -> None:
 
 
 def test_where_all_are_let_in_the_merge_is_the_mean_of_what_was_tried() -> None:
-    policy = promptfl()
+    policy = voting()
     _, effects = tried(policy, to_the_vote(policy), [2.0, 1.5, 1.75, 1.0])
     effects = heard(policy, effects, dict.fromkeys(PEERS, ballot(a=-0.1, b=0.0, c=0.05)))
     assert not any(isinstance(one, Record) for one in effects)
@@ -180,7 +114,7 @@ def test_where_all_are_let_in_the_merge_is_the_mean_of_what_was_tried() -> None:
 
 def test_a_node_that_drifted_comes_back() -> None:
     """All others are far from it, so that far is no further than the median."""
-    policy = promptfl()
+    policy = voting()
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     like = replace(told(effects, "prompts"), contributors="ab")  # began from elsewhere, both
     found = delivered(policy, effects)
@@ -192,7 +126,7 @@ def test_a_node_that_drifted_comes_back() -> None:
 
 
 def test_who_keeps_no_validation_images_abstains_and_others_decide() -> None:
-    policy = promptfl()
+    policy = voting()
     asked, effects = tried(policy, to_the_vote(policy), [None])
     assert len(asked) == 1
     assert told(effects, VOTES + "prompts").tensors == Tensors()
@@ -201,14 +135,14 @@ def test_who_keeps_no_validation_images_abstains_and_others_decide() -> None:
 
 
 def test_where_nobody_votes_the_last_prompts_are_kept() -> None:
-    policy = promptfl()
+    policy = voting()
     _, effects = tried(policy, to_the_vote(policy), [None])
     effects = heard(policy, effects, dict.fromkeys(PEERS, Tensors()))
     assert job(effects).job.tensors == START
 
 
 def test_votes_that_come_before_our_own_trial_is_over_count() -> None:
-    policy = promptfl()
+    policy = voting()
     effects = to_the_vote(policy)
     like = Message("m", "f", "promptfl", "b", 1, VOTES + "prompts", samples=8)
     for peer in PEERS:
@@ -219,7 +153,7 @@ def test_votes_that_come_before_our_own_trial_is_over_count() -> None:
 
 
 def test_who_withholds_its_votes_is_waited_for_less_and_less() -> None:
-    policy, waited = promptfl(), 0
+    policy, waited = voting(), 0
     for number in range(1, 9):
         effects = trained(policy, policy.handle(0.0, RoundDue(number)))
         like = told(effects, "prompts")  # c is the first to speak, and says no more
@@ -239,7 +173,7 @@ def test_who_withholds_its_votes_is_waited_for_less_and_less() -> None:
 
 
 def test_a_ballot_of_another_shape_is_refused() -> None:
-    policy = promptfl()
+    policy = voting()
     made = Message("m", "f", "promptfl", "b", 1, VOTES + "prompts", ballot(a=1.0))
     assert policy.fault(made) == ""
     bad = replace(made, tensors=Tensors({"a": [[1.0, 2.0]]}))
@@ -260,7 +194,7 @@ def test_a_domains_prompt_is_judged_by_all_and_kept_where_its_owner_is_refused()
     config = FedDPTConfig(domains=("art", "photo"), merge=VOTE)
     shapes = {"text.art": (3, 2), "text.photo": (3, 2), "visual.art": (4,), "visual.photo": (4,)}
     start = drawn(Tensors({name: np.zeros(shape) for name, shape in shapes.items()}), 2)
-    policy = up(FedDPT.start(config, context("feddpt", domain="art"), start))
+    policy = up(FedDPT.start(config, replace(context("feddpt"), domain="art"), start))
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     own = told(effects, "prompts").tensors
     visual = {name: start[name] + 2 for name in ("visual.art", "visual.photo")}
@@ -282,7 +216,7 @@ def test_a_domains_prompt_is_judged_by_all_and_kept_where_its_owner_is_refused()
 
 def test_plans_two_exchanges_are_voted_on_each() -> None:
     """Local prompts are tried as global ones, aggregators by the prompts that they make."""
-    policy = plan()
+    policy = planned()
     start = policy.held.shared
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     own = told(effects, PROMPTS).tensors
@@ -313,7 +247,7 @@ def test_plans_two_exchanges_are_voted_on_each() -> None:
         np.testing.assert_array_equal(found[name], made.tensors[name])
 
 
-@pytest.mark.parametrize("made", [promptfl, plan])
+@pytest.mark.parametrize("made", [voting, planned])
 def test_a_round_without_peers_votes_on_its_own(made: Any) -> None:
     policy = made()
     for peer in PEERS:

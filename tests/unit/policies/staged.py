@@ -1,0 +1,108 @@
+"""A node of mesh-wide rounds, step by step: what a test feeds it and reads from its effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from node.core.events import Delivered, Effect, PeerUp, Received, Send, Tune, Tuned
+from node.core.policy import Context
+from node.core.rounds import Staged
+from node.core.settings import RoundSettings
+from node.core.types import MEASURE, Message, Report, Tensors
+from node.policies.plan import aggregator
+from node.policies.plan.config import PlanConfig
+from node.policies.plan.exchange import Plan
+from node.policies.promptfl.config import PromptFLConfig
+from node.policies.promptfl.exchange import PromptFL
+from tests.unit.policies.tiny import drawn
+
+PEERS = ("b", "c")
+START = Tensors({"context": np.zeros((1, 2))})
+PLAN_SHAPES = {"text": (1, 2, 4), "visual": (1, 2, 4)}
+
+
+def context(policy: str, peers: Sequence[str] = PEERS, **rounds: Any) -> Context:
+    """Return the frame of node "a", in sync mode where nothing else is said."""
+    settings = RoundSettings(**{"mode": "sync", "max": 9, **rounds})
+    return Context("a", tuple(peers), "m", policy, "f", 1, settings, 8)
+
+
+def up(policy: Staged) -> Staged:
+    for peer in policy.context.peers:
+        policy.handle(0.0, PeerUp(peer))
+    return policy
+
+
+def promptfl(frame: Context | None = None, **config: Any) -> Staged:
+    return up(PromptFL.start(PromptFLConfig(**config), frame or context("promptfl"), START))
+
+
+def plan(frame: Context | None = None, **config: Any) -> Staged:
+    arrays: dict[str, tuple[int, ...]] = dict(PLAN_SHAPES)
+    for name, shape in PLAN_SHAPES.items():
+        arrays |= aggregator.shapes(name, shape, 2, tied=False)
+    start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
+    return up(Plan.start(PlanConfig(reduction=2, **config), frame or context("plan"), start))
+
+
+def row(value: float) -> Tensors:
+    return Tensors({"context": np.full((1, 2), value)})
+
+
+def job(effects: Sequence[Effect]) -> Tune:
+    (tune,) = (one for one in effects if isinstance(one, Tune))
+    return tune
+
+
+def told(effects: Sequence[Effect], phase: str) -> Message:
+    return next(
+        one.message for one in effects if isinstance(one, Send) and one.message.phase == phase
+    )
+
+
+def trained(policy: Staged, effects: Sequence[Effect], by: float = 1.0) -> list[Effect]:
+    """End the one tuning among effects, in which everything moves by a number; or measure."""
+    tune = job(effects)
+    by = 0.0 if tune.job.stage == MEASURE else by
+    moved = {name: one + np.float32(by) for name, one in tune.job.tensors.items()}
+    return list(policy.handle(0.0, Tuned(tune.job, Report(Tensors(moved), {"loss": 1.0}, 8))))
+
+
+def delivered(policy: Staged, effects: Sequence[Effect]) -> list[Effect]:
+    found: list[Effect] = []
+    for one in effects:
+        if isinstance(one, Send):
+            found += policy.handle(0.0, Delivered(one.to, one.message))
+    return found
+
+
+def says(like: Message, peer: str, tensors: Tensors, **set_: Any) -> Received:
+    return Received(replace(like, sender=peer, tensors=tensors, **set_))
+
+
+def tried(
+    policy: Staged, effects: Sequence[Effect], losses: Sequence[float | None]
+) -> tuple[list[Tensors], list[Effect]]:
+    """Answer one trial after the other; return what was tried, and what follows the last."""
+    asked: list[Tensors] = []
+    for loss in losses:
+        tune = job(effects)
+        assert tune.job.stage == MEASURE
+        assert not tune.job.measure
+        asked.append(tune.job.tensors)
+        metrics = {} if loss is None else {"validation_loss": loss}
+        effects = policy.handle(0.0, Tuned(tune.job, Report(tune.job.tensors, metrics, 8)))
+    return asked, list(effects)
+
+
+def heard(policy: Staged, effects: Sequence[Effect], by: Mapping[str, Tensors]) -> list[Effect]:
+    """Let peers say their part of the stage that effects tell of; return what follows."""
+    like = next(one.message for one in effects if isinstance(one, Send))
+    found = delivered(policy, effects)
+    for peer, tensors in by.items():
+        found += policy.handle(0.0, says(like, peer, tensors))
+    return found
