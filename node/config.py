@@ -169,12 +169,14 @@ def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
     return registry.policy(str(settings.policy["name"])), policy_config(settings)
 
 
-def validation_fault(config: Any, share: float) -> str:
-    """Say that a policy judges by validation images where a node keeps none; "" where all is well.
+def validation_fault(settings: Settings, config: Any, share: float) -> str:
+    """Say what judges by validation images where a node keeps none; "" where all is well.
 
-    share: data.validation. Without them the policy would merge what it was told not to, or nothing.
+    config: the policy's. share: data.validation. Without them the policy would merge what it was
+    told not to, or nothing, and the guard would be off.
     """
     asks = "policy.merge.rule vote" if voted(config) else getattr(config, "judged_by", "")
+    asks = asks or settings.guard.judged_by
     if not asks or share > 0.0:
         return ""
     return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."

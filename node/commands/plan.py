@@ -110,7 +110,7 @@ def disagreements(plan: Plan) -> list[str]:
     unfit = plan.policy.unfit(plan.policy_config, rounds, settings.data.domain)
     faults += [unfit] if unfit else []
     if settings.tuning.kind == "torch":  # the other learner needs no images
-        unjudged = validation_fault(plan.policy_config, settings.data.validation)
+        unjudged = validation_fault(settings, plan.policy_config, settings.data.validation)
         faults += [unjudged] if unjudged else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
@@ -228,9 +228,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
             )
     settings = load_settings(folder / SETTINGS, {}, flags)
     classes = tuple((folder / CLASSES).read_text(encoding="utf-8").splitlines())
-    best = settings.guard.keep_best and snapshot.best_round > 0
-    prompts = snapshot.best if best else snapshot.policy.tuned
-    number = snapshot.best_round if best else snapshot.policy.round
+    prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:
         raise StateError(f"{folder} holds no tuned prompts yet: let the node finish a round.")
     return Tuned(folder, settings, classes, prompts, number)

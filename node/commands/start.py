@@ -139,6 +139,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner, faces: Faces
         "" if plan.peers.insecure else mesh.identity.id,
         mesh.identity.proof,
         settings.topology,
+        settings.guard,
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)
@@ -149,7 +150,6 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner, faces: Faces
         lambda: learner.initial(settings.seed),
         facts,
         settings.membership,
-        settings.guard,
         store.latest(),
         settings.limits,
     )

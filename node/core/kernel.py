@@ -47,7 +47,7 @@ from node.core.events import (
 from node.core.gate import Gate, Verdict
 from node.core.membership import LIVE, Member
 from node.core.policy import Context, Policy
-from node.core.settings import GuardSettings, LimitSettings, MembershipSettings
+from node.core.settings import LimitSettings, MembershipSettings
 from node.core.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from node.core.topology import neighbours
 from node.core.types import Json, Message, Snapshot, Tensors
@@ -84,7 +84,6 @@ class Kernel:
         policy: Policy,
         facts: Mapping[str, str],
         membership: MembershipSettings | None = None,
-        guard: GuardSettings | None = None,
         restored: Snapshot | None = None,
         limits: LimitSettings | None = None,
         norm: float | None = None,
@@ -94,7 +93,6 @@ class Kernel:
         self.context = context
         self.policy = policy
         self._facts = dict(facts)
-        self._guard = guard or GuardSettings()
         self._swim = Swim(context, membership or MembershipSettings(), self._message)
         self._members = self._swim.members
         began = policy.state().tensors.norm() if norm is None else norm
@@ -120,7 +118,6 @@ class Kernel:
         initial: Callable[[], Tensors],
         facts: Mapping[str, str],
         membership: MembershipSettings,
-        guard: GuardSettings,
         held: Snapshot | None,
         limits: LimitSettings | None = None,
     ) -> Self:
@@ -130,7 +127,7 @@ class Kernel:
             policy = kind.start(config, context, first)
         else:
             policy = kind.restore(config, context, held.policy)
-        return cls(context, policy, facts, membership, guard, held, limits, first.norm())
+        return cls(context, policy, facts, membership, held, limits, first.norm())
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return what to do, in order. Never raises for a peer's fault."""
@@ -152,9 +149,10 @@ class Kernel:
                 return self._sent(now, event)
             case TimerFired(name=name) if name.startswith("kernel."):
                 return self._timer(now, name)
-            case Tuned(report=report):
+            case Tuned(job=job, report=report):
                 self._failures = 0
-                self._watch_quality(report.metrics, report.tensors)
+                if job.measure:  # what is only tried is nothing to go back to, nor to flee from
+                    self._watch_quality(report.metrics, report.tensors)
             case TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
             case AdoptFailed(snapshot=snapshot, reason=reason):
@@ -262,7 +260,7 @@ class Kernel:
             self._best = replace(
                 self._best, best=tuned, best_round=number, best_validation=accuracy
             )
-        elif accuracy < self._best.best_validation - self._guard.rollback_drop:
+        elif accuracy < self._best.best_validation - self.context.guard.rollback_drop:
             self._rollback = self._best.best
 
     # Messages -------------------------------------------------------------------------------------

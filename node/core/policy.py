@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, Self
 
 from node.core.events import Effect, Event
-from node.core.settings import Barrier, RoundSettings, TopologySettings
+from node.core.settings import Barrier, GuardSettings, RoundSettings, TopologySettings
 from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
 
 DEADLINE: Final = "policy.deadline"
@@ -43,6 +43,7 @@ class Context:
     id: str = ""
     proof: bytes = b""
     topology: TopologySettings = field(default_factory=TopologySettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
 
     def message(
         self,

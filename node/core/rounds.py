@@ -4,7 +4,8 @@ Averaging, Fed-DPT, DiPrompT and PLAN are this frame with their own jobs and mer
 through the policy's `stages`; each has a job (or none, for a node that sits it out), a message to
 every live peer, and a merge of all contributions, sorted by sender, the node's own as its peers see
 it; under the rule "vote" the votes on the contributions come before that merge, told like them
-(node/core/jury.py). Then what was merged is measured and adopted.
+(node/core/jury.py). Then what was merged is measured and adopted; a guarded node may use what it
+tuned itself in its place (node/core/choice.py).
 
     idle -> tuning -> exchanging -> (next stage) ... -> tuning (to measure) -> adopting -> idle
 
@@ -25,6 +26,7 @@ from typing import Any, ClassVar, Final, Self
 
 from node.core import jury
 from node.core.behind import Behind
+from node.core.choice import Choice
 from node.core.events import (
     Adopt,
     Adopted,
@@ -69,6 +71,9 @@ class Staged(Behind):
         self._told: Sequence[Contribution] = ()  # of this stage, to be voted on
         self._candidates: Sequence[Contribution] = ()  # the same, clipped
         self._trial: jury.Trial | None = None
+        self._mine = EMPTY  # what this node tuned in this round, as it would use it by itself
+        self._used = EMPTY  # what it will use after it
+        self._choice: Choice | None = None
         self._patience = Patience.thaw(state.data.get(PATIENCE))
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
@@ -152,6 +157,7 @@ class Staged(Behind):
         self.current, self._stage, self._set = number, 0, ""
         self.draft, self._metrics, self._own = self.held, {}, {}
         self._reminded, self._givers, self._trial = set(), (), None
+        self._mine, self._used, self._choice = EMPTY, EMPTY, None
         self._mail.begin(number, keep=self._mode == "async")
         astray, self._astray = {self._astray} & self._live, ""
         ahead = self._ahead(number) or "".join(astray)
@@ -177,13 +183,17 @@ class Staged(Behind):
         tried = self._trial.candidate()
         if tried is None:
             return self._tell(None)
-        self._job, self._phase = replace(self.training(MEASURE, tried), carry=EMPTY), "tuning"
-        return [Tune(self._job)]
+        return self._look(tried, measure=False)
 
     def _trained(self, job: Job, report: Report) -> list[Effect]:
         if self._trial is not None:
             self._trial.note(report.metrics)
             return self._try_next()
+        if self._choice is not None and not job.measure:
+            self._choice.note(report.metrics)
+            return self._choose(self._choice)
+        if job.stage == self.stages[0]:
+            self._mine = Tensors({**self.draft.shared, **report.tensors})
         self._job, self._metrics = None, {**self._metrics, **report.metrics}
         return self._finish() if job.stage == MEASURE else self._tell(report)
 
@@ -294,13 +304,31 @@ class Staged(Behind):
         return self._start_stage()
 
     def _measure(self) -> list[Effect]:
-        self._job = replace(self.training(MEASURE, self.draft.shared), measure=True, carry=EMPTY)
-        self._phase = "tuning"
-        return [Tune(self._job)]
+        rise, self._used = self.context.guard.merged_rise, self.draft.shared
+        if rise is None or not self._mine:
+            return self._look(self._used, measure=True)
+        self._choice = Choice(self.draft.shared, self._mine, rise)
+        return self._choose(self._choice)
+
+    def _choose(self, choice: Choice) -> list[Effect]:
+        """Measure what was merged and what this node tuned; then what it will use."""
+        tried = choice.candidate()
+        if tried is not None:
+            return self._look(tried, measure=False)
+        if not choice.alone:
+            return self._look(self._used, measure=True)
+        self._used = self._mine
+        note = Record("merge.unused", f"round {self.current}: {choice.told()}")
+        return [note, *self._look(self._used, measure=True)]
+
+    def _look(self, tensors: Tensors, measure: bool) -> list[Effect]:
+        job = replace(self.training(MEASURE, tensors), measure=measure, carry=EMPTY)
+        self._job, self._phase = job, "tuning"
+        return [Tune(job)]
 
     def _finish(self) -> list[Effect]:
         self.held, self._phase = self.draft, "adopting"
-        self._round, self._tuned = self.current, self.held.shared
+        self._round, self._tuned = self.current, self._used or self.held.shared
         self._transfer.adopted(self._round, self.held.packed())
         return [Adopt(Snapshot(self.state(), self._metrics), self._givers)]
 

@@ -76,18 +76,33 @@ class RoundSettings:
 class GuardSettings:
     """Guard against a merge that makes the node worse, by its own validation split.
 
-    keep_best: predict and export with the tuned prompts of the best round, not of the last.
+    merged_rise: in mesh-wide rounds a node measures, predicts and exports with the merged prompts
+    only where its validation loss is not above that of what it tuned itself in the round by more
+    than this, in nats, and with its own where it is; what is exchanged is the same. None: always
+    with the merged ones.
+    keep_best: predict and export with the prompts of the best round, not of the last.
     rollback_drop: when validation accuracy falls by more than this below the best (0..1), the next
     round starts from the best prompts instead of the merged ones; 1.0 turns it off.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
+    merged_rise: float | None = None
     keep_best: bool = False
     rollback_drop: float = 1.0
 
     def __post_init__(self) -> None:
+        if self.merged_rise is not None:
+            bounded("guard.merged_rise", self.merged_rise, 0)
         bounded("guard.rollback_drop", self.rollback_drop, 0, 1)
+
+    @property
+    def judged_by(self) -> str:
+        """Name the setting that needs validation images; "" where none is set."""
+        for key, default in (("merged_rise", None), ("keep_best", False), ("rollback_drop", 1.0)):
+            if getattr(self, key) != default:
+                return f"guard.{key}"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,3 +226,9 @@ class Snapshot:
     best: Tensors = EMPTY
     best_round: int = 0
     best_validation: float = float("-inf")
+
+    def used(self, keep_best: bool) -> tuple[Tensors, int]:
+        """Return the prompts that the node predicts with, and of which round they are."""
+        if keep_best and self.best_round > 0:
+            return self.best, self.best_round
+        return self.policy.tuned, self.policy.round

@@ -1,7 +1,8 @@
 """One run of one method: all nodes in the simulator with the torch learner, then every test.
 
 Nodes share one frozen model and one memory of features. Figures are of what a node would use: its
-own tuned prompts with ZeroDFL and local training, the merged ones with methods that share a state.
+own tuned prompts with ZeroDFL and local training, the merged ones with methods that share a state,
+or what the guard chose in their place.
 """
 
 from __future__ import annotations
@@ -110,9 +111,9 @@ def run(
     scene, lying = _among_liars(scene, method, seed)
     rounds = replace(settings.rounds, start=StartSettings(len(scene.clients) - 1))
     domains = {client.name: client.domain for client in scene.clients}
-    plan = Plan(kind, config, rounds, seed, STILL, domains=domains)
+    plan = Plan(kind, config, rounds, seed, STILL, settings.guard, domains)
     world = World(seed, memorable=False)
-    diary = _Diary(len(scene.clients), experiment.curve_every, rounds.max)
+    diary = _Diary(len(scene.clients), experiment.curve_every, rounds.max, settings.guard.keep_best)
     world.watch = diary.note
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
         learners = _learners(settings, scene, objective, parts, Path(accounts), seed)
@@ -248,8 +249,8 @@ def _flipped(data: NodeData) -> NodeData:
 class _Diary:
     """Follow a run: loss and distance in every round, prompts in some."""
 
-    def __init__(self, nodes: int, every: int, last: int) -> None:
-        self._nodes, self._every, self._last = nodes, every, last
+    def __init__(self, nodes: int, every: int, last: int, keep_best: bool) -> None:
+        self._nodes, self._every, self._last, self._keep_best = nodes, every, last, keep_best
         self._open: dict[int, dict[str, Snapshot]] = {}
         self.kept: dict[int, dict[str, Tensors]] = {}
         self.losses: list[float] = []
@@ -263,7 +264,7 @@ class _Diary:
         if len(held) < self._nodes:
             return
         del self._open[number]
-        prompts = {one: held[one].policy.tuned for one in sorted(held)}
+        prompts = {one: held[one].used(self._keep_best)[0] for one in sorted(held)}
         losses = [one.metrics["loss"] for one in held.values() if "loss" in one.metrics]
         self.losses.append(float(np.mean(losses)) if losses else float("nan"))
         self.distances.append(consensus_distance(list(prompts.values())))

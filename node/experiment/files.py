@@ -63,11 +63,13 @@ def settings_of(
         "policy": policy,
         "tuning": {**experiment.tuning, **method.tuning},
         "privacy": method.privacy,
+        "guard": method.guard,
         "rounds": rounds,
         "model": asdict(experiment.model),
     }
     here = f"{where}, method {method.label!r}"
-    places: dict[tuple[str, ...], str] = {(part,): here for part in ("policy", "tuning", "privacy")}
+    parts = ("policy", "tuning", "privacy", "guard")
+    places: dict[tuple[str, ...], str] = {(part,): here for part in parts}
     return node_settings(Source(where, tree, places))
 
 
@@ -102,7 +104,7 @@ def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -
         settings = settings_of(experiment, method, str(path), stand_in)
     except ConfigError as fault:
         return [str(fault)]
-    unjudged = validation_fault(policy_of(settings)[1], experiment.data.validation)
+    unjudged = validation_fault(settings, policy_of(settings)[1], experiment.data.validation)
     return [f"{path}, method {method.label!r}: {unjudged}"] if unjudged else []
 
 

@@ -77,7 +77,7 @@ class MethodSettings:
 
     rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
     liars: nodes, drawn by the seed, that send what `lie` says (node/sim/byzantine.py, or
-    "label-flip") in place of their own; figures are of the others. privacy: as in node.yaml.
+    "label-flip") in place of their own; figures are of the others. privacy, guard: as in node.yaml.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -90,6 +90,7 @@ class MethodSettings:
     liars: int = 0
     lie: str = "sign-flip"
     privacy: dict[str, Any] = field(default_factory=dict)
+    guard: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         bounded("liars", self.liars, 0)

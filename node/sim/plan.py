@@ -50,6 +50,7 @@ class Plan:
             learner.samples,
             self.domains.get(name, ""),
             topology=self.topology,
+            guard=self.guard,
         )
 
         def make(held: Snapshot | None) -> Kernel:
@@ -60,7 +61,6 @@ class Plan:
                 lambda: learner.initial(self.seed),
                 facts,
                 self.membership,
-                self.guard,
                 held,
                 self.limits,
             )

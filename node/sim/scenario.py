@@ -17,6 +17,7 @@ from node import registry
 from node.core.settings import (
     STRICT,
     Barrier,
+    GuardSettings,
     LimitSettings,
     MembershipSettings,
     RoundSettings,
@@ -41,7 +42,8 @@ LOOK_S: Final = 0.5
 class MeshKind:
     """A policy with its settings, and arrays for the closed-form learner.
 
-    agrees: after the last round of sync, with nobody lying, all nodes hold equal bits.
+    agrees: after the last round of sync, with nobody lying, all nodes hold equal bits. guard: as in
+    node.yaml.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -51,6 +53,7 @@ class MeshKind:
     modes: tuple[Barrier, ...] = ("async", "quorum", "sync")
     domains: tuple[str, ...] = ()
     agrees: bool = False
+    guard: GuardSettings = field(default_factory=GuardSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +281,8 @@ def _world(scenario: Scenario, case: Case) -> World:
         rounds,
         1,
         MembershipSettings("lan"),
-        domains=_domains(case),
+        case.mesh.guard,
+        _domains(case),
         limits=LimitSettings(norm_ratio=1e7, quarantine_s=20.0),  # a quadratic may grow
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)

@@ -13,7 +13,7 @@ from node.core.averaging import AveragingConfig
 from node.core.jury import VOTES
 from node.core.policy import Policy
 from node.core.rounds import Staged
-from node.core.settings import MergeSettings, RoundSettings
+from node.core.settings import GuardSettings, MergeSettings, RoundSettings
 from node.policies.diprompt.config import DiPrompTConfig
 from node.policies.diprompt.exchange import DiPrompT
 from node.policies.fedclip.exchange import FedCLIP
@@ -115,6 +115,14 @@ def kinds() -> list[tuple[type[Policy], str, Kind]]:
     return [*made, *judged()]
 
 
+def guarded() -> list[tuple[type[Policy], str, Kind]]:
+    """Return policies whose nodes may use what they tuned in place of what was merged."""
+    return [
+        (PromptFL, "guarded", averaging(**{"": PromptFLConfig()})),
+        (Plan, "guarded", plan(PlanConfig(reduction=2))),
+    ]
+
+
 def judged() -> list[tuple[type[Policy], str, Kind]]:
     """Return policies whose nodes vote on contributions."""
     vote = MergeSettings("vote")
@@ -137,10 +145,11 @@ def judged() -> list[tuple[type[Policy], str, Kind]]:
 
 CASES = [
     pytest.param(
-        Case(kind, config, mode, told.shapes, told.says),
+        Case(kind, config, mode, told.shapes, told.says, guard),
         id="-".join(filter(None, (kind.name, title, variant, mode))),
     )
-    for kind, title, told in kinds()
+    for made, guard in ((kinds(), GuardSettings()), (guarded(), GuardSettings(merged_rise=0.0)))
+    for kind, title, told in made
     for variant, config in told.configs.items()
     for mode in kind.modes
     if not kind.unfit(config, RoundSettings(mode=mode, max=9), DOMAINS[1])

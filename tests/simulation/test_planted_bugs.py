@@ -182,10 +182,10 @@ def a_restart_goes_back_a_round(patch: Patch) -> None:
     original = kernel.Kernel.resume.__func__  # type: ignore[attr-defined]
 
     def resume(cls: Any, *given: Any) -> Any:
-        held = given[7]
+        held = given[6]
         if held is not None and held.policy.round > 3:
             held = replace(held, policy=replace(held.policy, round=held.policy.round - 1))
-        return original(cls, *given[:7], held, *given[8:])
+        return original(cls, *given[:6], held, *given[7:])
 
     patch.setattr(kernel.Kernel, "resume", classmethod(resume))
 

@@ -50,18 +50,21 @@ def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "named"),
+    ("section", "named"),
     [
-        ("{name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
-        ("{name: zerodfl, rows_shared: auto}", "policy.rows_shared auto"),
-        ("{name: promptfl, merge: {rule: vote}}", "policy.merge.rule vote"),
+        ("policy: {name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
+        ("policy: {name: zerodfl, rows_shared: auto}", "policy.rows_shared auto"),
+        ("policy: {name: promptfl, merge: {rule: vote}}", "policy.merge.rule vote"),
+        ("guard: {merged_rise: 0}", "guard.merged_rise"),
+        ("guard: {keep_best: true}", "guard.keep_best"),
+        ("guard: {rollback_drop: 0.2}", "guard.rollback_drop"),
     ],
 )
 def test_judging_without_images_to_judge_by(
-    fednode: Fednode, peers: Path, tmp_path: Path, policy: str, named: str
+    fednode: Fednode, peers: Path, tmp_path: Path, section: str, named: str
 ) -> None:
     config = tmp_path / "node.yaml"
-    config.write_text(f"policy: {policy}\n")
+    config.write_text(f"{section}\n")
     words = ("check", "--peers", peers, "--name", "a", "--config", config)
     said = f"fault: {named} judges by validation images, and data.validation is 0; keep a share"
     assert fednode(*words) == 2

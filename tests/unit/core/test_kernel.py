@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from node.core.kernel import BACKOFF_MAX_S, RETRY, ROUND, START, Kernel
 from node.core.policy import Policy
 from node.core.settings import GuardSettings, MembershipSettings, StartSettings
 from node.core.swim import PROBE, SUSPECT
-from node.core.types import Report, Tensors
+from node.core.types import MEASURE, Report, Tensors
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
 ALONE = StartSettings(peers=0)
@@ -41,8 +42,8 @@ ALONE = StartSettings(peers=0)
 
 def make(policy: Policy | None = None, guard: GuardSettings | None = None, **rounds: Any) -> Kernel:
     policy = policy or local(**rounds)
-    frame = context(policy.name, **rounds)
-    return Kernel(frame, policy, FACTS, MembershipSettings(), guard)
+    frame = replace(context(policy.name, **rounds), guard=guard or GuardSettings())
+    return Kernel(frame, policy, FACTS, MembershipSettings())
 
 
 def hello(sender: str = "b", number: int = 0, **changed: Any) -> Received:
@@ -164,6 +165,18 @@ def test_a_fall_below_the_guard_starts_the_next_round_from_the_best() -> None:
     assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 2.0
     effects = round_of(kernel, effects, 3.0, validation=0.5)
     assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 1.0
+
+
+def test_what_is_only_tried_is_neither_the_best_nor_a_fall() -> None:
+    kernel = make(start=ALONE, guard=GuardSettings(rollback_drop=0.1))
+    effects = round_of(kernel, begin(kernel), 1.0, validation=0.8)
+    (tune,) = only(effects, Tune)
+    for accuracy in (0.9, 0.1):
+        trial = Report(tune.job.tensors, {"validation": accuracy}, 8)
+        kernel.step(0.0, Tuned(replace(tune.job, stage=MEASURE, measure=False), trial))
+    assert kernel.view().best_validation == 0.8
+    effects = round_of(kernel, effects, 2.0, validation=0.75)
+    assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 2.0
 
 
 # Failures -----------------------------------------------------------------------------------------
@@ -369,9 +382,7 @@ def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:
     (adopt,) = only(kernel.step(0.0, tuned(effects, validation=0.7)), Adopt)
     kernel.step(0.0, Adopted(adopt.snapshot))
     policy = type(local()).restore(None, context("local"), adopt.snapshot.policy)
-    again = Kernel(
-        context("local", start=ALONE), policy, FACTS, None, None, restored=adopt.snapshot
-    )
+    again = Kernel(context("local", start=ALONE), policy, FACTS, restored=adopt.snapshot)
     view = again.view()
     assert (view.round, view.best_round, view.best_validation) == (1, 1, 0.7)
     assert view.metrics == {"loss": 0.5, "validation": 0.7}

@@ -210,6 +210,14 @@ def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -
             {"methods": [{"label": "x", "policy": {"name": "zerodfl", "admit_rise": 0}}]},
             "method 'x': policy.admit_rise judges by validation images, and data.validation is 0",
         ),
+        (
+            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rise": 0}}]},
+            "method 'x': guard.merged_rise judges by validation images, and data.validation is 0",
+        ),
+        (
+            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rice": 0}}]},
+            "method 'x'.*unknown key 'guard.merged_rice'",
+        ),
         ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
         ({"rounds": 0}, "rounds is 0"),
         ({"seeds": []}, "seeds is empty"),

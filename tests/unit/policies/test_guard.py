@@ -1,0 +1,176 @@
+"""A guarded node of mesh-wide rounds: it uses its own prompts where the merged ones are worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from node.core.events import Adopt, Adopted, Effect, PeerDown, Record, RoundDue, Tuned
+from node.core.jury import VOTES
+from node.core.policy import Context
+from node.core.rounds import Staged
+from node.core.settings import GuardSettings, MergeSettings
+from node.core.types import MEASURE, Report, Tensors
+from node.policies.diprompt.config import DiPrompTConfig
+from node.policies.diprompt.exchange import DiPrompT
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.exchange import FedDPT
+from node.policies.plan.exchange import AGGREGATORS, PROMPTS
+from tests.unit.policies.staged import (
+    PEERS,
+    context,
+    heard,
+    job,
+    plan,
+    promptfl,
+    row,
+    told,
+    trained,
+    tried,
+    up,
+)
+from tests.unit.policies.tiny import drawn
+
+GUARD = GuardSettings(merged_rise=0.1)
+
+
+def guarded(policy: str, domain: str = "", **rounds: str) -> Context:
+    return replace(context(policy, **rounds), guard=GUARD, domain=domain)
+
+
+def merged(policy: Staged, number: int = 1) -> list[Effect]:
+    """Run a round up to its choice: a tunes 1, b says 3 and c says 8, so 4 is merged."""
+    effects = trained(policy, policy.handle(0.0, RoundDue(number)))
+    return heard(policy, effects, {"b": row(3.0), "c": row(8.0)})
+
+
+def adopted(policy: Staged, effects: Sequence[Effect]) -> Adopt:
+    """Measure what will be used, and adopt it."""
+    tune = job(effects)
+    assert tune.job.stage == MEASURE
+    assert tune.job.measure
+    report = Report(tune.job.tensors, {"validation": 0.5}, 8)
+    (adopt,) = policy.handle(0.0, Tuned(tune.job, report))
+    assert isinstance(adopt, Adopt)
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    return adopt
+
+
+@pytest.mark.parametrize(("loss", "used"), [(1.0, 4.0), (1.09, 4.0), (1.11, 1.0), (9.0, 1.0)])
+def test_the_own_prompts_are_used_where_the_merged_ones_are_worse(loss: float, used: float) -> None:
+    policy = promptfl(guarded("promptfl"))
+    asked, effects = tried(policy, merged(policy), [loss, 1.0])
+    assert [float(one["context"][0, 0]) for one in asked] == [4.0, 1.0]
+    notes = [one.text for one in effects if isinstance(one, Record)]
+    said = f"the own prompts are used: the merged ones' validation loss is {loss:.3g}, theirs 1"
+    wanted = [f"round 1: {said} (guard.merged_rise: 0.1)"] if used == 1.0 else []
+    assert notes == wanted
+    state = adopted(policy, effects).snapshot.policy
+    assert float(state.tuned["context"][0, 0]) == used
+    assert float(state.tensors["context"][0, 0]) == 4.0, "what is exchanged is the same"
+
+
+def test_the_next_round_begins_where_everyones_does() -> None:
+    policy = promptfl(guarded("promptfl"))
+    _, effects = tried(policy, merged(policy), [2.0, 1.0])
+    state = adopted(policy, effects).snapshot.policy
+    assert float(job(policy.handle(0.0, RoundDue(2))).job.tensors["context"][0, 0]) == 4.0
+    again = promptfl(guarded("promptfl")).restore(policy.config, policy.context, state)
+    assert again.state() == state
+    assert float(job(again.handle(0.0, RoundDue(2))).job.tensors["context"][0, 0]) == 4.0
+
+
+def test_what_was_chosen_in_one_round_says_nothing_about_the_next() -> None:
+    policy = promptfl(guarded("promptfl"))
+    _, effects = tried(policy, merged(policy), [2.0, 1.0])
+    adopted(policy, effects)
+    asked, effects = tried(policy, merged(policy, 2), [1.0, 2.0])
+    assert [float(one["context"][0, 0]) for one in asked] == pytest.approx([16 / 3, 5.0])
+    state = adopted(policy, effects).snapshot.policy
+    assert state.tuned == state.tensors
+
+
+def test_without_validation_images_nothing_is_chosen() -> None:
+    policy = promptfl(guarded("promptfl"))
+    asked, effects = tried(policy, merged(policy), [None])
+    assert len(asked) == 1
+    state = adopted(policy, effects).snapshot.policy
+    assert state.tuned == state.tensors
+
+
+def test_an_unguarded_node_measures_once() -> None:
+    policy = promptfl()
+    state = adopted(policy, merged(policy)).snapshot.policy
+    assert state.tuned == state.tensors
+
+
+def test_alone_what_was_merged_is_its_own() -> None:
+    policy = promptfl(guarded("promptfl"))
+    for peer in PEERS:
+        policy.handle(0.0, PeerDown(peer))
+    effects = trained(policy, policy.handle(0.0, RoundDue(1)))
+    asked, effects = tried(policy, effects, [1.0, 1.0])
+    assert asked[0] == asked[1]
+    assert adopted(policy, effects).snapshot.policy.tuned == asked[0]
+
+
+def test_the_choice_comes_after_votes() -> None:
+    policy = promptfl(guarded("promptfl"), merge=MergeSettings("vote", rise=0.1))
+    _, effects = tried(policy, merged(policy), [2.0, 1.0, 1.0, 1.0])
+    assert told(effects, VOTES + "prompts")
+    ballot = Tensors({name: [0.0] for name in ("a", "b", "c")})
+    effects = heard(policy, effects, dict.fromkeys(PEERS, ballot))
+    asked, effects = tried(policy, effects, [2.0, 1.0])
+    assert float(asked[1]["context"][0, 0]) == 1.0
+    assert float(adopted(policy, effects).snapshot.policy.tuned["context"][0, 0]) == 1.0
+
+
+def test_a_fed_dpt_node_has_what_it_tuned_and_others_slots_as_the_round_began() -> None:
+    config = FedDPTConfig(domains=("art", "photo"))
+    shapes = {"text.art": (3, 2), "text.photo": (3, 2), "visual.art": (4,), "visual.photo": (4,)}
+    start = drawn(Tensors({name: np.zeros(shape) for name, shape in shapes.items()}), 2)
+    policy = up(FedDPT.start(config, guarded("feddpt", "art"), start))
+    effects = trained(policy, policy.handle(0.0, RoundDue(1)))
+    own = told(effects, "prompts").tensors
+    other = {name: one + 5 for name, one in start.items() if name != "text.art"}
+    effects = heard(policy, effects, dict.fromkeys(PEERS, Tensors(other)))
+    asked, effects = tried(policy, effects, [2.0, 1.0])
+    assert asked[1] == Tensors({**start, **own})
+    assert set(own) == {"text.art", "visual.art", "visual.photo"}
+    assert adopted(policy, effects).snapshot.policy.tuned == asked[1]
+
+
+def test_a_plan_node_has_its_local_prompts() -> None:
+    policy = plan(guarded("plan"))
+    effects = trained(policy, policy.handle(0.0, RoundDue(1)))
+    own = told(effects, PROMPTS).tensors
+    effects = trained(policy, heard(policy, effects, dict.fromkeys(PEERS, own)))
+    same = told(effects, AGGREGATORS).tensors
+    asked, effects = tried(policy, heard(policy, effects, dict.fromkeys(PEERS, same)), [2.0, 1.0])
+    assert {name: asked[1][name].tobytes() for name in own} == {
+        name: one.tobytes() for name, one in own.items()
+    }
+    assert asked[1].shapes == asked[0].shapes
+    state = adopted(policy, effects).snapshot.policy
+    assert (state.tuned, state.tensors) == (asked[1], asked[0])
+
+
+def test_a_node_that_was_not_drawn_uses_what_was_merged() -> None:
+    config = DiPrompTConfig(domains=("art",), participants=1)
+    start = drawn(Tensors({"global": np.zeros((3, 2)), "domain.art": np.zeros((3, 2))}), 2)
+    policy = DiPrompT.start(config, guarded("diprompt"), start)
+    up(policy)
+    for number in range(1, 9):
+        effects = list(policy.handle(0.0, RoundDue(number)))
+        sat_out = policy.participants() != ("a",)
+        effects = effects if sat_out else trained(policy, effects)
+        change = Tensors({name: np.ones_like(one) for name, one in start.items()})
+        effects = heard(policy, effects, dict.fromkeys(PEERS, change))
+        if not sat_out:
+            _, effects = tried(policy, effects, [2.0, 1.0])
+        state = adopted(policy, effects).snapshot.policy
+        assert (state.tuned == state.tensors) == sat_out
+    assert {policy.participants() for policy.current in range(1, 9)} > {("a",)}
