@@ -192,7 +192,7 @@ class Staged(Behind):
         if self._choice is not None and not job.measure:
             self._choice.note(report.metrics)
             return self._choose(self._choice)
-        if job.stage == self.stages[0]:
+        if job.stage == self.stages[0] and self.context.guard.merged_rise is not None:
             self._mine = Tensors({**self.draft.shared, **report.tensors})
         self._job, self._metrics = None, {**self._metrics, **report.metrics}
         return self._finish() if job.stage == MEASURE else self._tell(report)
@@ -305,9 +305,9 @@ class Staged(Behind):
 
     def _measure(self) -> list[Effect]:
         rise, self._used = self.context.guard.merged_rise, self.draft.shared
-        if rise is None or not self._mine:
+        if rise is None or not self._mine:  # it may not have been drawn to tune
             return self._look(self._used, measure=True)
-        self._choice = Choice(self.draft.shared, self._mine, rise)
+        self._choice = Choice(self._used, self._mine, rise)
         return self._choose(self._choice)
 
     def _choose(self, choice: Choice) -> list[Effect]:
