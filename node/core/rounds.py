@@ -5,7 +5,7 @@ through the policy's `stages`; each has a job (or none, for a node that sits it 
 every live peer, and a merge of all contributions, sorted by sender, the node's own as its peers see
 it; under the rule "vote" the votes on the contributions come before that merge, told like them
 (node/core/jury.py). Then what was merged is measured and adopted; a guarded node may use what it
-tuned itself in its place (node/core/choice.py).
+tuned itself in its place (node/core/guarded.py).
 
     idle -> tuning -> exchanging -> (next stage) ... -> tuning (to measure) -> adopting -> idle
 
@@ -25,8 +25,6 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self
 
 from node.core import jury
-from node.core.behind import Behind
-from node.core.choice import Choice
 from node.core.events import (
     Adopt,
     Adopted,
@@ -48,6 +46,7 @@ from node.core.events import (
     Undelivered,
 )
 from node.core.facts import contributors
+from node.core.guarded import Guarded
 from node.core.method import Contribution
 from node.core.numbers import roundtrip
 from node.core.patience import PATIENCE, Patience
@@ -58,7 +57,7 @@ from node.core.types import EMPTY, MEASURE, Job, Message, PolicyState, Report, S
 AGAIN: Final = "again"
 
 
-class Staged(Behind):
+class Staged(Guarded):
     """The frame of a method; see the file's header."""
 
     shared_state: ClassVar[bool] = True
@@ -66,14 +65,10 @@ class Staged(Behind):
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
-        self._job: Job | None = None
         self._set = ""  # digest of the contributions that the stage before merged
         self._told: Sequence[Contribution] = ()  # of this stage, to be voted on
         self._candidates: Sequence[Contribution] = ()  # the same, clipped
         self._trial: jury.Trial | None = None
-        self._mine = EMPTY  # what this node tuned in this round, as it would use it by itself
-        self._used = EMPTY  # what it will use after it
-        self._choice: Choice | None = None
         self._patience = Patience.thaw(state.data.get(PATIENCE))
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
@@ -120,7 +115,7 @@ class Staged(Behind):
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
                 if start is not None:
-                    self.held = replace(self.held, shared=start)
+                    self.held, self._tuned = replace(self.held, shared=start), start
                 return self._begin(number)
             case Tuned(job=job, report=report) if job == self._job:
                 return self._trained(job, report)
@@ -157,7 +152,7 @@ class Staged(Behind):
         self.current, self._stage, self._set = number, 0, ""
         self.draft, self._metrics, self._own = self.held, {}, {}
         self._reminded, self._givers, self._trial = set(), (), None
-        self._mine, self._used, self._choice = EMPTY, EMPTY, None
+        self._begin_choice()
         self._mail.begin(number, keep=self._mode == "async")
         astray, self._astray = {self._astray} & self._live, ""
         ahead = self._ahead(number) or "".join(astray)
@@ -189,11 +184,11 @@ class Staged(Behind):
         if self._trial is not None:
             self._trial.note(report.metrics)
             return self._try_next()
-        if self._choice is not None and not job.measure:
-            self._choice.note(report.metrics)
-            return self._choose(self._choice)
-        if job.stage == self.stages[0] and self.context.guard.merged_rise is not None:
-            self._mine = Tensors({**self.draft.shared, **report.tensors})
+        chosen = self._chosen(job, report)
+        if chosen is not None:
+            return chosen
+        if job.stage == self.stages[0]:
+            self._tuned_for_all(report)
         self._job, self._metrics = None, {**self._metrics, **report.metrics}
         return self._finish() if job.stage == MEASURE else self._tell(report)
 
@@ -303,32 +298,10 @@ class Staged(Behind):
         self._set = contributors({one.sender: one.tensors for one in told})
         return self._start_stage()
 
-    def _measure(self) -> list[Effect]:
-        rise, self._used = self.context.guard.merged_rise, self.draft.shared
-        if rise is None or not self._mine:  # it may not have been drawn to tune
-            return self._look(self._used, measure=True)
-        self._choice = Choice(self._used, self._mine, rise)
-        return self._choose(self._choice)
-
-    def _choose(self, choice: Choice) -> list[Effect]:
-        """Measure what was merged and what this node tuned; then what it will use."""
-        tried = choice.candidate()
-        if tried is not None:
-            return self._look(tried, measure=False)
-        if not choice.alone:
-            return self._look(self._used, measure=True)
-        self._used = self._mine
-        note = Record("merge.unused", f"round {self.current}: {choice.told()}")
-        return [note, *self._look(self._used, measure=True)]
-
-    def _look(self, tensors: Tensors, measure: bool) -> list[Effect]:
-        job = replace(self.training(MEASURE, tensors), measure=measure, carry=EMPTY)
-        self._job, self._phase = job, "tuning"
-        return [Tune(job)]
-
     def _finish(self) -> list[Effect]:
+        used = self._used or self._kept(self.draft.shared)
         self.held, self._phase = self.draft, "adopting"
-        self._round, self._tuned = self.current, self._used or self.held.shared
+        self._round, self._tuned = self.current, used
         self._transfer.adopted(self._round, self.held.packed())
         return [Adopt(Snapshot(self.state(), self._metrics), self._givers)]
 

@@ -77,9 +77,9 @@ class GuardSettings:
     """Guard against a merge that makes the node worse, by its own validation split.
 
     merged_rise: in mesh-wide rounds a node measures, predicts and exports with the merged prompts
-    only where its validation loss is not above that of what it tuned itself in the round by more
-    than this, in nats, and with its own where it is; what is exchanged is the same. None: always
-    with the merged ones.
+    only where its validation loss is not above that of its own by more than this, in nats; its own
+    are what it tunes from what it used before (node/core/guarded.py). What is exchanged is the
+    same; a round after one in which it used its own costs a second tuning. None: always merged.
     keep_best: predict and export with the prompts of the best round, not of the last.
     rollback_drop: when validation accuracy falls by more than this below the best (0..1), the next
     round starts from the best prompts instead of the merged ones; 1.0 turns it off.

@@ -13,7 +13,8 @@ from node.core.jury import VOTES
 from node.core.policy import Context
 from node.core.rounds import Staged
 from node.core.settings import GuardSettings, MergeSettings
-from node.core.types import MEASURE, Report, Tensors
+from node.core.transfer import ADOPTED, STATE, WANT
+from node.core.types import EMPTY, MEASURE, Report, Tensors
 from node.policies.diprompt.config import DiPrompTConfig
 from node.policies.diprompt.exchange import DiPrompT
 from node.policies.feddpt.config import FedDPTConfig
@@ -27,6 +28,7 @@ from tests.unit.policies.staged import (
     plan,
     promptfl,
     row,
+    says,
     told,
     trained,
     tried,
@@ -37,8 +39,8 @@ from tests.unit.policies.tiny import drawn
 GUARD = GuardSettings(merged_rise=0.1)
 
 
-def guarded(policy: str, domain: str = "", **rounds: str) -> Context:
-    return replace(context(policy, **rounds), guard=GUARD, domain=domain)
+def guarded(policy: str, domain: str = "", peers: Sequence[str] = PEERS) -> Context:
+    return replace(context(policy, peers), guard=GUARD, domain=domain)
 
 
 def merged(policy: Staged, number: int = 1) -> list[Effect]:
@@ -83,14 +85,66 @@ def test_the_next_round_begins_where_everyones_does() -> None:
     assert float(job(again.handle(0.0, RoundDue(2))).job.tensors["context"][0, 0]) == 4.0
 
 
-def test_what_was_chosen_in_one_round_says_nothing_about_the_next() -> None:
+def values(tensors: Sequence[Tensors]) -> list[float]:
+    return [float(one["context"][0, 0]) for one in tensors]
+
+
+def test_a_node_goes_on_with_its_own_line_until_the_merged_prompts_are_better() -> None:
     policy = promptfl(guarded("promptfl"))
     _, effects = tried(policy, merged(policy), [2.0, 1.0])
     adopted(policy, effects)
-    asked, effects = tried(policy, merged(policy, 2), [1.0, 2.0])
-    assert [float(one["context"][0, 0]) for one in asked] == pytest.approx([16 / 3, 5.0])
+
+    effects = merged(policy, 2)  # the others heard 4 + 1
+    own = job(effects).job
+    assert (own.stage, own.round, own.carry) == ("prompts", 2, EMPTY)
+    assert values([own.tensors]) == [1.0], "from what it used before"
+    asked, effects = tried(policy, trained(policy, effects), [2.0, 1.0])
+    assert values(asked) == pytest.approx([16 / 3, 2.0])
+    state = adopted(policy, effects).snapshot.policy
+    assert values([state.tuned, state.tensors]) == pytest.approx([2.0, 16 / 3])
+
+    asked, effects = tried(policy, trained(policy, merged(policy, 3)), [1.0, 1.0])
+    assert values(asked) == pytest.approx([52 / 9, 3.0])
     state = adopted(policy, effects).snapshot.policy
     assert state.tuned == state.tensors
+
+    asked, _ = tried(policy, merged(policy, 4), [1.0, 1.0])
+    assert values(asked)[1] == pytest.approx(52 / 9 + 1), "no second tuning any more"
+
+
+def test_the_own_line_outlives_a_restart() -> None:
+    policy = promptfl(guarded("promptfl"))
+    _, effects = tried(policy, merged(policy), [2.0, 1.0])
+    state = adopted(policy, effects).snapshot.policy
+    again = up(type(policy).restore(policy.config, policy.context, state))
+    assert values([job(merged(again, 2)).job.tensors]) == [1.0]
+
+
+def test_a_rollback_ends_the_own_line() -> None:
+    policy = promptfl(guarded("promptfl"))
+    _, effects = tried(policy, merged(policy), [2.0, 1.0])
+    adopted(policy, effects)
+    effects = trained(policy, policy.handle(0.0, RoundDue(2, row(9.0))))
+    asked, _ = tried(policy, heard(policy, effects, {"b": row(3.0), "c": row(8.0)}), [2.0, 1.0])
+    assert values(asked) == [7.0, 10.0]
+
+
+def test_a_node_that_took_over_a_state_keeps_its_own_line() -> None:
+    policy = promptfl(guarded("promptfl", peers=("b",)))
+    effects = trained(policy, policy.handle(0.0, RoundDue(1)))
+    _, effects = tried(policy, heard(policy, effects, {"b": row(3.0)}), [2.0, 1.0])
+    adopted(policy, effects)
+    effects = trained(policy, policy.handle(0.0, RoundDue(2)))
+    like = told(effects, "prompts")
+    effects = list(policy.handle(0.0, says(like, "b", row(6.0), round=9)))
+    want = told(effects, WANT)
+    packed = replace(policy.held, shared=row(7.0)).packed()
+    effects = list(
+        policy.handle(0.0, says(want, "b", packed, round=9, phase=STATE, facts={ADOPTED: "8"}))
+    )
+    adopt = next(one for one in effects if isinstance(one, Adopt))
+    state = adopt.snapshot.policy
+    assert (state.round, *values([state.tuned, state.tensors])) == (8, 1.0, 7.0)
 
 
 def test_without_validation_images_nothing_is_chosen() -> None:
@@ -158,19 +212,26 @@ def test_a_plan_node_has_its_local_prompts() -> None:
     assert (state.tuned, state.tensors) == (asked[1], asked[0])
 
 
-def test_a_node_that_was_not_drawn_uses_what_was_merged() -> None:
+def test_a_node_that_was_not_drawn_keeps_what_it_used_or_takes_what_was_merged() -> None:
     config = DiPrompTConfig(domains=("art",), participants=1)
     start = drawn(Tensors({"global": np.zeros((3, 2)), "domain.art": np.zeros((3, 2))}), 2)
     policy = DiPrompT.start(config, guarded("diprompt"), start)
     up(policy)
+    used, seen = start, set()
     for number in range(1, 9):
+        before, apart = policy.held.shared, used != policy.held.shared
         effects = list(policy.handle(0.0, RoundDue(number)))
         sat_out = policy.participants() != ("a",)
         effects = effects if sat_out else trained(policy, effects)
         change = Tensors({name: np.ones_like(one) for name, one in start.items()})
         effects = heard(policy, effects, dict.fromkeys(PEERS, change))
-        if not sat_out:
-            _, effects = tried(policy, effects, [2.0, 1.0])
-        state = adopted(policy, effects).snapshot.policy
-        assert (state.tuned == state.tensors) == sat_out
-    assert {policy.participants() for policy.current in range(1, 9)} > {("a",)}
+        seen.add((sat_out, apart))
+        if not sat_out and apart:
+            assert job(effects).job.tensors == used
+            effects = trained(policy, effects)
+        if apart or not sat_out:
+            asked, effects = tried(policy, effects, [2.0, 1.0])
+            assert not sat_out or asked[1] == used
+        used = adopted(policy, effects).snapshot.policy.tuned
+        assert before != policy.held.shared
+    assert seen == {(False, False), (False, True), (True, True)}, "drawn or not, apart or not"
