@@ -14,51 +14,16 @@ Personal models beside a common one, against those who lie, are Ditto's (Li et a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from node.core.behind import Behind
 from node.core.events import Effect, Record, Tune
+from node.core.jury import Trial
+from node.core.method import Contribution
 from node.core.policy import Context
 from node.core.types import EMPTY, MEASURE, Job, PolicyState, Report, Tensors
-
-
-@dataclass(slots=True)
-class Choice:
-    """Merged prompts against a node's own, to be measured one after the other."""
-
-    merged: Tensors
-    own: Tensors
-    rise: float
-    losses: list[float] = field(default_factory=list)
-
-    def candidate(self) -> Tensors | None:
-        """Return what to measure next; None once the choice stands.
-
-        A node that cannot measure (it keeps no validation images) is not asked twice.
-        """
-        if not self.losses:
-            return self.merged
-        return self.own if len(self.losses) == 1 and math.isfinite(self.losses[0]) else None
-
-    def note(self, metrics: Mapping[str, float]) -> None:
-        """Take what was measured."""
-        self.losses.append(metrics.get("validation_loss", float("nan")))
-
-    @property
-    def alone(self) -> bool:
-        """Tell whether the node does better by itself."""
-        return len(self.losses) == 2 and self.losses[0] > self.losses[1] + self.rise
-
-    def told(self) -> str:
-        """Say why the node uses its own prompts."""
-        merged, own = self.losses
-        return (
-            f"the own prompts are used: the merged ones' validation loss is {merged:.3g}, "
-            f"theirs {own:.3g} (guard.merged_rise: {self.rise:g})"
-        )
 
 
 class Guarded(Behind):
@@ -69,7 +34,7 @@ class Guarded(Behind):
         self._job: Job | None = None
         self._told_own = EMPTY  # what this node tuned for the others, as it would use it by itself
         self._own_job: Job | None = None  # the tuning of its own line, where it left theirs
-        self._choice: Choice | None = None
+        self._choice: Trial | None = None  # of its own prompts against the merged ones
         self._used = EMPTY  # what the node will use after this round
 
     def _begin_choice(self) -> None:
@@ -93,41 +58,50 @@ class Guarded(Behind):
 
     def _measure(self) -> list[Effect]:
         """Choose what to use, where there is something to choose from, and measure it."""
-        rise = self.context.guard.merged_rise
+        guarded = self.context.guard.merged_rise is not None
         drawn = bool(self._told_own)
-        if rise is None or not (drawn or self._apart):
+        if not guarded or not (drawn or self._apart):
             return self._use(self.draft.shared)
         if not (drawn and self._apart):
-            return self._compare(self._told_own or self._tuned, rise)
+            return self._compare(self._told_own or self._tuned)
         merged, self.draft = self.draft, replace(self.held, shared=self._tuned, carry=EMPTY)
         self._own_job, self.draft = self.job(self.stages[0]), merged
         assert self._own_job is not None, "it was drawn to tune"
         self._job, self._phase = self._own_job, "tuning"
         return [Tune(self._own_job)]
 
-    def _compare(self, own: Tensors, rise: float) -> list[Effect]:
-        self._choice = Choice(self.draft.shared, own, rise)
+    def _compare(self, own: Tensors) -> list[Effect]:
+        merged = self.draft.shared
+
+        def alone(found: Sequence[Contribution]) -> Tensors:
+            return found[0].tensors if found else merged
+
+        mine = Contribution(self.context.name, own, self.context.samples)
+        self._choice = Trial([mine], alone)
         return self._next_look(self._choice)
 
     def _chosen(self, job: Job, report: Report) -> list[Effect] | None:
         """Take a report that belongs to the choice; None for any other."""
         if job == self._own_job:
-            rise, self._own_job = self.context.guard.merged_rise, None
-            assert rise is not None, "an unguarded node has no line of its own"
-            return self._compare(Tensors({**self._tuned, **report.tensors}), rise)
+            self._own_job = None
+            return self._compare(Tensors({**self._tuned, **report.tensors}))
         if self._choice is None or job.measure:
             return None
         self._choice.note(report.metrics)
         return self._next_look(self._choice)
 
-    def _next_look(self, choice: Choice) -> list[Effect]:
-        tried = choice.candidate()
+    def _next_look(self, choice: Trial) -> list[Effect]:
+        tried, rise = choice.candidate(), self.context.guard.merged_rise
         if tried is not None:
             return self._look(tried, measure=False)
-        if not choice.alone:
-            return self._use(choice.merged)
-        note = Record("merge.unused", f"round {self.current}: {choice.told()}")
-        return [note, *self._use(choice.own)]
+        merged, *own = choice.losses  # of a node that cannot measure there is no second
+        if rise is None or not own or not merged > own[0] + rise:
+            return self._use(self.draft.shared)
+        text = (
+            f"round {self.current}: the own prompts are used: the merged ones' validation loss is "
+            f"{merged:.3g}, theirs {own[0]:.3g} (guard.merged_rise: {rise:g})"
+        )
+        return [Record("merge.unused", text), *self._use(choice.candidates[0].tensors)]
 
     def _use(self, tensors: Tensors) -> list[Effect]:
         self._used = tensors
