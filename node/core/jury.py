@@ -49,13 +49,16 @@ def misvote(found: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def shortened(
-    candidates: Sequence[Contribution], origin: Mapping[str, Array], radius: float
+    candidates: Sequence[Contribution], origin: Mapping[str, Array] | None, radius: float
 ) -> list[Contribution]:
     """Return contributions no further from origin than radius, or than the median where it is 0.
 
-    A length is over all arrays that a contribution holds; the median is the lower one. A node that
-    drifted is far from all, so the median is far, and it comes back.
+    A length is over all arrays that a contribution holds; the median is the lower one. No origin
+    is for nodes that began apart: they measure from the middle of what was contributed, which is
+    the same for all who hear the same, and so agree again.
     """
+    if origin is None:
+        origin = _middle(candidates)
     changes = [
         {name: one.astype(np.float64) - origin[name] for name, one in candidate.tensors.items()}
         for candidate in candidates
@@ -69,6 +72,15 @@ def shortened(
             candidate = replace(candidate, tensors=Tensors(nearer))
         found.append(candidate)
     return found
+
+
+def _middle(candidates: Sequence[Contribution]) -> dict[str, Array]:
+    """Return the coordinate-wise median of each array, over those that hold it."""
+    names = sorted({name for one in candidates for name in one.tensors})
+    return {
+        name: np.median([x.tensors[name] for x in candidates if name in x.tensors], axis=0)
+        for name in names
+    }
 
 
 @dataclass(slots=True)

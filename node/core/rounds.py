@@ -162,7 +162,8 @@ class Staged(Guarded):
         stage = self.steps[self._stage]
         if stage.startswith(jury.VOTES):
             voted = stage.removeprefix(jury.VOTES)
-            origin, radius = self.origin(voted), self.config.merge.radius
+            origin = self.origin(voted) if self.moored else None
+            radius = self.config.merge.radius
             self._candidates = jury.shortened(self._told, origin, radius)
             self._trial = jury.Trial(self._candidates, partial(self.alone, voted))
             return self._try_next()

@@ -152,6 +152,16 @@ def test_clipping_to_a_radius_and_to_the_lower_median() -> None:
     assert jury.shortened([], ORIGIN, 0.0) == []
 
 
+def test_nodes_that_began_apart_measure_from_the_middle_of_what_was_told() -> None:
+    """By hand: the middle is (2, 2, 4); lengths sqrt 6, 0 and sqrt 13."""
+    found = jury.shortened(told([1, 0, 3], [2, 2, 4], [5, 4, 4]), None, 0.0)
+    share = np.sqrt(6 / 13)
+    wanted = [[1, 0, 3], [2, 2, 4], [2 + 3 * share, 2 + 2 * share, 4]]
+    np.testing.assert_allclose([flat(one) for one in found], wanted, rtol=1e-6)
+    some = [Contribution("a", Tensors({"x": [4, 4]}), 1), Contribution("b", Tensors({"y": [3]}), 1)]
+    assert jury.shortened(some, None, 0.0) == some, "each is the middle of what it alone holds"
+
+
 def test_who_contributes_other_arrays_is_clipped_by_its_own() -> None:
     """Of Fed-DPT's nodes each holds its own domain's slot."""
     some = [Contribution("a", Tensors({"x": [4, 4]}), 1), Contribution("b", Tensors({"y": [3]}), 1)]

@@ -113,7 +113,7 @@ def test_where_all_are_let_in_the_merge_is_the_mean_of_what_was_tried() -> None:
 
 
 def test_a_node_that_drifted_comes_back() -> None:
-    """All others are far from it, so that far is no further than the median."""
+    """Two of three began elsewhere: what is far is what is far from the middle of all."""
     policy = voting()
     effects = trained(policy, policy.handle(0.0, RoundDue(1)))
     like = replace(told(effects, "prompts"), contributors="ab")  # began from elsewhere, both
@@ -122,7 +122,26 @@ def test_a_node_that_drifted_comes_back() -> None:
     found += policy.handle(0.0, says(like, "c", row(103.0)))
     asked, _ = tried(policy, found, [2.0, 1.0, 1.0, 1.0])
     firsts = [float(one["context"][0, 0]) for one in asked]
-    assert firsts == pytest.approx([0.0, 1.0, 101.0, 101.0])
+    assert firsts == pytest.approx([0.0, 99.0, 101.0, 103.0])
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_nodes_that_all_began_apart_agree_again(apart: bool) -> None:
+    """What each hears is the same; clipped around its own prompts it would be another at each."""
+    merged: list[Tensors] = []
+    for start in (row(0.0), row(30.0) if apart else row(0.0)):
+        policy = up(PromptFL.start(PromptFLConfig(merge=VOTE), context("promptfl"), start))
+        effects = policy.handle(0.0, RoundDue(1))
+        effects = trained(policy, effects, 1.0 - float(start["context"][0, 0]))
+        like, found = told(effects, "prompts"), delivered(policy, effects)
+        for peer, value in (("b", 3.0), ("c", 8.0)):
+            theirs = replace(like, contributors=peer if apart else like.contributors)
+            found += policy.handle(0.0, says(theirs, peer, row(value)))
+        _, effects = tried(policy, found, [2.0, 1.0, 1.0, 1.0])
+        effects = heard(policy, effects, dict.fromkeys(PEERS, ballot(a=0.0, b=0.0, c=0.0)))
+        merged.append(job(effects).job.tensors)
+    wanted = (1 + 3 + (5 if apart else 3)) / 3  # 8 is 5 from the middle, 3; the median is 2
+    assert [float(one["context"][0, 0]) for one in merged] == pytest.approx([wanted, wanted])
 
 
 def test_who_keeps_no_validation_images_abstains_and_others_decide() -> None:
