@@ -83,7 +83,8 @@ class Behind(Method):
     def _offered(self, message: Message) -> list[Effect]:
         if Transfer.number(message) < self.current - self.drifts:
             return self._go_on_without(message.sender)
-        others = sorted(self._live - {message.sender}, key=lambda one: -self._mail.round_of(one))
+        there = self._live - {message.sender}
+        others = sorted(there, key=lambda one: (-self._mail.round_of(one), one))
         asked = self._transfer.offered(message, others)
         question = self.message(WITNESS, facts={OF: message.facts[ADOPTED]})
         return [*(Send(one, question) for one in asked), *self._decide()]

@@ -222,22 +222,27 @@ class World:
         if host.waiting is not None:
             host.events.append(event)
             return
-        effects = host.kernel.step(self.now + host.clock_s, event)
+        self._go_on(name, host, self._think(name, host.kernel, event))
+
+    def _think(self, name: str, kernel: Kernel, event: Event) -> deque[Effect]:
+        effects = kernel.step(self.now + self.hosts[name].clock_s, event)
         for checker in self.checkers:
             checker.stepped(self, name, event, effects)
-        self._go_on(name, host, deque(effects))
+        return deque(effects)
 
     def _go_on(self, name: str, host: Host, effects: deque[Effect]) -> None:
-        """Perform effects in order; those behind a commit wait until it ended."""
-        while effects:
-            effect = effects.popleft()
-            if isinstance(effect, Adopt) and host.disk_s > 0:
-                host.waiting = effects
-                self._commit_later(name, host, effect.snapshot)
+        """Perform effects in order, those behind a commit after it, and then take what waited."""
+        while True:
+            while effects:
+                effect = effects.popleft()
+                if isinstance(effect, Adopt) and host.disk_s > 0:
+                    host.waiting = effects
+                    self._commit_later(name, host, effect.snapshot)
+                    return
+                self._perform(name, host, effect)
+            if not host.events or host.kernel is None:
                 return
-            self._perform(name, host, effect)
-        while host.events and host.waiting is None and host.kernel is not None:
-            self._step(name, host.events.popleft())
+            effects = self._think(name, host.kernel, host.events.popleft())
 
     def _commit_later(self, name: str, host: Host, snapshot: Snapshot) -> None:
         life = host.life

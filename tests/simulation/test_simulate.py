@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +80,22 @@ def test_a_seed_is_a_run() -> None:
         one, other = (play(scenario, draw(scenario, configs, seed)) for _ in range(2))
         assert (one.events, one.seconds) == (other.events, other.seconds)
     assert draw(scenario, configs, 1) != draw(scenario, configs, 2)
+
+
+def test_a_seed_is_the_same_run_in_every_process() -> None:
+    """Sets of names are in another order in each; nothing may depend on it."""
+    words = [sys.executable, "-m", "node.cli", "simulate", str(FILE), "--seed", "7005"]
+    plays = []
+    for order in ("0", "1", "2"):
+        surroundings = {**os.environ, "PYTHONHASHSEED": order}
+        plays.append(
+            subprocess.Popen(
+                [*words, "--count", "5"], env=surroundings, stdout=subprocess.PIPE, text=True
+            )
+        )
+    ends = [play.communicate(timeout=300)[0] for play in plays]
+    assert "5 seeds from 7005 on" in ends[0]
+    assert ends[0] == ends[1] == ends[2]
 
 
 def test_every_kind_of_fault_and_liar_is_drawn() -> None:

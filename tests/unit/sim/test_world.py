@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -160,3 +161,16 @@ def test_time_that_runs_out_is_told() -> None:
     made.crash("a")
     with pytest.raises(RuntimeError, match="a is off"):
         made.kernel("a")
+
+
+def test_more_events_wait_behind_a_slow_disk_than_python_calls_go_deep() -> None:
+    made = world(names="a", most=1)
+    host = made.hosts["a"]
+    host.disk_s = 1.0
+    assert made.run(lambda: host.waiting is not None, LIMIT_S)
+    waiting = 2 * sys.getrecursionlimit()
+    for _ in range(waiting):
+        made.command("a", "resume")
+    assert texts(made, "command") == []
+    assert made.run(made.finished, LIMIT_S)
+    assert len(texts(made, "command")) == waiting
