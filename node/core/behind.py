@@ -32,9 +32,15 @@ class Behind(Method):
         self._phase, self._stage = "idle", 0
         self._metrics: Mapping[str, float] = {}
         self._live: set[str] = set()
+        self._met = set(context.peers)
         self._mail = Mail()
         self._own: dict[str, Contribution] = {}  # this round's, by stage
         self._transfer = Transfer(past={state.round: self.held.packed().digest})
+
+    @property
+    def _pair(self) -> bool:
+        """Whether at most one other was ever met: then its word has to be enough."""
+        return len(self._met) < 2
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -95,8 +101,8 @@ class Behind(Method):
         offer = transfer.offer
         if offer is None or self._phase != "exchanging":
             return []
-        alone, number = len(self.context.peers) < 2, Transfer.number(offer)
-        doubt = transfer.doubt(alone, number == self.current - 1, self.trusting)
+        number = Transfer.number(offer)
+        doubt = transfer.doubt(self._pair, number == self.current - 1, self.trusting)
         if doubt:
             if self._live - {offer.sender}:
                 transfer.disbelieved.add(offer.sender)

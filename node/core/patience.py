@@ -3,6 +3,10 @@
 A live peer that did not contribute before the deadline is waited for again after 1, 2, 4, ...
 rounds, up to ROUNDS_MAX, and at once when it contributes in time. So a slow moment costs a node one
 round, and one that never contributes, by fault or by intent, costs the others few deadlines.
+
+Patience with all at once does not end: a node that waited for nobody would run on to its last round
+alone, ahead of peers that come back, and none of them takes over a state that nobody vouches for.
+Only in a mesh of two, where one word is enough, may it go on.
 """
 
 from __future__ import annotations
@@ -47,6 +51,8 @@ class Patience:
         """Note that a peer contributed in time."""
         self.held.pop(peer, None)
 
-    def waits(self, peer: str, number: int) -> bool:
-        """Tell whether a round waits for a peer."""
-        return number >= self.held.get(peer, (0, 0))[0]
+    def awaited(self, peers: Iterable[str], number: int, pair: bool) -> set[str]:
+        """Return for whom of the peers a round waits; pair: this is a mesh of two."""
+        everyone = set(peers)
+        patient = {one for one in everyone if number >= self.held.get(one, (0, 0))[0]}
+        return patient if patient or pair else everyone

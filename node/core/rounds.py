@@ -125,6 +125,7 @@ class Staged(Guarded):
                 self._phase = "idle"
             case PeerUp(peer=peer):
                 self._live.add(peer)
+                self._met.add(peer)
                 return self._catch_up(peer)
             case PeerDown(peer=peer):
                 self._live.discard(peer)
@@ -239,10 +240,11 @@ class Staged(Guarded):
         """
         stage, pending = self.steps[self._stage], self._mail.pending
         heard, number = self._mail.heard(self.current, stage), self.current
+        near = [peer for peer in self._live if self._mail.round_of(peer) <= number + 1]
+        awaited = self._patience.awaited(near, number, self._pair)
         return [
             peer
-            for peer in sorted(self._live)
-            if self._patience.waits(peer, number) and self._mail.round_of(peer) <= number + 1
+            for peer in sorted(awaited)
             if peer not in heard or (peer, number, stage) in pending
         ]
 

@@ -128,7 +128,7 @@ class Transfer:
     def doubt(self, alone: bool, mending: bool, trusting: bool = True) -> str:
         """Say why the state on offer is not to be taken; "" where it is.
 
-        alone: there is nobody else in the mesh who could vouch for it. mending: this node is not
+        alone: nobody else was ever met who could vouch for it. mending: this node is not
         behind but drifted from the others; where no two of them agree, all take the same one's, if
         their merges are trusting anyway: a liar who tells each something else makes all differ.
         """

@@ -228,23 +228,23 @@ class ZeroDFL:
         return [*effects, *self._finish()] if self._complete() else effects
 
     def _complete(self) -> bool:
-        if self._unanswered():
-            return False
-        if self._mode == "async" or not self._missing():
+        if not self._missing():
             return True
         heard = 1 + sum(number >= self._current for number in self._memory.heard.values())
-        return self._mode == "quorum" and heard >= self._context.rounds.quorum
+        enough = self._mode == "quorum" and heard >= self._context.rounds.quorum
+        return enough and not self._unanswered()
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
-        return self._unanswered() | (set() if self._mode == "async" else self._unheard())
+        if self._mode == "async":
+            return self._unanswered()
+        memory, pair = self._memory, len({*self._context.peers, *self._live}) < 2
+        awaited = memory.patience.awaited(self._live, self._current, pair)
+        unheard = {one for one in awaited if memory.heard.get(one, 0) < self._current}
+        return unheard | self._unanswered()
 
     def _unanswered(self) -> set[str]:
         return set(self._sources) - set(self._answers)
-
-    def _unheard(self) -> set[str]:
-        behind = {one for one in self._live if self._memory.heard.get(one, 0) < self._current}
-        return {one for one in behind if self._memory.patience.waits(one, self._current)}
 
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
@@ -303,7 +303,7 @@ class ZeroDFL:
         through = message.round - (message.phase in {"want", "answer"})
         memory.heard[sender] = max(memory.heard.get(sender, 0), through)
         if through == self._current:
-            self._memory.patience.kept(sender)
+            memory.patience.kept(sender)
         if message.phase == "want":
             self._asked[sender] = message.round
             effects = self._answer_waiting()

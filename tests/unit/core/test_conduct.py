@@ -116,7 +116,7 @@ def test_no_prompts_go_to_the_quarantined() -> None:
 def test_who_never_contributes_costs_few_deadlines() -> None:
     patience, waited = Patience(), []
     for number in range(1, 200):
-        if patience.waits("b", number):
+        if "b" in patience.awaited("bc", number, pair=False):
             waited.append(number)
             patience.missed(["b"], number)
     assert waited == [1, 3, 6, 11, 20, 37, 70, 135]
@@ -130,8 +130,19 @@ def test_one_contribution_in_time_makes_up_for_all() -> None:
     assert Patience.thaw(dict(patience.freeze())).held == patience.held
     patience.kept("b")
     patience.missed(["b"], 7)
-    assert not patience.waits("b", 8)
-    assert patience.waits("b", 9)
+    assert patience.awaited("bc", 8, pair=False) == {"c"}
+    assert patience.awaited("bc", 9, pair=False) == {"b", "c"}
+
+
+def test_who_would_wait_for_nobody_waits_for_all() -> None:
+    patience = Patience()
+    patience.missed(["b", "c"], 7)
+    assert patience.awaited("bc", 8, pair=False) == {"b", "c"}
+    assert patience.awaited("b", 8, pair=False) == {"b"}
+    assert patience.awaited("b", 8, pair=True) == set()
+    assert patience.awaited("", 8, pair=False) == set()
+    patience.kept("c")
+    assert patience.awaited("bc", 8, pair=False) == {"c"}
 
 
 # Whose state to take ------------------------------------------------------------------------------

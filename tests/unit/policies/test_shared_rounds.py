@@ -15,6 +15,7 @@ from node.core.events import (
     Effect,
     Event,
     PeerDown,
+    PeerUp,
     Received,
     Record,
     RoundDue,
@@ -155,6 +156,21 @@ def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
     assert kinds(effects) == ["round.taken"]
     assert policy.state().round == 6
     assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]
+
+
+@pytest.mark.parametrize(("met", "taken"), [("c", "round.taken"), ("bc", "round.doubted")])
+def test_one_word_is_enough_only_where_a_second_peer_was_never_met(met: str, taken: str) -> None:
+    """With an introducer peers.yaml may list nobody, however large the mesh is."""
+    policy = waiting(peers=())
+    for peer in met:
+        policy.handle(0.0, PeerUp(peer))
+    if "b" in met:
+        policy.handle(0.0, PeerDown("b"))
+    begin(policy)
+    policy.handle(0.0, said(policy, "c", number=7))
+    shared = Tensors({"shared/context": np.full((1, 2), 9.0)})
+    state = Message("m", "f", "promptfl", "c", 7, "state", shared, facts={ADOPTED: "6"})
+    assert kinds(policy.handle(0.0, Received(state))) == [taken]
 
 
 @pytest.mark.parametrize("ending", ["death", "deadline", "old", "undelivered"])

@@ -76,6 +76,21 @@ def test_the_dead_are_not_waited_for(kind: Kind) -> None:
     assert len(set(alive.values())) == 1
 
 
+@ALL
+def test_who_gave_up_all_others_does_not_run_away_from_them(kind: Kind) -> None:
+    """Three slow nodes let a quick one wait in vain, and then are quick themselves."""
+    world = mesh(kind, most=30, deadline_s=5.0)
+    slow = [world.hosts[name] for name in NAMES[1:]]
+    world.run(lambda: world.kernel("a").view().round == 2, 600.0)
+    for host in slow:
+        host.tune_s = 40.0
+    world.run(lambda: len(texts(world, "round.deadline")) == 3, 600.0)
+    for host in slow:
+        host.tune_s = 0.2
+    run(world)
+    assert len(set(digests(world).values())) == 1
+
+
 @pytest.mark.parametrize("weights", ["samples", "equal"])
 def test_the_mean_is_that_of_float64(weights: str) -> None:
     """Averaging against the closed form: x <- mean_i w_i (x + (1 - (1-a)^k)(t_i - x))."""
