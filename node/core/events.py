@@ -55,10 +55,15 @@ class Misbehaved:
 
 @dataclass(frozen=True, slots=True)
 class RoundDue:
-    """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only."""
+    """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only.
+
+    behind: the live peers that by their own word have this round still before them; nobody in a
+    mesh of two.
+    """
 
     round: int
     start: Tensors | None = None
+    behind: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,9 @@ TAKEN: Verdict = ("ok", "", "")
 class Gate:
     """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
 
-    def __init__(
-        self, context: Context, facts: Mapping[str, str], members: Members, norm_max: float
-    ) -> None:
-        """norm_max: of what a message carries, by its Euclidean norm."""
+    def __init__(self, context: Context, facts: Mapping[str, str], members: Members) -> None:
         self._context = context
         self._members = members
-        self._norm_max = norm_max
         self._facts = facts
         self._newest: dict[str, int] = {}
         self._last: dict[tuple[str, str], tuple[int, str]] = {}
@@ -66,9 +62,9 @@ class Gate:
             return "invalid", "schema", fault
         if not message.tensors.finite():
             return "invalid", "not finite", "a number in the prompts is not finite"
-        norm = message.tensors.norm()
-        if norm > self._norm_max:
-            text = f"the prompts' norm is {norm:.3g}; at most {self._norm_max:.3g} is taken"
+        norm, most = message.tensors.norm(), self._context.norm_max
+        if norm > most:
+            text = f"the prompts' norm is {norm:.3g}; at most {most:.3g} is taken"
             return "invalid", "norm", text
         newest = self._newest.get(message.sender, 0)
         stale = self._stale(message, policy, newest)

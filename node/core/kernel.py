@@ -86,17 +86,14 @@ class Kernel:
         membership: MembershipSettings | None = None,
         restored: Snapshot | None = None,
         limits: LimitSettings | None = None,
-        norm: float | None = None,
     ) -> None:
-        """Norm: of the prompts that the node began with; None for those that it has."""
         limits = limits or LimitSettings()
         self.context = context
         self.policy = policy
         self._facts = dict(facts)
         self._swim = Swim(context, membership or MembershipSettings(), self._message)
         self._members = self._swim.members
-        began = policy.state().tensors.norm() if norm is None else norm
-        self._gate = Gate(context, facts, self._members, limits.norm_ratio * max(1.0, began))
+        self._gate = Gate(context, facts, self._members)
         self._conduct = Conduct(limits)
         self._life = "waiting"
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
@@ -122,12 +119,13 @@ class Kernel:
         limits: LimitSettings | None = None,
     ) -> Self:
         """Return a node's kernel as every host starts it: from what its disk holds, or anew."""
-        first = initial()
+        first, limits = initial(), limits or LimitSettings()
+        context = replace(context, norm_max=limits.norm_ratio * max(1.0, first.norm()))
         if held is None:
             policy = kind.start(config, context, first)
         else:
             policy = kind.restore(config, context, held.policy)
-        return cls(context, policy, facts, membership, held, limits, first.norm())
+        return cls(context, policy, facts, membership, held, limits)
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return what to do, in order. Never raises for a peer's fault."""
@@ -209,7 +207,12 @@ class Kernel:
         self._life, self._round_began = "running", now
         start, self._rollback = self._rollback, None
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
-        return [began, *self._tell(now, RoundDue(number, start))]
+        return [began, *self._tell(now, RoundDue(number, start, self._behind(number)))]
+
+    def _behind(self, number: int) -> frozenset[str]:
+        most, live = self.context.rounds.max or number, self._members.live()
+        limit = min(number, most) if len(self._members) > 1 else 0
+        return frozenset(peer for peer in live if self._members[peer].round < limit)
 
     def _command(self, now: float, command: Command) -> list[Effect]:
         done = Record("command", f"the operator asked to {command}")

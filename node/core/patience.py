@@ -4,9 +4,9 @@ A live peer that did not contribute before the deadline is waited for again afte
 rounds, up to ROUNDS_MAX, and at once when it contributes in time. So a slow moment costs a node one
 round, and one that never contributes, by fault or by intent, costs the others few deadlines.
 
-Patience with all at once does not end: a node that waited for nobody would run on to its last round
-alone, ahead of peers that come back, and none of them takes over a state that nobody vouches for.
-Only in a mesh of two, where one word is enough, may it go on.
+Where nobody is left to wait for, those that are behind are waited for all the same: a node that had
+given up all of them would run on to its last round alone, ahead of peers that were only slow or cut
+off, and none of them takes over a state that nobody vouches for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ PATIENCE: Final = "patience"
 
 @dataclass(slots=True)
 class Patience:
-    """Of one node; held: peer -> the round from which on it is waited for, and its misses."""
+    """Of one node; held: peer -> the round from which on it is waited for, and its misses.
+
+    behind: as in RoundDue (node/core/events.py), of the round under way.
+    """
 
     held: dict[str, tuple[int, int]] = field(default_factory=dict)
+    behind: frozenset[str] = frozenset()
 
     def freeze(self) -> dict[str, Json]:
         """Return the storable form."""
@@ -51,8 +55,8 @@ class Patience:
         """Note that a peer contributed in time."""
         self.held.pop(peer, None)
 
-    def awaited(self, peers: Iterable[str], number: int, pair: bool) -> set[str]:
-        """Return for whom of the peers a round waits; pair: this is a mesh of two."""
+    def awaited(self, peers: Iterable[str], number: int) -> set[str]:
+        """Return for whom of the peers a round waits."""
         everyone = set(peers)
         patient = {one for one in everyone if number >= self.held.get(one, (0, 0))[0]}
-        return patient if patient or pair else everyone
+        return patient or everyone & self.behind

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Context:
     mesh, fingerprint: to stamp messages with. samples: training images of this node. domain: which
     of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said. address, id,
     proof: what this node tells of itself to those who do not list it (node.core.types.Update).
+    norm_max: of what a peer may say and a merge may make, by its Euclidean norm.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Context:
     proof: bytes = b""
     topology: TopologySettings = field(default_factory=TopologySettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
+    norm_max: float = math.inf
 
     def message(
         self,

@@ -114,6 +114,7 @@ class Staged(Guarded):
         """Take one event; return what to do, in order."""
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
+                self._patience.behind = event.behind
                 if start is not None:
                     self.held, self._tuned = replace(self.held, shared=start), start
                 return self._begin(number)
@@ -241,7 +242,7 @@ class Staged(Guarded):
         stage, pending = self.steps[self._stage], self._mail.pending
         heard, number = self._mail.heard(self.current, stage), self.current
         near = [peer for peer in self._live if self._mail.round_of(peer) <= number + 1]
-        awaited = self._patience.awaited(near, number, self._pair)
+        awaited = self._patience.awaited(near, number)
         return [
             peer
             for peer in sorted(awaited)
@@ -297,9 +298,19 @@ class Staged(Guarded):
         self._givers = tuple(one.sender for one in told if one.sender != own)
         self.draft = self.merge(stage, found)
         if self._stage == len(self.steps):
-            return self._measure()
+            return [*self._bounded(), *self._measure()]
         self._set = contributors({one.sender: one.tensors for one in told})
         return self._start_stage()
+
+    def _bounded(self) -> list[Effect]:
+        """Keep the last prompts where no peer would take the merged ones from this node."""
+        norm, most = self.draft.packed().norm(), self.context.norm_max
+        if norm <= most:
+            return []
+        self.draft = replace(self.held, carry=self.draft.carry)
+        text = f"the merged prompts' norm is {norm:.3g}; at most {most:.3g} is taken"
+        text = f"round {self.current}: {text}: the last prompts are kept"
+        return [Record("round.aborted", text, "warning")]
 
     def _finish(self) -> list[Effect]:
         used = self._used or self._kept(self.draft.shared)

@@ -137,8 +137,9 @@ class LimitSettings:
     """What one peer may cost, and what becomes of one that sends what no correct node sends.
 
     norm_ratio: prompts longer (Euclidean norm) than this times those that the node began with, or
-    than this itself, are refused. budget: faults, halved every half_life_s, at which a peer is
-    quarantined, for quarantine_s at first and twice as long each further time; fewer is stricter.
+    than this itself, are refused, and never adopted from a merge. budget: faults, halved every
+    half_life_s, at which a peer is quarantined, for quarantine_s at first and twice as long each
+    further time; fewer is stricter.
     messages_s, megabytes_s: of one peer in a second, on average; bursts of ten seconds' worth pass.
     busy_share: of the event loop's time that one peer's messages may take, 0 to 1.
     """

@@ -37,19 +37,20 @@ class Bug:
 
 
 def gate_lets_everything_in(patch: Patch) -> None:
-    """No check of schema, numbers or norm."""
+    """No check of schema, numbers or norm, nor of what was made of them."""
     patch.setattr(gate.Gate, "_content", lambda *_: gate.TAKEN)
+    patch.setattr(rounds.Staged, "_bounded", lambda _: [])
 
 
 def numbers_are_not_looked_at(patch: Patch) -> None:
     patch.setattr(Tensors, "finite", lambda self: True)
-    patch.setattr(gate.Gate, "_norm_max", float("inf"), raising=False)
-    original = gate.Gate.__init__
 
-    def init(self: Any, context: Any, facts: Any, members: Any, norm_max: float) -> None:
-        original(self, context, facts, members, float("inf"))
+    def unbounded(thing: Any, **changes: Any) -> Any:
+        changes.pop("norm_max", None)
+        return replace(thing, **changes)
 
-    patch.setattr(gate.Gate, "__init__", init)
+    patch.setattr("node.core.kernel.replace", unbounded)
+    patch.setattr(rounds.Staged, "_bounded", lambda _: [])
 
 
 def a_restart_forgets_the_pool(patch: Patch) -> None:

@@ -124,10 +124,14 @@ class ZeroDFL:
         """Take one event; return what to do, in order."""
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
+                self._memory.patience.behind = event.behind
                 self._memory.tensors = self._memory.tensors if start is None else start
                 return self._begin(number)
             case Tuned(job=job, report=report) if job == self._job:
-                return self._tell(job, report) if self._trial is None else self._judge(report)
+                if self._trial is None:
+                    return self._tell(job, report)
+                self._trial.judge(report.metrics)
+                return self._try_next()
             case TuneFailed(job=job) if job == self._job:
                 self._job, self._trial, self._phase = None, None, "idle"
             case Adopted() if self._phase == "adopting":
@@ -238,10 +242,9 @@ class ZeroDFL:
         """Return the peers that this round still waits for."""
         if self._mode == "async":
             return self._unanswered()
-        memory, pair = self._memory, len({*self._context.peers, *self._live}) < 2
-        awaited = memory.patience.awaited(self._live, self._current, pair)
-        unheard = {one for one in awaited if memory.heard.get(one, 0) < self._current}
-        return unheard | self._unanswered()
+        heard, patience = self._memory.heard, self._memory.patience
+        awaited = patience.awaited(self._live, self._current)
+        return self._unanswered() | {one for one in awaited if heard.get(one, 0) < self._current}
 
     def _unanswered(self) -> set[str]:
         return set(self._sources) - set(self._answers)
@@ -273,11 +276,6 @@ class ZeroDFL:
         self._job = Job(self._current, MEASURE, tried, seed, measure=False)
         self._phase = "tuning"
         return [Tune(self._job)]
-
-    def _judge(self, report: Report) -> list[Effect]:
-        assert self._trial is not None, "rows are on trial"
-        self._trial.judge(report.metrics)
-        return self._try_next()
 
     def _close(self, merged: Array, changed: bool) -> list[Effect]:
         memory, report = self._memory, self._report

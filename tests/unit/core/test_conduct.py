@@ -22,7 +22,9 @@ from node.core.patience import ROUNDS_MAX, Patience
 from node.core.settings import LimitSettings, StartSettings
 from node.core.transfer import Transfer
 from node.core.types import Message, Tensors
-from tests.unit.core.scenes import FACTS, message, only, recorded, zerodfl
+from node.policies.zerodfl.config import ZeroDFLConfig
+from node.policies.zerodfl.exchange import ZeroDFL
+from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
 
 LIMITS = LimitSettings(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
 
@@ -116,7 +118,7 @@ def test_no_prompts_go_to_the_quarantined() -> None:
 def test_who_never_contributes_costs_few_deadlines() -> None:
     patience, waited = Patience(), []
     for number in range(1, 200):
-        if "b" in patience.awaited("bc", number, pair=False):
+        if "b" in patience.awaited("bc", number):
             waited.append(number)
             patience.missed(["b"], number)
     assert waited == [1, 3, 6, 11, 20, 37, 70, 135]
@@ -130,19 +132,38 @@ def test_one_contribution_in_time_makes_up_for_all() -> None:
     assert Patience.thaw(dict(patience.freeze())).held == patience.held
     patience.kept("b")
     patience.missed(["b"], 7)
-    assert patience.awaited("bc", 8, pair=False) == {"c"}
-    assert patience.awaited("bc", 9, pair=False) == {"b", "c"}
+    assert patience.awaited("bc", 8) == {"c"}
+    assert patience.awaited("bc", 9) == {"b", "c"}
 
 
-def test_who_would_wait_for_nobody_waits_for_all() -> None:
-    patience = Patience()
+def test_who_would_wait_for_nobody_waits_for_those_behind() -> None:
+    patience = Patience(behind=frozenset("bd"))
     patience.missed(["b", "c"], 7)
-    assert patience.awaited("bc", 8, pair=False) == {"b", "c"}
-    assert patience.awaited("b", 8, pair=False) == {"b"}
-    assert patience.awaited("b", 8, pair=True) == set()
-    assert patience.awaited("", 8, pair=False) == set()
+    assert patience.awaited("bc", 8) == {"b"}
+    assert patience.awaited("c", 8) == set()
+    patience.behind = frozenset()
+    assert patience.awaited("bc", 8) == set()
     patience.kept("c")
-    assert patience.awaited("bc", 8, pair=False) == {"c"}
+    patience.behind = frozenset("b")
+    assert patience.awaited("bc", 8) == {"c"}
+
+
+def test_a_round_is_told_who_has_it_still_before_it() -> None:
+    policy = zerodfl(start=StartSettings(peers=2), mode="sync", max=5)
+    kernel = Kernel(policy._context, policy, FACTS)
+    kernel.step(0.0, Started())
+    kernel.step(0.1, Received(message("hello", "b", round=5), 1))
+    kernel.step(0.2, Received(message("hello", "c", round=0), 2))
+    assert policy._memory.patience.behind == {"c"}
+    assert kernel._behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
+
+
+def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
+    frame = replace(zerodfl()._context, peers=("b",))
+    kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS)
+    kernel.step(0.0, Started())
+    kernel.step(0.1, Received(message("hello", "b", round=0), 1))
+    assert kernel._behind(3) == frozenset()
 
 
 # Whose state to take ------------------------------------------------------------------------------

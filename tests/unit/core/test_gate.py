@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ NORM_MAX = 1000.0
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(context(), FACTS, Members(("b", "c")), NORM_MAX)
+    return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")))
 
 
 def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:

@@ -158,6 +158,21 @@ def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
     assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]
 
 
+@pytest.mark.parametrize("value", [90.0, float("nan")])
+def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
+    policy = promptfl(replace(context("promptfl", mode="quorum", quorum=2), norm_max=50.0))
+    before = policy.state().tensors
+    begin(policy)
+    merged = policy.handle(0.0, said(policy, "c", value))
+    assert kinds(merged) == ["round.aborted"]
+    (adopt,) = (one for one in trained(policy, merged) if isinstance(one, Adopt))
+    assert adopt.snapshot.policy.round == 1
+    assert adopt.snapshot.policy.tensors == before
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    begin(policy, 2)
+    assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
+
+
 @pytest.mark.parametrize(("met", "taken"), [("c", "round.taken"), ("bc", "round.doubted")])
 def test_one_word_is_enough_only_where_a_second_peer_was_never_met(met: str, taken: str) -> None:
     """With an introducer peers.yaml may list nobody, however large the mesh is."""
