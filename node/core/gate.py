@@ -62,10 +62,9 @@ class Gate:
             return "invalid", "schema", fault
         if not message.tensors.finite():
             return "invalid", "not finite", "a number in the prompts is not finite"
-        norm, most = message.tensors.norm(), self._context.norm_max
-        if norm > most:
-            text = f"the prompts' norm is {norm:.3g}; at most {most:.3g} is taken"
-            return "invalid", "norm", text
+        overlong = self._context.overlong(message.tensors)
+        if overlong:
+            return "invalid", "norm", f"the prompts' {overlong}"
         newest = self._newest.get(message.sender, 0)
         stale = self._stale(message, policy, newest)
         if stale:

@@ -48,6 +48,11 @@ class Context:
     guard: GuardSettings = field(default_factory=GuardSettings)
     norm_max: float = math.inf
 
+    def overlong(self, tensors: Tensors) -> str:
+        """Say how the norm of tensors is beyond norm_max, or none at all; "" where it is not."""
+        norm, most = tensors.norm(), self.norm_max
+        return "" if norm <= most else f"norm is {norm:.3g}; at most {most:.3g} is taken"
+
     def message(
         self,
         round_number: int,

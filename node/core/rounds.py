@@ -261,9 +261,7 @@ class Staged(Guarded):
             notes = [Record("round.drift", text, "warning")]
             heard = self._transfer.like_minded(heard, based, self.trusting)
             if not heard:
-                text += ", as most did: the last prompts are kept"
-                self.draft = replace(self.held, carry=self.draft.carry)
-                return [Record("round.aborted", text, "warning"), *self._measure()]
+                return self._abort(f"{text}, as most did")
         elif strangers and not loose and not voting:
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
@@ -298,19 +296,18 @@ class Staged(Guarded):
         self._givers = tuple(one.sender for one in told if one.sender != own)
         self.draft = self.merge(stage, found)
         if self._stage == len(self.steps):
-            return [*self._bounded(), *self._measure()]
+            overlong = self.context.overlong(self.draft.packed())  # as a peer would find it
+            if overlong:
+                return self._abort(f"round {self.current}: the merged prompts' {overlong}")
+            return self._measure()
         self._set = contributors({one.sender: one.tensors for one in told})
         return self._start_stage()
 
-    def _bounded(self) -> list[Effect]:
-        """Keep the last prompts where no peer would take the merged ones from this node."""
-        norm, most = self.draft.packed().norm(), self.context.norm_max
-        if norm <= most:
-            return []
+    def _abort(self, why: str) -> list[Effect]:
+        """End the round with the prompts that it began with."""
         self.draft = replace(self.held, carry=self.draft.carry)
-        text = f"the merged prompts' norm is {norm:.3g}; at most {most:.3g} is taken"
-        text = f"round {self.current}: {text}: the last prompts are kept"
-        return [Record("round.aborted", text, "warning")]
+        text = f"{why}: the last prompts are kept"
+        return [Record("round.aborted", text, "warning"), *self._measure()]
 
     def _finish(self) -> list[Effect]:
         used = self._used or self._kept(self.draft.shared)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from node.commands.simulate import load
-from node.core import averaging, conduct, gate, kernel, membership, rounds, transfer
+from node.core import averaging, conduct, gate, kernel, membership, policy, rounds, transfer
 from node.core.events import Adopted, AdoptFailed, Answer
 from node.core.types import Tensors
 from node.policies.zerodfl import exchange as zerodfl
@@ -39,18 +39,12 @@ class Bug:
 def gate_lets_everything_in(patch: Patch) -> None:
     """No check of schema, numbers or norm, nor of what was made of them."""
     patch.setattr(gate.Gate, "_content", lambda *_: gate.TAKEN)
-    patch.setattr(rounds.Staged, "_bounded", lambda _: [])
+    patch.setattr(policy.Context, "overlong", lambda *_: "")
 
 
 def numbers_are_not_looked_at(patch: Patch) -> None:
     patch.setattr(Tensors, "finite", lambda self: True)
-
-    def unbounded(thing: Any, **changes: Any) -> Any:
-        changes.pop("norm_max", None)
-        return replace(thing, **changes)
-
-    patch.setattr("node.core.kernel.replace", unbounded)
-    patch.setattr(rounds.Staged, "_bounded", lambda _: [])
+    patch.setattr(policy.Context, "overlong", lambda *_: "")
 
 
 def a_restart_forgets_the_pool(patch: Patch) -> None:
