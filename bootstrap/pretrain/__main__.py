@@ -1,6 +1,8 @@
-"""Run the stages of pretraining: pack, train, export, evaluate.
+"""Make the embedded model: `python -m bootstrap.pretrain STAGE --work FOLDER ...`.
 
-The model card, node/clip/assets/fednode-mini/MODEL_CARD.md, has the full command lines.
+The stages, in order: views, teach, tower, linear, tune, hybrid, export, evaluate. Each one goes on
+where it was ended. The model card (node/clip/assets/fednode-mini/MODEL_CARD.md) lists the packages
+and pictures that the recipe needs, and the commands that made the shipped model.
 """
 
 from __future__ import annotations
@@ -10,167 +12,99 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bootstrap.pretrain.wordnet import read_wordnet
-from node.errors import ConfigError, DataError, FednodeError
+from node.errors import FednodeError
 
-if TYPE_CHECKING:  # torch is imported only by the commands that need it
-    import torch
-
-    from bootstrap.pretrain.batches import Corpus
-
-log = logging.getLogger("pretrain")
 WORDNET = Path("/usr/share/wordnet")
 
 
-def pack_command(args: argparse.Namespace) -> None:
-    """Pack every source whose folder was given."""
-    from bootstrap.pretrain.pack import pack
-    from bootstrap.pretrain.sources import READERS
+def _bench(args: argparse.Namespace) -> Any:
+    from bootstrap.pretrain.bench import Bench
 
-    words = read_wordnet(args.wordnet)
-    given = {name: getattr(args, name.replace("-", "_")) for name in READERS}
-    if not any(given.values()):
-        raise DataError("no source given: name at least one folder, such as --cifar100 DIR")
-    for name, folder in given.items():
-        if folder is None:
-            continue
-        for source in READERS[name](folder, words):
-            log.info("%s: %d rows", source.name, pack(source, args.packed))
+    return Bench(args.work, read_wordnet(args.wordnet), args.wordnet, args.start)
 
 
-def train_command(args: argparse.Namespace) -> None:
-    """Train, from the start or from the checkpoint of the same output folder."""
-    import torch
+def views_command(args: argparse.Namespace) -> None:
+    """Compute the trunk's features of every view."""
+    _bench(args).compute_views(args.processes)
 
-    from bootstrap.pretrain.checkpoint import load_checkpoint
-    from bootstrap.pretrain.export import starting_point
-    from bootstrap.pretrain.train import Settings, Trainer, parse_stages, run
 
-    if args.minutes <= 0 and args.steps <= 0:
-        raise ConfigError("a run needs a budget: give --minutes or --steps above 0")
-    torch.set_num_threads(args.threads)
-    settings = Settings(
-        seed=args.seed,
-        minutes=args.minutes,
-        steps=args.steps,
-        muon_rate=args.muon_rate,
-        adam_rate=args.adam_rate,
-        stages=parse_stages(args.stages) if args.stages else Settings().stages,
-    )
-    trainer = Trainer(_corpus(args), settings, _device(args.device))
-    checkpoint = args.out / "checkpoint.pt"
-    if args.resume:
-        trainer.restore(load_checkpoint(checkpoint))
-    elif checkpoint.exists():
-        raise ConfigError(
-            f"{checkpoint} exists: add --resume to continue it, or give another --out"
-        )
-    elif args.init:
-        trainer.start_from(starting_point(args.init))
-    log.info("%d token rows, %d concepts", len(trainer.corpus.index), len(trainer.bank))
-    run(trainer, args.out)
+def teach_command(args: argparse.Namespace) -> None:
+    """Compute the teacher's vectors of all texts."""
+    _bench(args).teach()
+
+
+def tower_command(args: argparse.Namespace) -> None:
+    """Train the text tower."""
+    _bench(args).tower(args.steps)
+
+
+def linear_command(args: argparse.Namespace) -> None:
+    """Train the linear map on the untouched trunk."""
+    _bench(args).linear(args.steps)
+
+
+def tune_command(args: argparse.Namespace) -> None:
+    """Tune the trunk's last stages."""
+    _bench(args).tune(args.steps, args.rate)
+
+
+def hybrid_command(args: argparse.Namespace) -> None:
+    """Fit the transformer on the tuned trunk."""
+    _bench(args).hybrid(args.steps, args.rows)
 
 
 def export_command(args: argparse.Namespace) -> None:
-    """Write the shipped form of a checkpoint."""
-    from bootstrap.pretrain.checkpoint import load_checkpoint
-    from bootstrap.pretrain.export import export
-
-    size = export(load_checkpoint(args.checkpoint), args.out, args.image_size)
-    log.info("wrote %s: %.1f MB", args.out, size / 1e6)
+    """Write the model in the form that ships."""
+    size = _bench(args).export(args.out)
+    logging.getLogger("pretrain").info("%s: %.1f MB", args.out, size / 1e6)
 
 
 def evaluate_command(args: argparse.Namespace) -> None:
-    """Print zero-shot accuracy of an exported model as Markdown table rows."""
-    import torch
+    """Measure an exported model, zero-shot, on zip files of class folders."""
+    from bootstrap.pretrain.evaluate import report
 
-    from bootstrap.pretrain.report import held_out_rows, zero_shot_rows
-
-    torch.set_num_threads(args.threads)
-    rows = zero_shot_rows(args.model, args.pacs, args.caltech)
-    if args.packed:
-        rows = [*held_out_rows(args.model, _corpus(args)), *rows]
-    for row in rows:
-        sys.stdout.write(row + "\n")
+    report(args.model, args.pacs, args.caltech)
 
 
-def _corpus(args: argparse.Namespace) -> Corpus:
-    from open_clip.tokenizer import SimpleTokenizer
-
-    from bootstrap.pretrain.batches import Corpus
-    from bootstrap.pretrain.captions import Captioner
-
-    return Corpus(args.packed, read_wordnet(args.wordnet), Captioner(SimpleTokenizer().encode))
-
-
-def _device(name: str) -> torch.device:
-    import torch
-
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"no GPU is usable here for --device {name}: use --device cpu")
-    return torch.device(name)
+STAGES = {
+    "views": (views_command, {"processes": 2}),
+    "teach": (teach_command, {}),
+    "tower": (tower_command, {"steps": 1500}),
+    "linear": (linear_command, {"steps": 1500}),
+    "tune": (tune_command, {"steps": 900, "rate": 2.5e-4}),
+    "hybrid": (hybrid_command, {"steps": 500, "rows": 20_000}),
+    "export": (export_command, {"out": Path("node/clip/assets/fednode-mini")}),
+    "evaluate": (evaluate_command, {}),
+}
 
 
-def parser() -> argparse.ArgumentParser:
-    """Describe the command line."""
-    top = argparse.ArgumentParser(prog="python -m bootstrap.pretrain", description=__doc__)
-    top.formatter_class = argparse.RawDescriptionHelpFormatter
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, function: object, help_text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text)
-        sub.set_defaults(function=function)
-        sub.add_argument("--wordnet", type=Path, default=WORDNET, help="folder of data.noun")
-        sub.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
-        return sub
-
-    pack = command("pack", pack_command, "read image files once into arrays")
-    pack.add_argument("--packed", type=Path, required=True, help="folder to write")
-    for name in (
-        *("tiny-imagenet", "cifar100", "cifar10"),
-        *("flickr8k", "noto-emoji", "imagenet-samples"),
-    ):
-        pack.add_argument(f"--{name}", type=Path, help="its folder, see bootstrap/pretrain/sources")
-
-    train = command("train", train_command, "train for a budget of minutes or steps")
-    train.add_argument("--packed", type=Path, required=True)
-    train.add_argument("--out", type=Path, required=True, help="checkpoint.pt, training-log.csv")
-    train.add_argument("--minutes", type=float, default=60.0, help="budget, all sessions together")
-    train.add_argument("--steps", type=int, default=0, help="budget in steps, instead of minutes")
-    train.add_argument("--resume", action="store_true", help="continue the checkpoint of --out")
-    train.add_argument(
-        "--init", type=Path, help="begin from a checkpoint's or exported folder's weights"
-    )
-    train.add_argument("--stages", help="until:size:batch,... (default 0.5:32:512,...)")
-    train.add_argument("--muon-rate", type=float, default=0.02)
-    train.add_argument("--adam-rate", type=float, default=1e-3)
-    train.add_argument("--seed", type=int, default=0)
-    train.add_argument("--device", default="cpu", help="cpu or cuda[:N]")
-
-    export = command("export", export_command, "write config.json and model.safetensors")
-    export.add_argument("--checkpoint", type=Path, required=True)
-    export.add_argument("--out", type=Path, required=True)
-    export.add_argument("--image-size", type=int, default=64, help="pixels, a multiple of 8")
-
-    evaluate = command("evaluate", evaluate_command, "print zero-shot accuracy")
-    evaluate.add_argument("--model", type=Path, required=True, help="an exported folder")
-    evaluate.add_argument("--packed", type=Path, help="also measure the held-out parts")
-    evaluate.add_argument("--pacs", type=Path, help="zip of <domain>/<class>/<file>")
-    evaluate.add_argument("--caltech", type=Path, help="zip of 101_ObjectCategories/<class>/")
-    return top
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; a fault becomes one sentence and exit code 2."""
+def main(given: Sequence[str] | None = None) -> int:
+    """Run one stage; return the exit code."""
+    parser = argparse.ArgumentParser("python -m bootstrap.pretrain", description=__doc__)
+    stages = parser.add_subparsers(dest="stage", required=True)
+    for name, (command, defaults) in STAGES.items():
+        stage = stages.add_parser(name, help=command.__doc__)
+        stage.set_defaults(command=command)
+        if name == "evaluate":
+            stage.add_argument("--model", type=Path, default=Path("node/clip/assets/fednode-mini"))
+            stage.add_argument("--pacs", type=Path)
+            stage.add_argument("--caltech", type=Path)
+            continue
+        stage.add_argument("--work", type=Path, required=True, help="pictures in, results out")
+        stage.add_argument("--wordnet", type=Path, default=WORDNET)
+        stage.add_argument("--start", type=Path, help="an exported model to start from")
+        for option, value in defaults.items():
+            stage.add_argument(f"--{option}", type=type(value), default=value)
+    args = parser.parse_args(given)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    args = parser().parse_args(argv)
     try:
-        args.function(args)
+        args.command(args)
     except FednodeError as fault:
-        sys.stderr.write(f"pretrain: {fault}\n")
-        return fault.exit_code
+        print(f"Error: {fault}", file=sys.stderr)
+        return 1
     return 0
 
 

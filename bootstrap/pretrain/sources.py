@@ -1,199 +1,160 @@
-"""Read the public image sets from local folders; nothing is downloaded.
+"""The pictures that the embedded model's image tower is aligned with, and how each is shown.
 
-Every source is a folder as its publisher lays it out:
-
-    tiny-imagenet     train/<wnid>/images/*.JPEG, val/images, val/val_annotations.txt (200 classes)
-    cifar100, cifar10 train/<class>/*, test/<class>/*
-    flickr8k          images/*.jpg (or data/images/) and Flickr8k.token.txt, five captions each
-    noto-emoji        png/128 of Noto Emoji: emoji_u<codepoint>.png
-    imagenet-samples  n<offset>_*.JPEG, a few images for each of many ImageNet classes
-
-The held-out parts (val, test) are packed too, but training never reads them. Images known to be in
-PACS or Caltech-101, on which the model is tested, are left out.
+Three sources, all free to use: photos of COCO, drawings of QuickDraw, and icons of emoji and game
+icon sets. A picture has several views: a photo is shown as it is, cropped, and redrawn as a
+sketch, a cartoon or a painting. A view is the same whenever it is made: its chances are seeded by
+source, picture and view.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import re
-import unicodedata
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
-from bootstrap.pretrain.wordnet import PERSON, WordNet
+import numpy as np
+from PIL import Image
+
+from bootstrap.pretrain import styles
+from bootstrap.pretrain.styles import Chance, Picture
+from bootstrap.pretrain.wordnet import WordNet
 from node.errors import DataError
 
-MAX_LABELS = 4  # labels kept for one image: only captions give more than one
-
-# CIFAR names whose WordNet entry has another spelling or whose pictured sense is not the first.
-CIFAR_NAMES = {
-    "aquarium_fish": 2512053,  # fish
-    "automobile": 2958343,  # car
-    "dolphin": 2068974,  # the mammal; sense one is the fish
-    "maple_tree": 12752205,  # maple
-    "ray": 1495701,  # the fish
-    "baby": 9827683,  # the infant
-}
-# PACS took some of its photos from ImageNet, and Caltech-101 shares a few with it. Known to be in a
-# source: these files, and an unknown part of the German shepherds, of which PACS has 28:
-# Tiny-ImageNet does not keep ImageNet's file numbers, so that whole class is left out.
-EXCLUDED_FILES = frozenset(
-    {
-        *("n02374451_12230_horse.jpg", "n02503517_6661_elephant.jpg"),  # imagenet-samples
-        *("n02125311_372.JPEG", "n01983481_230.JPEG"),  # tiny-imagenet: a cougar, a lobster
-    }
-)
-EXCLUDED_CLASSES = frozenset({"n02106662"})
-PEOPLE = frozenset({"man", "woman", "boy", "girl", "baby"})
-EMOJI_NOISE = re.compile(r"\b(face|symbol|sign|heavy|black|white|with.*|for.*)\b")
-CAPTION_WORD = re.compile(r"[a-z]+")
-CAPTION_ALIASES = {"people": "person", "men": "man", "women": "woman", "kid": "child"}
+SIDE: Final = 192
+PHOTO_VIEWS: Final = ("whole", "crop", "sketch", "cartoon", "paint")
+STROKE_VIEWS: Final = ("line", "fill")
+ICON_VIEWS: Final = ("flat", "flat", "trace", "trace")
+ICON_SIZE: Final = 256
+LARGEST_SIDE: Final = 320
+"""Photos are made this small, short side, before they are redrawn."""
+SKINS: Final = re.compile(r"skin|-(light|dark|medium)(-|$)")
+PEOPLE: Final = {"man": "man", "woman": "woman", "person": "person", "boy": "boy", "girl": "girl"}
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """One image file, what it shows (synset offsets) and its captions, if any."""
+class Shown:
+    """One picture of a source.
 
-    path: Path
-    labels: tuple[int, ...]
-    captions: tuple[str, ...] = ()
+    key: its name in the source. word: what it shows, "" where only its pixels say so. views: the
+    ways it is shown in. place: what its source reads it from.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A named, ordered list of pictures, stored as squares of `side` pixels."""
-
-    name: str
-    side: int
-    pictures: tuple[Picture, ...] = field(repr=False)
-    views: tuple[str, ...] = ("crop",)  # crop: central square; squash: whole image; tile: in colour
+    key: str
+    word: str
+    views: tuple[str, ...]
+    place: Any
 
 
-def read_tiny_imagenet(folder: Path, words: WordNet) -> Iterator[Source]:
-    """Read Tiny-ImageNet-200: its train part, and its val part as held-out images."""
-    train = [
-        Picture(path, (int(group.name[1:]),))
-        for group in _groups(folder / "train")
-        if group.name not in EXCLUDED_CLASSES
-        for path in _images(group / "images")
-    ]
-    yield Source("tiny-imagenet", 64, tuple(train))
-    listing = folder / "val" / "val_annotations.txt"
-    if not listing.is_file():
-        raise DataError(f"{listing} is missing: give the unpacked tiny-imagenet-200 folder")
-    rows = [line.split("\t")[:2] for line in listing.read_text().splitlines()]
-    images = folder / "val" / "images"
-    held = [Picture(images / name, (int(wnid[1:]),)) for name, wnid in rows]
-    yield Source("tiny-imagenet-held-out", 64, tuple(held))
+def photos(folder: Path) -> list[Shown]:
+    """Return the photos below a folder, by file name."""
+    files = sorted(folder.rglob("*.jpg"), key=lambda one: one.name)
+    if not files:
+        raise DataError(f"{folder} holds no photo (*.jpg).")
+    return [Shown(one.name, "", PHOTO_VIEWS, one) for one in files]
 
 
-def read_cifar(name: str, folder: Path, words: WordNet) -> Iterator[Source]:
-    """Read CIFAR-10 or CIFAR-100 as a folder per class: its train part, and its test part."""
-    for part, suffix in (("train", ""), ("test", "-held-out")):
-        pictures: list[Picture] = []
-        for group in _groups(folder / part):
-            label = CIFAR_NAMES.get(group.name) or words.find(
-                group.name.replace("_", " "),
-                frozenset({PERSON}) if group.name in PEOPLE else frozenset({5}),
-            )
-            if label is None:
-                raise DataError(f"{group} is not a class of {name}: WordNet has no such noun")
-            pictures += [Picture(path, (label,)) for path in _images(group)]
-        yield Source(name + suffix, 32, tuple(pictures))
+def strokes(folder: Path) -> list[Shown]:
+    """Return QuickDraw's drawings below a folder of WORD.ndjson files."""
+    found = []
+    for file in sorted(folder.rglob("*.ndjson")):
+        lines = [one for one in file.read_text().splitlines() if one.strip()]
+        word = file.stem.lower()
+        found += [
+            Shown(f"{word}/{number}", word, STROKE_VIEWS, line) for number, line in enumerate(lines)
+        ]
+    if not found:
+        raise DataError(f"{folder} holds no drawing (WORD.ndjson).")
+    return found
 
 
-def read_flickr8k(folder: Path, words: WordNet) -> Iterator[Source]:
-    """Read Flickr8k; its labels are the pictured nouns that at least two captions share."""
-    images = next((d for d in (folder / "images", folder / "data/images") if d.is_dir()), None)
-    listing = folder / "Flickr8k.token.txt"
-    if images is None or not listing.is_file():
-        raise DataError(f"{folder} needs images/ (or data/images/) and Flickr8k.token.txt")
-    captions: dict[str, list[str]] = {}
-    for line in listing.read_text(encoding="utf-8").splitlines():
-        key, _, text = line.partition("\t")
-        captions.setdefault(key.split("#")[0], []).append(text.strip())
-    pictures = [
-        Picture(images / name, mined_labels(texts, words), tuple(texts))
-        for name, texts in sorted(captions.items())
-        if (images / name).is_file()
-    ]
-    yield Source("flickr8k", 64, tuple(pictures), ("crop", "squash"))
+def icons(folder: Path, words: WordNet) -> list[Shown]:
+    """Return the icons of the Iconify packages below a folder that WordNet has a noun for."""
+    found = []
+    for file in sorted(folder.rglob("icons.json")):
+        given = json.loads(file.read_text())
+        high, wide = given.get("height", 16), given.get("width", 16)
+        for name, icon in sorted(given["icons"].items()):
+            word = icon_word(name, words)
+            if word:
+                box = (icon.get("width", wide), icon.get("height", high))
+                key = f"{given['prefix']}/{name}"
+                found.append(Shown(key, word, ICON_VIEWS, (box, icon["body"])))
+    if not found:
+        raise DataError(f"{folder} holds no Iconify package (icons.json).")
+    return found
 
 
-def mined_labels(captions: list[str], words: WordNet) -> tuple[int, ...]:
-    """Return the pictured nouns of an image's captions, by how many captions name them."""
-    counts: Counter[str] = Counter()
-    for caption in captions:
-        found = {words.singular(w) for w in CAPTION_WORD.findall(caption.lower())}
-        counts.update({CAPTION_ALIASES.get(w, w) for w in found})
-    labels: list[int] = []
-    for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        prefer = frozenset({PERSON}) if word in PEOPLE else frozenset({5})
-        label = words.find(word, prefer) if count >= min(2, len(captions)) else None
-        # The commonest sense must be pictured, or "front" and "top" become things.
-        if label is not None and label in words.senses[word][:2] and label not in labels:
-            labels.append(label)
-    return tuple(labels[:MAX_LABELS])
+def icon_word(name: str, words: WordNet) -> str:
+    """Return the noun that an icon's name means, or ""."""
+    if SKINS.search(name):
+        return ""
+    text = name.replace("-", " ")
+    first = text.split()[0]
+    if first in PEOPLE and " " in text:
+        return PEOPLE[first]
+    for one in (text, text.removesuffix(" face"), text.split(" with ")[0], words.singular(text)):
+        if words.find(one) is not None:
+            return one
+    return ""
 
 
-def read_noto_emoji(folder: Path, words: WordNet) -> Iterator[Source]:
-    """Read Noto Emoji, small cartoons whose Unicode names are nouns: "ELEPHANT", "GUITAR"."""
-    pictures: list[Picture] = []
-    for path in _images(folder):
-        match = re.fullmatch(r"emoji_u([0-9a-f]+)", path.stem)
-        if match is None:
-            continue
-        name = unicodedata.name(chr(int(match[1], 16)), "").lower().replace("-", " ")
-        label = emoji_label(name, words)
-        if label is not None:
-            pictures.append(Picture(path, (label,)))
-    yield Source("noto-emoji", 64, tuple(pictures), ("crop", "tile", "tile"))
+def read(shown: Shown) -> Any:
+    """Return what the views of a picture are made from, decoded once."""
+    if shown.views == PHOTO_VIEWS:
+        with Image.open(shown.place) as file:
+            image = file.convert("RGB")
+        share = LARGEST_SIDE / min(image.size)
+        if share < 1:
+            image = image.resize((round(image.width * share), round(image.height * share)))
+        return np.asarray(image)
+    if shown.views == STROKE_VIEWS:
+        return json.loads(shown.place)["drawing"]
+    import resvg_py
+
+    (wide, high), body = shown.place
+    spaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    text = f'<svg {spaces} viewBox="0 0 {wide} {high}">{body}</svg>'
+    png = resvg_py.svg_to_bytes(svg_string=text, width=ICON_SIZE, height=ICON_SIZE)
+    return np.asarray(Image.open(io.BytesIO(bytes(png))).convert("RGBA"))
 
 
-def emoji_label(name: str, words: WordNet) -> int | None:
-    """Return the synset of an emoji's Unicode name, trying ever fewer of its leading words."""
-    cells = EMOJI_NOISE.sub(" ", name).split()
-    for start in range(len(cells)):
-        label = words.find(" ".join(cells[start:]))
-        if label is not None:
-            return label
-    return words.find(cells[0]) if cells else None
+def view(content: Any, shown: Shown, number: int, palette: Sequence[Shown]) -> Picture:
+    """Return view `number` of a picture as uint8 [SIDE, SIDE, 3]; content: what `read` gave."""
+    kind = shown.views[number]
+    chance = np.random.default_rng([zlib.crc32(shown.key.encode()), number])
+    if kind == "whole":
+        return whole(content)
+    if kind in ("line", "fill"):
+        return styles.draw_strokes(content, chance, SIDE, fill=kind == "fill")
+    if kind == "flat":
+        return styles.place_icon(content, chance, SIDE)
+    if kind == "trace":
+        return styles.trace_icon(content, chance, SIDE)
+    return _redrawn(content, kind, chance, palette)
 
 
-def read_imagenet_samples(folder: Path, words: WordNet) -> Iterator[Source]:
-    """Read single ImageNet images whose file name begins with the WordNet id."""
-    pictures = [
-        Picture(path, (int(path.name[1:9]),))
-        for path in _images(folder)
-        if re.match(r"n\d{8}_", path.name) and int(path.name[1:9]) in words.synsets
-    ]
-    yield Source("imagenet-samples", 64, tuple(pictures), ("crop", "squash"))
+def _redrawn(content: Picture, kind: str, chance: Chance, palette: Sequence[Shown]) -> Picture:
+    part = styles.crop(content, chance, SIDE, 0.3 if kind == "crop" else 0.5)
+    if kind == "crop":
+        return styles.recolour(part, chance) if chance.random() < 0.3 else part
+    if kind == "sketch":
+        return styles.sketch(part, chance)
+    if kind == "cartoon":
+        return styles.cartoon(part, chance)
+    other = read(palette[int(chance.integers(len(palette)))])
+    return styles.paint(part, chance, other)
 
 
-Reader = Callable[[Path, WordNet], Iterator[Source]]
-READERS: dict[str, Reader] = {
-    "tiny-imagenet": read_tiny_imagenet,
-    "cifar100": lambda folder, words: read_cifar("cifar100", folder, words),
-    "cifar10": lambda folder, words: read_cifar("cifar10", folder, words),
-    "flickr8k": read_flickr8k,
-    "noto-emoji": read_noto_emoji,
-    "imagenet-samples": read_imagenet_samples,
-}
-
-
-def _groups(folder: Path) -> list[Path]:
-    """Return the class folders of a part of a data set."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the folder of the unpacked data set")
-    return sorted(d for d in folder.iterdir() if d.is_dir())
-
-
-def _images(folder: Path) -> list[Path]:
-    """Return the image files of a folder, by name."""
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder: give the folder of the unpacked data set")
-    kinds = {".jpg", ".jpeg", ".png"}
-    return sorted(
-        p for p in folder.iterdir() if p.suffix.lower() in kinds and p.name not in EXCLUDED_FILES
-    )
+def whole(content: Picture) -> Picture:
+    """Return the central square of an image whose short side became SIDE (bicubic)."""
+    image = Image.fromarray(content)
+    share = SIDE / min(image.size)
+    size = (max(SIDE, round(image.width * share)), max(SIDE, round(image.height * share)))
+    image = image.resize(size, Image.Resampling.BICUBIC)
+    left, top = (image.width - SIDE) // 2, (image.height - SIDE) // 2
+    return np.asarray(image.crop((left, top, left + SIDE, top + SIDE)))

@@ -1,144 +1,264 @@
-"""Augment batches of images with tensor operations; no per-image Python, no PIL.
+"""Redraw a photo as a sketch, a cartoon or a painting, and draw strokes and icons.
 
-All functions take and return float images [B, 3, S, S] in 0..1.
+Every function takes and returns RGB images as uint8 [height, width, 3] and draws its chances from
+the generator that it is given. OpenCV does the work.
 """
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torchvision.ops import roi_align  # type: ignore[import-untyped]
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-LUMA = (0.299, 0.587, 0.114)
+import cv2
+import numpy as np
+import numpy.typing as npt
 
+Picture = npt.NDArray[np.uint8]
+Chance = np.random.Generator
 
-def random_crops(
-    images: torch.Tensor, size: int, gen: torch.Generator, smallest: float = 0.5
-) -> torch.Tensor:
-    """Cut a random part (share `smallest`..1 of the area) of each image and resize it; flip half.
-
-    images: uint8 [B, H, W, 3] -> float [B, 3, size, size].
-    """
-    batch, side = images.shape[0], images.shape[1]
-    area = torch.empty(batch).uniform_(smallest, 1.0, generator=gen)
-    ratio = torch.empty(batch).uniform_(-0.2, 0.2, generator=gen).exp()
-    width = (area * ratio).sqrt().clamp(max=1.0) * side
-    height = (area / ratio).sqrt().clamp(max=1.0) * side
-    left = torch.rand(batch, generator=gen) * (side - width)
-    top = torch.rand(batch, generator=gen) * (side - height)
-    boxes = torch.stack([torch.arange(batch).float(), left, top, left + width, top + height], dim=1)
-    out = resize_boxes(images, boxes, size)
-    flip = (torch.rand(batch, generator=gen) < 0.5).to(images.device)
-    return torch.where(flip[:, None, None, None], out.flip(3), out)
+cv2.setNumThreads(1)
+WHITE: Final = 255
 
 
-def resize_boxes(images: torch.Tensor, boxes: torch.Tensor, size: int) -> torch.Tensor:
-    """Resize boxes [B, 5] (row, left, top, right, bottom) of uint8 images to squares."""
-    pixels = images.permute(0, 3, 1, 2).to(torch.float32).div_(255.0).contiguous()
-    samples = 2 if images.shape[1] > size else 1
-    crops: torch.Tensor = roi_align(
-        pixels, boxes.to(pixels.device), size, sampling_ratio=samples, aligned=True
+def _grey(image: Picture) -> Any:
+    return cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+
+
+def _paper(ink: Any) -> Picture:
+    """Return dark lines on white paper; ink [H, W] is 0 where there is none and 1 where it is."""
+    page = (WHITE * (1 - np.clip(ink, 0, 1))).astype(np.uint8)
+    return np.repeat(page[..., None], 3, axis=2)
+
+
+def crop(image: Picture, chance: Chance, side: int, least: float) -> Picture:
+    """Return a random part (at least the share `least` of the area) as a square, half flipped."""
+    high, wide = image.shape[:2]
+    area = chance.uniform(least, 1) * high * wide
+    ratio = np.exp(chance.uniform(-0.29, 0.29))
+    w = int(np.clip(round((area * ratio) ** 0.5), 8, wide))
+    h = int(np.clip(round((area / ratio) ** 0.5), 8, high))
+    left, top = int(chance.integers(wide - w + 1)), int(chance.integers(high - h + 1))
+    kind = cv2.INTER_AREA if w > side else cv2.INTER_CUBIC
+    part = cv2.resize(image[top : top + h, left : left + w], (side, side), interpolation=kind)
+    return np.ascontiguousarray(part[:, ::-1]) if chance.random() < 0.5 else part
+
+
+def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) -> Picture:
+    """Scale saturation and brightness and turn the hue (0 to 179)."""
+    hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV).astype(np.float32)
+    hsv[..., 0] = (hsv[..., 0] + turn) % 180
+    hsv[..., 1:] = np.clip(hsv[..., 1:] * (saturation, brightness), 0, 255)
+    return cv2.cvtColor(hsv.astype(np.uint8), cv2.COLOR_HSV2RGB)
+
+
+def recolour(image: Picture, chance: Chance) -> Picture:
+    """Change colours, brightness and contrast; turn one image in five grey."""
+    out = vary(
+        image, chance.uniform(0.2, 2), chance.uniform(0.6, 1.3), int(chance.integers(0, 180))
     )
-    return crops
+    table = (255 * (np.arange(256) / 255) ** chance.uniform(0.5, 1.8)).astype(np.uint8)
+    out = table[out]
+    return np.repeat(_grey(out)[..., None], 3, axis=2) if chance.random() < 0.2 else out
 
 
-def whole(images: torch.Tensor, size: int) -> torch.Tensor:
-    """Resize whole uint8 images [B, H, W, 3] to float [B, 3, size, size], without chance."""
-    pixels = images.permute(0, 3, 1, 2).to(torch.float32).div_(255.0)
-    return F.interpolate(
-        pixels, size=(size, size), mode="bicubic", antialias=True, align_corners=False
-    ).clamp_(0.0, 1.0)
+def _strength(image: Picture, blur: float) -> Any:
+    soft = cv2.GaussianBlur(_grey(image), (0, 0), blur).astype(np.float32)
+    return np.hypot(cv2.Sobel(soft, cv2.CV_32F, 1, 0), cv2.Sobel(soft, cv2.CV_32F, 0, 1))
 
 
-def jitter(images: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
-    """Vary brightness, contrast and saturation, and turn one image in ten grey."""
-    batch = images.shape[0]
-
-    def draw(low: float, high: float) -> torch.Tensor:
-        value = torch.empty(batch, 1, 1, 1).uniform_(low, high, generator=gen)
-        return value.to(images.device)
-
-    grey = luma(images)
-    saturation = draw(0.6, 1.4)
-    saturation = torch.where(draw(0.0, 1.0) < 0.1, torch.zeros_like(saturation), saturation)
-    out = grey + (images - grey) * saturation
-    mean = grey.mean(dim=(2, 3), keepdim=True)
-    return ((out - mean) * draw(0.7, 1.3) + mean * draw(0.75, 1.25)).clamp(0.0, 1.0)
+def _thin_lines(image: Picture, chance: Chance) -> Picture:
+    """Draw Canny's edges, thickened at random."""
+    blur = chance.uniform(0.8, 2.4)
+    high = max(float(np.quantile(_strength(image, blur), chance.uniform(0.86, 0.95))), 25)
+    soft = cv2.GaussianBlur(_grey(image), (0, 0), blur)
+    lines = cv2.Canny(soft, 0.4 * high, high)
+    for _ in range(int(chance.integers(0, 3))):
+        lines = cv2.dilate(lines, np.ones((2, 2), np.uint8))
+    ink = cv2.GaussianBlur(lines, (0, 0), chance.uniform(0.5, 0.9)) / 255
+    return _paper(ink * chance.uniform(0.9, 1.6))
 
 
-def luma(images: torch.Tensor) -> torch.Tensor:
-    """Return the grey image [B, 1, S, S]."""
-    weights = torch.tensor(LUMA, device=images.device).view(1, 3, 1, 1)
-    return (images * weights).sum(dim=1, keepdim=True)
+def _soft_lines(image: Picture, chance: Chance) -> Picture:
+    """Draw the strength of edges."""
+    found = _strength(image, chance.uniform(0.8, 2))
+    found /= np.quantile(found, 0.97) + 20
+    return _paper((found - chance.uniform(0.1, 0.35)) / chance.uniform(0.3, 0.6))
 
 
-def edges(images: torch.Tensor) -> torch.Tensor:
-    """Return the Sobel edge strength of the grey image, its 90th percentile at 1."""
-    kernel = torch.tensor([[1.0, 2.0, 1.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -1.0]])
-    pair = torch.stack([kernel, kernel.T]).unsqueeze(1).to(images.device)
-    grey = F.pad(luma(images), (1, 1, 1, 1), mode="replicate")
-    strength = F.conv2d(grey, pair).square().sum(dim=1, keepdim=True).sqrt()
-    top = strength.flatten(1).quantile(0.9, dim=1).clamp_min(0.05).view(-1, 1, 1, 1)
-    return (strength / top).clamp(0.0, 1.0)
+def _pencil(image: Picture, chance: Chance) -> Picture:
+    """Divide the image by its blur: a pencil drawing with light shading."""
+    grey = _grey(image).astype(np.float32)
+    share = grey / (cv2.GaussianBlur(grey, (0, 0), chance.uniform(2, 8)) + 1)
+    return _paper((chance.uniform(0.85, 0.95) - share) / chance.uniform(0.15, 0.35))
 
 
-def sketch(images: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
-    """Draw dark lines on white where the image has edges, at a random threshold."""
-    batch = images.shape[0]
-    low = torch.empty(batch, 1, 1, 1).uniform_(0.15, 0.55, generator=gen).to(images.device)
-    sharp = torch.empty(batch, 1, 1, 1).uniform_(2.0, 8.0, generator=gen).to(images.device)
-    lines = ((edges(images) - low) * sharp).clamp(0.0, 1.0)
-    return (1.0 - lines).expand(-1, 3, -1, -1)
+def _ink(image: Picture, chance: Chance) -> Picture:
+    """Draw with ink: the extended difference of Gaussians (Winnemoeller et al. 2012)."""
+    grey = _grey(image).astype(np.float32) / 255
+    width, sharp = chance.uniform(0.8, 1.8), chance.uniform(12, 30)
+    near, far = (cv2.GaussianBlur(grey, (0, 0), width * one) for one in (1, 1.6))
+    found = (1 + sharp) * near - sharp * far
+    level = chance.uniform(0.3, 0.65)
+    return _paper(np.tanh(chance.uniform(4, 15) * np.maximum(level - found, 0)))
 
 
-def cartoon(images: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
-    """Flatten colours to a few strong levels and draw the edges in black."""
-    batch = images.shape[0]
-    levels = torch.randint(3, 6, (batch, 1, 1, 1), generator=gen).to(images.device)
-    smooth = _median(images)
-    grey = luma(smooth)
-    vivid = (grey + (smooth - grey) * 1.8).clamp(0.0, 1.0)
-    flat = (vivid * levels).round() / levels
-    lines = ((edges(smooth) - 0.6) * 4.0).clamp(0.0, 1.0)
-    return flat * (1.0 - lines)
+def sketch(image: Picture, chance: Chance) -> Picture:
+    """Return a drawing in dark lines on white, in one of four manners."""
+    ways: Sequence[Callable[[Picture, Chance], Picture]]
+    ways = (_thin_lines, _thin_lines, _soft_lines, _pencil, _ink)
+    return ways[int(chance.integers(len(ways)))](image, chance)
 
 
-def painting(images: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
-    """Smear into strokes, shift the palette and add canvas noise."""
-    batch = images.shape[0]
-    smooth = _median(_median(images))
-    gain = torch.empty(batch, 3, 1, 1).uniform_(0.7, 1.2, generator=gen).to(images.device)
-    noise = torch.empty(batch, 1, *images.shape[2:]).normal_(0.0, 0.05, generator=gen)
-    return (smooth * gain + noise.to(images.device)).clamp(0.0, 1.0)
+def cartoon(image: Picture, chance: Chance) -> Picture:
+    """Return flat, vivid colours, most often with dark outlines."""
+    out = image
+    for _ in range(2):
+        out = cv2.bilateralFilter(out, 7, chance.uniform(30, 80), 7)
+    out = vary(cv2.medianBlur(out, 5), chance.uniform(1.2, 2.2), chance.uniform(1, 1.25))
+    if chance.random() < 0.8:
+        step = 255 / int(chance.integers(3, 8))
+        light = out.max(axis=2, keepdims=True).astype(np.float32)
+        flat = (np.round(light / step) * step + 1) / (light + 1)
+        out = np.clip(out * flat, 0, 255).astype(np.uint8)
+    if chance.random() < 0.35:
+        out = vary(out, 1, 1, int(chance.integers(0, 180)))
+    if chance.random() < 0.8:
+        size = 2 * int(chance.integers(3, 7)) + 1
+        lines = cv2.adaptiveThreshold(
+            cv2.medianBlur(_grey(image), 5),
+            255,
+            cv2.ADAPTIVE_THRESH_MEAN_C,
+            cv2.THRESH_BINARY,
+            size,
+            int(chance.integers(3, 9)),
+        )
+        keep = cv2.GaussianBlur(lines, (0, 0), 0.6)[..., None] / 255
+        out = (out * keep).astype(np.uint8)
+    return out
 
 
-def _median(images: torch.Tensor) -> torch.Tensor:
-    """Approximate a 3x3 median by averaging the local minimum and maximum after a blur."""
-    blur = F.avg_pool2d(F.pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    edge = F.pad(blur, (1, 1, 1, 1), mode="replicate")
-    return (F.max_pool2d(edge, 3, stride=1) - F.max_pool2d(-edge, 3, stride=1)) / 2
+def _strokes_of_paint(image: Picture, size: int) -> Picture:
+    """Give each pixel the mean of the calmest of four windows (Kuwahara et al. 1976)."""
+    grey = _grey(image).astype(np.float32)
+    mean = cv2.blur(image.astype(np.float32), (size, size))
+    unrest = cv2.blur(grey * grey, (size, size)) - cv2.blur(grey, (size, size)) ** 2
+    half = size // 2
+    shifts = [(y, x) for y in (-half, half) for x in (-half, half)]
+    means = np.stack([np.roll(mean, one, (0, 1)) for one in shifts])
+    calm = np.stack([np.roll(unrest, one, (0, 1)) for one in shifts]).argmin(0)
+    return np.take_along_axis(means, calm[None, ..., None], 0)[0].astype(np.uint8)
 
 
-def restyle(
-    images: torch.Tensor, shares: tuple[float, float, float], gen: torch.Generator
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Turn shares of the batch into sketches, cartoons and paintings.
+def paint(image: Picture, chance: Chance, palette: Picture | None = None) -> Picture:
+    """Return a painting: smeared regions, perhaps the colours of another image, canvas."""
+    way = int(chance.integers(3))
+    size = 2 * int(chance.integers(2, 6)) + 1
+    if way == 0:
+        out = _strokes_of_paint(image, size)
+    elif way == 1:
+        out = cv2.stylization(
+            image, sigma_s=float(chance.uniform(10, 60)), sigma_r=float(chance.uniform(0.2, 0.6))
+        )
+    else:
+        out = cv2.medianBlur(image, size)
+    out = vary(out, chance.uniform(0.6, 1.7), chance.uniform(0.8, 1.1))
+    if palette is not None and chance.random() < 0.6:
+        out = _with_colours_of(out, palette, chance.uniform(0.5, 1))
+    if chance.random() < 0.6:
+        canvas = chance.normal(0, chance.uniform(5, 25), out.shape[:2]).astype(np.float32)
+        canvas = cv2.GaussianBlur(canvas, (2 * int(chance.integers(0, 5)) + 1, 1), 0)
+        out = np.clip(out + canvas[..., None], 0, 255).astype(np.uint8)
+    return out
 
-    Return the images and each one's index into captions.STYLES. Which rows change is drawn anew,
-    so that no data source keeps its photos.
-    """
-    batch = images.shape[0]
-    order = torch.randperm(batch, generator=gen)
-    style = torch.zeros(batch, dtype=torch.int64)
-    out = images.clone()
-    start = 0
-    for index, (share, draw) in enumerate(
-        zip(shares, (sketch, cartoon, painting), strict=True), start=1
-    ):
-        rows = order[start : start + round(share * batch)]
-        start += len(rows)
-        if len(rows):
-            style[rows] = index
-            on = rows.to(images.device)
-            out[on] = draw(images[on], gen)
-    return out, style
+
+def _with_colours_of(image: Picture, palette: Picture, share: float) -> Picture:
+    """Move mean and spread of the image's Lab channels towards the palette's."""
+    own, other = (
+        cv2.cvtColor(one, cv2.COLOR_RGB2LAB).astype(np.float32) for one in (image, palette)
+    )
+    (m, s), (n, t) = ((one.mean((0, 1)), one.std((0, 1)) + 1) for one in (own, other))
+    moved = (own - m) / s * (share * t + (1 - share) * s) + share * n + (1 - share) * m
+    return cv2.cvtColor(np.clip(moved, 0, 255).astype(np.uint8), cv2.COLOR_LAB2RGB)
+
+
+def draw_strokes(
+    strokes: Sequence[Sequence[Sequence[float]]], chance: Chance, side: int, fill: bool
+) -> Picture:
+    """Draw QuickDraw's strokes (x and y lists) with a pen; fill: colour the closed regions."""
+    lines = [np.array(one[:2], np.float32).T for one in strokes]
+    points = np.concatenate(lines)
+    centre = (points.max(0) + points.min(0)) / 2
+    extent = max(float(np.ptp(points, axis=0).max()), 1)
+    big = 2 * side
+    turn, flip = np.deg2rad(chance.uniform(-12, 12)), chance.choice([-1, 1])
+    rotate = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    scale = big * chance.uniform(0.55, 0.92) / extent
+    turned = rotate @ np.diag([flip * scale * chance.uniform(0.9, 1.1), scale])
+    place = np.array([big / 2, big / 2]) + chance.uniform(-0.05, 0.05, 2) * big
+    page = np.full((big, big, 3), WHITE, np.uint8)
+    ink, width = int(chance.integers(0, 70)), int(chance.integers(2, 9))
+    for line in lines:
+        moved = np.round(((line - centre) @ turned.T + place) * 8).astype(np.int32)
+        cv2.polylines(page, [moved], False, (ink,) * 3, width, cv2.LINE_AA, 3)
+    if fill:
+        _fill(page, chance)
+    return cv2.resize(page, (side, side), interpolation=cv2.INTER_AREA)
+
+
+def _fill(page: Picture, chance: Chance) -> None:
+    """Colour the regions between lines in place, those inside alike, the outside often not."""
+    empty = (page[..., 0] >= 160).astype(np.uint8)
+    count, owner, boxes, _ = cv2.connectedComponentsWithStats(empty, connectivity=4)
+    main = chance.integers(40, 256, 3)
+    for number in range(1, count):
+        left, top, _, _, area = boxes[number]
+        outside = left == 0 or top == 0
+        if area < 60 or (outside and chance.random() < 0.5):
+            continue
+        near = np.clip(main + chance.integers(-50, 50, 3), 0, 255)
+        page[owner == number] = chance.integers(120, 256, 3) if outside else near
+
+
+def place_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
+    """Put a picture with transparency [H, W, 4] on a plain or shaded ground, moved a little."""
+    size = icon.shape[0]
+    scale = side / size * chance.uniform(0.6, 1.05)
+    turn = np.deg2rad(chance.uniform(-15, 15))
+    slant = chance.uniform(-0.15, 0.15)
+    linear = scale * np.array(
+        [
+            [np.cos(turn), -np.sin(turn) + slant],
+            [np.sin(turn), np.cos(turn) * chance.uniform(0.85, 1.15)],
+        ]
+    )
+    linear[:, 0] *= chance.choice([-1, 1])
+    centre = np.array([side / 2, side / 2]) + chance.uniform(-0.06, 0.06, 2) * side
+    move = np.c_[linear, centre - linear @ np.array([size / 2, size / 2])]
+    layer = cv2.warpAffine(icon, move, (side, side), flags=cv2.INTER_AREA).astype(np.float32)
+    alpha = layer[..., 3:] / 255
+    one, two = (chance.integers(60, 256, 3).astype(np.float32) for _ in range(2))
+    if chance.random() < 0.5:
+        one = two = np.full(3, 255, np.float32)
+    ramp = np.linspace(0, 1, side, dtype=np.float32)[:, None, None]
+    ground = np.broadcast_to(one * ramp + two * (1 - ramp), (side, side, 3))
+    return np.clip(layer[..., :3] * alpha + ground * (1 - alpha), 0, 255).astype(np.uint8)
+
+
+def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
+    """Draw the outlines of an icon by a pen that trembles, on white."""
+    picture = place_icon(icon, chance, side)
+    drawn = _thin_lines(picture, chance) if chance.random() < 0.7 else sketch(picture, chance)
+    wave = [
+        cv2.GaussianBlur(chance.normal(0, 1, (side, side)).astype(np.float32), (0, 0), 12)
+        for _ in range(2)
+    ]
+    y, x = np.mgrid[0:side, 0:side].astype(np.float32)
+    far = chance.uniform(20, 90)
+    return cv2.remap(
+        drawn,
+        x + far * wave[0],
+        y + far * wave[1],
+        cv2.INTER_LINEAR,
+        borderMode=cv2.BORDER_CONSTANT,
+        borderValue=(255, 255, 255),
+    )

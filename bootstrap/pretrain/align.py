@@ -1,0 +1,240 @@
+"""Align the image side with names: first a linear map, then the trunk's last stages.
+
+The output for a picture is what the trunk's concept token will hold,
+
+    normalize(linear map of the tuned branch's mean) + sum over ImageNet's names i of p_i e_i,
+
+with p the untouched classifier's softmax for the same view. What the classifier is sure of need not
+be learned again, and is not forgotten. The loss is a soft cross-entropy among all concepts plus the
+distance to the mean vector of the target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bootstrap.pretrain import schedule
+from bootstrap.pretrain.concepts import Concepts
+from bootstrap.pretrain.sources import Shown
+from node.clip.trunk import Trunk
+
+HELD_OUT_EVERY: Final = 15
+"""Pictures: one in so many is never trained on, and settings are chosen by them."""
+LABEL_SHARE: Final = 0.6
+"""Of the target of a photo that was labelled by eye; the rest is the classifier's."""
+SHARES: Final = {"coco": 0.45, "icons": 0.33, "quick": 0.22}
+"""Of a batch."""
+KNOWN_WEIGHT: Final = 0.3
+NEARNESS: Final = 3.0
+log = logging.getLogger("pretrain")
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """All views of all sources, in rows.
+
+    grid: [n, 120, 12, 12] and known: [n, 1280], float16. picture: [n], whose view a row is.
+    target: [pictures, concepts], sums 1. train, held_out: rows of each source.
+    """
+
+    grid: Tensor
+    known: Tensor
+    picture: Tensor
+    target: Tensor
+    train: Mapping[str, Tensor]
+    held_out: Mapping[str, Tensor]
+
+
+def targets(
+    shown: Sequence[Shown],
+    first: Tensor,
+    trunk: Trunk,
+    concepts: Concepts,
+    labels: Mapping[str, Sequence[str]],
+) -> Tensor:
+    """Return the targets [pictures, concepts]; first: known features of each first view."""
+    with torch.inference_mode():
+        sure = trunk.classifier(first.float()).softmax(-1)
+    rows = []
+    for at, one in enumerate(shown):
+        if one.word:
+            rows.append(concepts.words[one.word])
+            continue
+        row = sure[at] @ concepts.names
+        row = row / row.sum()
+        seen = [concepts.words[label] for label in labels.get(one.key, ())]
+        if seen:
+            meant = torch.stack(seen).mean(0)
+            row = (1 - LABEL_SHARE) * row + LABEL_SHARE * meant / meant.sum()
+        rows.append(row)
+    found = torch.stack(rows)
+    return found / found.sum(1, keepdim=True)
+
+
+def gather(
+    parts: Mapping[str, tuple[Sequence[Shown], Tensor, Tensor]],
+    trunk: Trunk,
+    concepts: Concepts,
+    labels: Mapping[str, Sequence[str]],
+) -> Views:
+    """Return the views of all sources; parts: pictures, grid and known features of each."""
+    picture, target, train, held_out = [], [], {}, {}
+    pictures = rows = 0
+    for name, (shown, _, known) in parts.items():
+        counts = torch.tensor([len(one.views) for one in shown])
+        own = torch.repeat_interleave(torch.arange(len(shown)), counts)
+        target.append(
+            targets(shown, known[counts.cumsum(0) - counts], trunk, concepts, labels).half()
+        )
+        row = rows + torch.arange(len(own))
+        aside = own % HELD_OUT_EVERY == 0
+        train[name], held_out[name] = row[~aside], row[aside]
+        picture.append(own + pictures)
+        pictures, rows = pictures + len(shown), rows + len(own)
+    grid, known = (torch.cat([part[one] for part in parts.values()]) for one in (1, 2))
+    return Views(grid, known, torch.cat(picture), torch.cat(target), train, held_out)
+
+
+class Aligned(nn.Module):
+    """The tuned branch, the linear map, the names' vectors and the loss's scale."""
+
+    def __init__(self, trunk: Trunk, names: Tensor, known: Tensor) -> None:
+        """names: [1000, width]; known: features whose mean and spread the linear map starts at."""
+        super().__init__()
+        self.tuned, self.classifier = trunk.tuned, trunk.classifier
+        width = names.shape[1]
+        self.linear = nn.Linear(known.shape[1], width)
+        self.names = nn.Parameter(KNOWN_WEIGHT * names)
+        self.scale = nn.Parameter(torch.tensor(3.0))
+        self.register_buffer("mean", known.float().mean(0))
+        self.register_buffer("spread", known.float().std(0) + 0.02)
+
+    def forward(self, pooled: Tensor, known: Tensor) -> Tensor:
+        """Return the concept token [n, width] of pooled tuned and known features [n, 1280]."""
+        own = F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
+        with torch.no_grad():
+            sure = self.classifier(known).softmax(-1)
+        return own + sure @ self.names
+
+    def loss(self, out: Tensor, target: Tensor, texts: Tensor) -> Tensor:
+        """Return the loss of concept tokens, among the concepts' unit vectors [concepts, width]."""
+        out = F.normalize(out, dim=-1)
+        logits = self.scale.exp().clamp(max=60) * out @ texts.T
+        meant = F.normalize(target @ texts, dim=-1)
+        away = (1 - (out * meant).sum(1)).mean()
+        return -(target * logits.log_softmax(-1)).sum(1).mean() + NEARNESS * away
+
+
+def _drawn(views: Views, count: int, seed: int) -> Tensor:
+    """Return rows of a batch, in the sources' shares."""
+    chance = torch.Generator().manual_seed(seed)
+    parts = []
+    for name, rows in views.train.items():
+        size = round(count * SHARES[name])
+        parts.append(rows[torch.randint(len(rows), (size,), generator=chance)])
+    return torch.cat(parts)
+
+
+def map_linearly(model: Aligned, views: Views, texts: Tensor, steps: int, path: Path) -> None:
+    """Train the linear map and the names' vectors on the features of the untouched trunk."""
+    learned = [model.linear.weight, model.linear.bias, model.names, model.scale]
+    descent = torch.optim.AdamW(learned, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)
+
+    def step(number: int) -> float:
+        rows = _drawn(views, 512, 1_000_000 + number)
+        known = views.known[rows].float()
+        loss = model.loss(model(known, known), views.target[views.picture[rows]].float(), texts)
+        descent.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        descent.step()
+        return float(loss.detach())
+
+    schedule.run("linear", steps, step, {"model": model}, {"adam": descent}, path)
+
+
+def tune(
+    model: Aligned,
+    views: Views,
+    texts: Tensor,
+    steps: int,
+    path: Path,
+    *,
+    batch: int = 128,
+    rate: float = 2.5e-4,
+    seed: int = 0,
+) -> None:
+    """Train the tuned branch with the linear map on top."""
+    heads = [model.linear.weight, model.linear.bias, model.names, model.scale]
+    branch = list(model.tuned.parameters())
+    descent = torch.optim.AdamW(
+        [
+            {"params": heads, "lr": 2 * rate, "weight_decay": 0.0},
+            {"params": branch, "lr": rate, "weight_decay": 0.01},
+        ],
+        betas=(0.9, 0.98),
+    )
+    branch_of = torch.compile(model.tuned)
+
+    def step(number: int) -> float:
+        rows = _drawn(views, batch, seed * 10_000_000 + number)
+        grid = views.grid[rows].float().contiguous(memory_format=torch.channels_last)
+        pooled = branch_of(grid).mean((2, 3))
+        out = model(pooled, views.known[rows].float())
+        loss = model.loss(out, views.target[views.picture[rows]].float(), texts)
+        descent.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_([*heads, *branch], 1.0)
+        descent.step()
+        return float(loss.detach())
+
+    schedule.run("tune", steps, step, {"model": model}, {"adam": descent}, path)
+
+
+def held_out(model: Aligned, views: Views, texts: Tensor, most: int = 1500) -> dict[str, float]:
+    """Return the accuracies of concept tokens on held-out views; see `accuracies`."""
+
+    def features(rows: Tensor) -> Tensor:
+        grid = views.grid[rows].float().contiguous(memory_format=torch.channels_last)
+        found: Tensor = model(model.tuned(grid).mean((2, 3)), views.known[rows].float())
+        return found
+
+    return accuracies(features, views, texts, most)
+
+
+@torch.inference_mode()
+def accuracies(
+    features: Callable[[Tensor], Tensor], views: Views, texts: Tensor, most: int
+) -> dict[str, float]:
+    """Return for each source the share of held-out views whose likeliest concept is found.
+
+    features: vectors [n, width] of rows of views. Only concepts that are the likeliest of some view
+    of that source compete.
+    """
+    out = {}
+    for name, rows in views.held_out.items():
+        chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
+        truth = views.target[views.picture[chosen]].float().argmax(1)
+        every = views.target[views.picture[views.train[name]].unique()].float().argmax(1).unique()
+        found = torch.cat([features(part) for part in torch.split(chosen, 64)])
+        guess = every[(found @ texts[every].T).argmax(1)]
+        out[name] = round(float((guess == truth).float().mean()), 4)
+    return out
+
+
+@torch.no_grad()
+def take(model: Aligned, trunk: Trunk) -> None:
+    """Begin at a finished trunk's tuned branch, linear map and names."""
+    model.tuned.load_state_dict(trunk.tuned.state_dict())
+    weight = trunk.project.weight[:, :, 0, 0]
+    model.linear.weight.copy_(weight * model.spread)
+    model.linear.bias.copy_(trunk.project.bias + weight @ model.mean)
+    model.names.copy_(trunk.names)

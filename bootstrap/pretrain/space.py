@@ -1,0 +1,51 @@
+"""The space in which images and texts meet: MiniLM's embeddings of names, centred and reduced.
+
+MiniLM's vectors of names share a large mean and spend little variance on their last dimensions. The
+space keeps the first WIDTH - 1 principal components of the centred embeddings and turns them so
+that the entries of every vector sum to zero: the layer normalisation at the end of a vision
+transformer then changes nothing but the length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+WIDTH: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """mean: [384], of names in the plain template. turn: [384, WIDTH], orthonormal columns but one.
+
+    kept: the share of the names' variance that the space keeps.
+    """
+
+    mean: Tensor
+    turn: Tensor
+    kept: float
+
+    @classmethod
+    def of(cls, names: Tensor, centre: Tensor) -> Space:
+        """Return the space of names' embeddings [n, 384], centred on the mean of `centre`."""
+        mean = centre.mean(0)
+        away = (names - mean).double()
+        values, vectors = torch.linalg.eigh(away.T @ away)
+        order = values.argsort(descending=True)[: WIDTH - 1]
+        flat = _flat(WIDTH).double()
+        turn = vectors[:, order] @ flat.T
+        return cls(mean, turn.float(), float(values[order].sum() / values.sum()))
+
+    def put(self, embeddings: Tensor) -> Tensor:
+        """Return unit vectors [n, WIDTH] of MiniLM's embeddings [n, 384]."""
+        return F.normalize((embeddings - self.mean) @ self.turn, dim=-1)
+
+
+def _flat(width: int) -> Tensor:
+    """Return an orthonormal basis [width, width - 1] of the vectors whose entries sum to zero."""
+    found, _ = torch.linalg.qr(torch.cat([torch.ones(width, 1), torch.eye(width)[:, 1:]], dim=1))
+    return found[:, 1:]
