@@ -120,3 +120,16 @@ class Ours:
 
     def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
         return self._frozen.vision.encode(pixels, prompts)
+
+
+class Cached(Ours):
+    """The towers that nodes run, behind the cache: images come as tokens, encoded once."""
+
+    def __init__(self, frozen: Backbone, names: tuple[str, ...], context_length: int) -> None:
+        super().__init__(frozen, names, context_length)
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
+        if self._known is None or self._known[0] is not pixels:
+            self._known = pixels, self._frozen.vision.tokens(pixels)
+        return self._frozen.vision.encode(self._known[1], prompts)
