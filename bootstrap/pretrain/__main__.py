@@ -105,6 +105,12 @@ def main(given: Sequence[str] | None = None) -> int:
     except FednodeError as fault:
         print(f"Error: {fault}", file=sys.stderr)
         return 1
+    except ModuleNotFoundError as missing:
+        print(
+            f"Error: The package {missing.name} is missing: install fednode[pretrain].",
+            file=sys.stderr,
+        )
+        return 1
     return 0
 
 

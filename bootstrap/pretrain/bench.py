@@ -27,6 +27,7 @@ from bootstrap.pretrain.space import Space
 from bootstrap.pretrain.wordnet import WordNet
 from node.clip import mini
 from node.clip.trunk import Trunk
+from node.errors import DataError
 
 LABELS: Final = Path(__file__).parent / "coco_labels.csv"
 PALETTE_EVERY: Final = 7
@@ -83,11 +84,26 @@ class Bench:
     @cached_property
     def _taught(self) -> dict[str, Tensor]:
         folder = self._work / "taught"
-        return {
-            name: torch.cat([load_file(one)["vectors"].float() for one in files])
-            for name in ("names", "imagenet", "tokens", "sentences")
-            if (files := sorted(folder.glob(f"{name}-*.safetensors")))
-        }
+        found = {}
+        for name in ("names", "imagenet", "tokens", "sentences"):
+            files = sorted(folder.glob(f"{name}-*.safetensors"))
+            if not files:
+                raise DataError(f"{folder} holds no vectors of {name}: run the stage teach first.")
+            found[name] = torch.cat([load_file(one)["vectors"].float() for one in files])
+        if len(found["sentences"]) != len(self.texts.sentences):
+            raise DataError(
+                f"{folder} holds vectors of {len(found['sentences'])} sentences, and there are "
+                f"{len(self.texts.sentences)}: run the stage teach to its end first."
+            )
+        return found
+
+    def _checkpoint(self, stage: str) -> dict[str, Any]:
+        """Return what a stage's last checkpoint holds."""
+        path = self._work / f"{stage}.pt"
+        if not path.is_file():
+            raise DataError(f"{path} is missing: run the stage {stage} first.")
+        found: dict[str, Any] = torch.load(path, weights_only=True)
+        return found
 
     @cached_property
     def concept_vectors(self) -> Tensor:
@@ -124,7 +140,9 @@ class Bench:
                 if path.is_file():
                     continue
                 beside = path.with_suffix(".part")
-                save_file({"vectors": teacher.encode(wanted[at : at + TEXTS_A_FILE]).half()}, beside)
+                save_file(
+                    {"vectors": teacher.encode(wanted[at : at + TEXTS_A_FILE]).half()}, beside
+                )
                 beside.replace(path)
                 log.info("%s: %d of %d", name, min(at + TEXTS_A_FILE, len(wanted)), len(wanted))
 
@@ -167,9 +185,8 @@ class Bench:
     def tune(self, steps: int, rate: float) -> Aligned:
         """Tune the trunk's last stages to the given number of steps; return the model."""
         made = self._aligned()
-        linear = self._work / "linear.pt"
         if self._beginning is None:
-            made.load_state_dict(torch.load(linear, weights_only=True)["model"])
+            made.load_state_dict(self._checkpoint("linear")["model"])
         path = self._work / "tune.pt"
         align.tune(made, self.views, self.concept_vectors, steps, path, rate=rate)
         log.info("held out: %s", align.held_out(made, self.views, self.concept_vectors))
@@ -177,7 +194,7 @@ class Bench:
 
     def _tuned(self) -> Aligned:
         made = self._aligned()
-        made.load_state_dict(torch.load(self._work / "tune.pt", weights_only=True)["model"])
+        made.load_state_dict(self._checkpoint("tune")["model"])
         return made
 
     def _hybrid(self, aligned: Aligned) -> Any:
@@ -210,11 +227,10 @@ class Bench:
         """Write the model to a folder; return the bytes of its files."""
         aligned = self._tuned()
         model = self._hybrid(aligned)
-        fitted = torch.load(self._work / "hybrid.pt", weights_only=True)
+        fitted = self._checkpoint("hybrid")
         for name, part in hybrid.parts(model.visual).items():
             part.load_state_dict(fitted[name])
         taught = tower.Tower(len(self.tokens.index))
-        state = torch.load(self._work / "tower.pt", weights_only=True)
-        taught.load_state_dict(state["tower"])
+        taught.load_state_dict(self._checkpoint("tower")["tower"])
         hybrid.take_texts(model, taught, self.tokens, float(aligned.scale))
         return mini.save(out, model, hybrid.CONFIG, self.tokens.index)

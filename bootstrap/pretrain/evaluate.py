@@ -48,6 +48,8 @@ def report(model: Path, pacs: Path | None, caltech: Path | None) -> None:
 def classes_of(path: Path, inside: str) -> dict[str, list[str]]:
     """Return the images of each class folder below a place inside a zip file."""
     found: dict[str, list[str]] = defaultdict(list)
+    if not zipfile.is_zipfile(path):
+        raise DataError(f"{path} is no zip file: give an archive of class folders.")
     with zipfile.ZipFile(path) as file:
         for name in sorted(file.namelist()):
             before, marked, rest = name.partition(inside)

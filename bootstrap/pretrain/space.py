@@ -20,7 +20,7 @@ WIDTH: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """mean: [384], of names in the plain template. turn: [384, WIDTH], orthonormal columns but one.
+    """mean: [384], of names in the plain template. turn: [384, WIDTH], of rank WIDTH - 1.
 
     kept: the share of the names' variance that the space keeps.
     """
@@ -42,7 +42,8 @@ class Space:
 
     def put(self, embeddings: Tensor) -> Tensor:
         """Return unit vectors [n, WIDTH] of MiniLM's embeddings [n, 384]."""
-        return F.normalize((embeddings - self.mean) @ self.turn, dim=-1)
+        found: Tensor = F.normalize((embeddings - self.mean) @ self.turn, dim=-1)
+        return found
 
 
 def _flat(width: int) -> Tensor:

