@@ -94,7 +94,7 @@ class VisionTower:
         if not self.promptable:
             return False
         high, wide = self._tower.image_size
-        return self.length * self.width < 3 * high * wide
+        return self.length * self.width < 3 * int(high) * int(wide)
 
     @property
     def steady(self) -> bool:

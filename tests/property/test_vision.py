@@ -40,7 +40,7 @@ def model(seed: int, layers: int, hybrid: bool = False, **more: Any) -> Any:
     if hybrid:
         trunk = Trunk(TRUNK, WIDTH)
         nn.init.normal_(trunk.names)
-        visual.conv1 = trunk  # type: ignore[assignment]
+        visual.conv1 = trunk
         visual.positional_embedding = nn.Parameter(torch.randn(2 + 4, WIDTH))
     return SimpleNamespace(visual=visual.double().eval().requires_grad_(False))
 

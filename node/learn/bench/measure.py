@@ -22,7 +22,7 @@ from torch import Tensor
 
 from node.clip import backbone, blocks
 from node.clip.backbone import Backbone
-from node.clip.settings import ModelSettings
+from node.clip.settings import MINI, ModelSettings
 from node.clip.trunk import use_workers
 from node.learn.bench.encoders import Cached, Encoders, Ours, Plain
 from node.learn.bench.floor import hybrid, operations, plain_operations
@@ -67,7 +67,7 @@ def random_model(name: str, precision: Precision, device: str, threads: int = 1)
     use_workers(threads)
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
-    return backbone.load(settings) if name == backbone.MINI else backbone.untrained(settings)
+    return backbone.load(settings) if name == MINI else backbone.untrained(settings)
 
 
 def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]:

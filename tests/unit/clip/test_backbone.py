@@ -60,7 +60,9 @@ def test_preprocessing_is_the_models_own(mini: backbone.Backbone) -> None:
     grey = Image.new("RGB", (100, 50), (128, 128, 128))
     pixels = mini.preprocess(grey)
     assert pixels.shape == (3, *mini.model.visual.image_size)
-    mean, deviation = (mini.preprocess.transforms[-1].__dict__[key][0] for key in ("mean", "std"))
+    whole: Any = mini.preprocess
+    normalize = whole.transforms[-1]
+    mean, deviation = normalize.mean[0], normalize.std[0]
     assert pixels[0].mean().item() == pytest.approx((128 / 255 - mean) / deviation, abs=1e-5)
 
 
