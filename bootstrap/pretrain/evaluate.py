@@ -25,7 +25,7 @@ AT_ONCE: Final = 64
 
 
 def report(model: Path, pacs: Path | None, caltech: Path | None) -> None:
-    """Print accuracies in percent: PACS by domain and class, Caltech-101 and its mean of classes."""
+    """Print accuracies in percent: PACS by domain, Caltech-101 and the mean of its classes."""
     made, config, seen = mini.expand(model)
     preprocessing = {**PreprocessCfg().__dict__, **config["preprocess_cfg"]}
     frozen = wrap(made, preprocessing, SimpleTokenizer(), str(model), ModelSettings(), seen)

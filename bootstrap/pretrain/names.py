@@ -1,4 +1,4 @@
-"""Texts that the text tower is taught on: WordNet's pictured nouns, concepts, templates, glosses."""
+"""Texts that the text tower is taught: WordNet's pictured nouns, concepts, templates, glosses."""
 
 from __future__ import annotations
 

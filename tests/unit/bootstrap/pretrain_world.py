@@ -57,7 +57,7 @@ SENSES = {
     "man": (MAN, MAN_AS_PRIMATE),
     "adult_male": (MAN,),
 }
-SMALL_TRUNK: Final = {
+SMALL_TRUNK: Final[dict[str, Any]] = {
     "stem": 8,
     "base": [[1, 3, 1, 1, 8], [2, 3, 4, 2, 12]],
     "last": [[2, 5, 2, 2, 16], [1, 3, 2, 2, 16]],
@@ -65,7 +65,7 @@ SMALL_TRUNK: Final = {
     "classes": 7,
 }
 """A trunk of few channels whose tokens are as many as the real trunk's: 6 x 6 at 192 pixels."""
-SMALL_TEXT: Final = {**tower.SETTINGS, "width": 32, "heads": 2, "layers": 1}
+SMALL_TEXT: Final[dict[str, Any]] = {**tower.SETTINGS, "width": 32, "heads": 2, "layers": 1}
 SMALL: Final[dict[str, Any]] = {
     **hybrid.CONFIG,
     "vision_cfg": {**hybrid.CONFIG["vision_cfg"], "layers": 2},
@@ -104,7 +104,7 @@ class FakeSentences:
 
 def shrink(patch: pytest.MonkeyPatch) -> None:
     """Replace the pretrained networks, ImageNet's names and the model's shape by small ones."""
-    patch.setattr(teachers, "trunk", trunk)
+    patch.setattr(teachers, "trunk", lambda width: trunk(width).requires_grad_())
     patch.setattr(teachers, "Sentences", FakeSentences)
     patch.setattr(concepts, "ImageNetInfo", _Info)
     patch.setattr(open_clip, "IMAGENET_CLASSNAMES", list(IMAGENET))
