@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from bootstrap.pretrain.wordnet import read_wordnet
 from node.errors import FednodeError
@@ -69,7 +69,7 @@ def evaluate_command(args: argparse.Namespace) -> None:
     report(args.model, args.pacs, args.caltech)
 
 
-STAGES = {
+STAGES: Final[Mapping[str, tuple[Callable[[argparse.Namespace], None], Mapping[str, Any]]]] = {
     "views": (views_command, {"processes": 2}),
     "teach": (teach_command, {}),
     "tower": (tower_command, {"steps": 1500}),

@@ -100,12 +100,16 @@ def gather(
         train[name], held_out[name] = row[~aside], row[aside]
         picture.append(own + pictures)
         pictures, rows = pictures + len(shown), rows + len(own)
-    grid, known = (torch.cat([part[one] for part in parts.values()]) for one in (1, 2))
+    grid = torch.cat([part[1] for part in parts.values()])
+    known = torch.cat([part[2] for part in parts.values()])
     return Views(grid, known, torch.cat(picture), torch.cat(target), train, held_out)
 
 
 class Aligned(nn.Module):
     """The tuned branch, the linear map, the names' vectors and the loss's scale."""
+
+    mean: Tensor
+    spread: Tensor
 
     def __init__(self, trunk: Trunk, names: Tensor, known: Tensor) -> None:
         """names: [1000, width]; known: features whose mean and spread the linear map starts at."""
@@ -120,7 +124,7 @@ class Aligned(nn.Module):
 
     def forward(self, pooled: Tensor, known: Tensor) -> Tensor:
         """Return the concept token [n, width] of pooled tuned and known features [n, 1280]."""
-        own = F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
+        own: Tensor = F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
         with torch.no_grad():
             sure = self.classifier(known).softmax(-1)
         return own + sure @ self.names
@@ -223,7 +227,8 @@ def accuracies(
     for name, rows in views.held_out.items():
         chosen = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)]
         truth = views.target[views.picture[chosen]].float().argmax(1)
-        every = views.target[views.picture[views.train[name]].unique()].float().argmax(1).unique()
+        pictures = torch.unique(views.picture[views.train[name]])
+        every = torch.unique(views.target[pictures].float().argmax(1))
         found = torch.cat([features(part) for part in torch.split(chosen, 64)])
         guess = every[(found @ texts[every].T).argmax(1)]
         out[name] = round(float((guess == truth).float().mean()), 4)

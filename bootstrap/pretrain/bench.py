@@ -221,7 +221,8 @@ class Bench:
         values, vectors = torch.linalg.eigh(
             spread + len(self.concept_vectors) * torch.outer(flat, flat)
         )
-        return vectors[:, values.argmin()]
+        least: Tensor = vectors[:, values.argmin()]
+        return least
 
     def export(self, out: Path) -> int:
         """Write the model to a folder; return the bytes of its files."""
@@ -232,5 +233,5 @@ class Bench:
             part.load_state_dict(fitted[name])
         taught = tower.Tower(len(self.tokens.index))
         taught.load_state_dict(self._checkpoint("tower")["tower"])
-        hybrid.take_texts(model, taught, self.tokens, float(aligned.scale))
+        hybrid.take_texts(model, taught, self.tokens, float(aligned.scale.detach()))
         return mini.save(out, model, hybrid.CONFIG, self.tokens.index)

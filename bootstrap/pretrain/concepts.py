@@ -11,11 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import open_clip
 import torch
-from timm.data import ImageNetInfo
+from timm.data.imagenet_info import ImageNetInfo
 from torch import Tensor
 
 from bootstrap.pretrain.wordnet import PERSON, WordNet
@@ -55,7 +55,8 @@ class _Rows:
     def __init__(self, words: WordNet) -> None:
         self.words = words
         self.place: dict[str, int] = {}
-        offsets = [int(one[1:]) for one in ImageNetInfo("imagenet-1k").label_names()]
+        known: Any = ImageNetInfo("imagenet-1k")
+        offsets = [int(one[1:]) for one in known.label_names()]
         covered = Counter(up for one in offsets for up in words.ancestors(one)[1:])
         self.offsets = offsets
         self.kept = {

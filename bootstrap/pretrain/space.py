@@ -48,5 +48,6 @@ class Space:
 
 def _flat(width: int) -> Tensor:
     """Return an orthonormal basis [width, width - 1] of the vectors whose entries sum to zero."""
-    found, _ = torch.linalg.qr(torch.cat([torch.ones(width, 1), torch.eye(width)[:, 1:]], dim=1))
+    given = torch.cat([torch.ones(width, 1), torch.eye(width)[:, 1:]], dim=1)
+    found: Tensor = torch.linalg.qr(given)[0]
     return found[:, 1:]

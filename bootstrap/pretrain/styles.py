@@ -39,7 +39,9 @@ def crop(image: Picture, chance: Chance, side: int, least: float) -> Picture:
     h = int(np.clip(round((area / ratio) ** 0.5), 8, high))
     left, top = int(chance.integers(wide - w + 1)), int(chance.integers(high - h + 1))
     kind = cv2.INTER_AREA if w > side else cv2.INTER_CUBIC
-    part = cv2.resize(image[top : top + h, left : left + w], (side, side), interpolation=kind)
+    part: Picture = cv2.resize(
+        image[top : top + h, left : left + w], (side, side), interpolation=kind
+    )
     return np.ascontiguousarray(part[:, ::-1]) if chance.random() < 0.5 else part
 
 
@@ -48,7 +50,8 @@ def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) ->
     hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV).astype(np.float32)
     hsv[..., 0] = (hsv[..., 0] + turn) % 180
     hsv[..., 1:] = np.clip(hsv[..., 1:] * (saturation, brightness), 0, 255)
-    return cv2.cvtColor(hsv.astype(np.uint8), cv2.COLOR_HSV2RGB)
+    varied: Picture = cv2.cvtColor(hsv.astype(np.uint8), cv2.COLOR_HSV2RGB)
+    return varied
 
 
 def recolour(image: Picture, chance: Chance) -> Picture:
@@ -146,7 +149,8 @@ def _strokes_of_paint(image: Picture, size: int) -> Picture:
     shifts = [(y, x) for y in (-half, half) for x in (-half, half)]
     means = np.stack([np.roll(mean, one, (0, 1)) for one in shifts])
     calm = np.stack([np.roll(unrest, one, (0, 1)) for one in shifts]).argmin(0)
-    return np.take_along_axis(means, calm[None, ..., None], 0)[0].astype(np.uint8)
+    found: Picture = np.take_along_axis(means, calm[None, ..., None], 0)[0].astype(np.uint8)
+    return found
 
 
 def paint(image: Picture, chance: Chance, palette: Picture | None = None) -> Picture:
@@ -178,7 +182,8 @@ def _with_colours_of(image: Picture, palette: Picture, share: float) -> Picture:
     )
     (m, s), (n, t) = ((one.mean((0, 1)), one.std((0, 1)) + 1) for one in (own, other))
     moved = (own - m) / s * (share * t + (1 - share) * s) + share * n + (1 - share) * m
-    return cv2.cvtColor(np.clip(moved, 0, 255).astype(np.uint8), cv2.COLOR_LAB2RGB)
+    out: Picture = cv2.cvtColor(np.clip(moved, 0, 255).astype(np.uint8), cv2.COLOR_LAB2RGB)
+    return out
 
 
 def draw_strokes(
@@ -202,7 +207,8 @@ def draw_strokes(
         cv2.polylines(page, [moved], False, (ink,) * 3, width, cv2.LINE_AA, 3)
     if fill:
         _fill(page, chance)
-    return cv2.resize(page, (side, side), interpolation=cv2.INTER_AREA)
+    drawn: Picture = cv2.resize(page, (side, side), interpolation=cv2.INTER_AREA)
+    return drawn
 
 
 def _fill(page: Picture, chance: Chance) -> None:
@@ -254,7 +260,7 @@ def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Pictur
     ]
     y, x = np.mgrid[0:side, 0:side].astype(np.float32)
     far = chance.uniform(20, 90)
-    return cv2.remap(
+    moved: Picture = cv2.remap(
         drawn,
         x + far * wave[0],
         y + far * wave[1],
@@ -262,3 +268,4 @@ def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Pictur
         borderMode=cv2.BORDER_CONSTANT,
         borderValue=(255, 255, 255),
     )
+    return moved

@@ -65,7 +65,7 @@ SMALL_TRUNK: Final[dict[str, Any]] = {
     "classes": 7,
 }
 """A trunk of few channels whose tokens are as many as the real trunk's: 6 x 6 at 192 pixels."""
-SMALL_TEXT: Final[dict[str, Any]] = {**tower.SETTINGS, "width": 32, "heads": 2, "layers": 1}
+SMALL_TEXT: Final[dict[str, Any]] = {**tower.SETTINGS, "layers": 1}
 SMALL: Final[dict[str, Any]] = {
     **hybrid.CONFIG,
     "vision_cfg": {**hybrid.CONFIG["vision_cfg"], "layers": 2},
@@ -160,10 +160,13 @@ def write_pictures(folder: Path) -> Path:
 
 
 def trunk(width: int, seed: int = 0) -> Trunk:
-    """Return a trunk of few channels with random weights, biases and names."""
+    """Return a trunk of few channels; its weights before `project` hang on the seed alone."""
     torch.manual_seed(seed)
     made = Trunk(TrunkSettings.read(SMALL_TRUNK), width)
-    for name, parameter in made.named_parameters():
-        if name.endswith("bias") or name == "names":
-            torch.nn.init.normal_(parameter, std=0.3)
+    chance = torch.Generator().manual_seed(seed + 1)
+    biases = [one for name, one in made.named_parameters() if name.endswith("bias")]
+    torch.nn.init.normal_(made.classifier.weight, std=0.03, generator=chance)
+    for parameter in sorted(biases, key=lambda one: one is made.project.bias):
+        torch.nn.init.normal_(parameter, std=0.3, generator=chance)
+    torch.nn.init.normal_(made.names, std=0.3, generator=chance)
     return made.eval().requires_grad_(False)

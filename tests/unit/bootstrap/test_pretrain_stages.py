@@ -6,6 +6,7 @@ import io
 import logging
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bootstrap.pretrain import evaluate, schedule, teachers, tower
+from bootstrap.pretrain import align, evaluate, hybrid, schedule, teachers, tower
 from bootstrap.pretrain.__main__ import main
 from node.clip import mini
 from node.errors import DataError
@@ -109,6 +110,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     world.shrink(monkeypatch)
     monkeypatch.setattr(torch, "compile", lambda module: module)
     monkeypatch.setattr(tower, "BATCH", 10)
+    monkeypatch.setattr(align, "tune", partial(align.tune, batch=9))
+    monkeypatch.setattr(hybrid, "fit", partial(hybrid.fit, batch=4))
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
     words = world.write_wordnet(tmp_path / "wordnet")
     folder = world.write_pictures(tmp_path / "work")
@@ -142,8 +145,8 @@ def test_stages_make_a_model_one_after_the_other(
     assert "hybrid.pt is missing: run the stage hybrid first." in capsys.readouterr().err
     for name in ("tower.pt", "tune.pt"):
         (tmp_path / "work" / name).unlink()
-    for stage in ("tower", "tune"):
-        assert run(stage, "--steps", "1", "--start", str(out)) == 0
+    for name in ("tower", "tune"):
+        assert run(name, "--steps", "1", "--start", str(out)) == 0
 
     pacs, caltech = tmp_path / "pacs.zip", tmp_path / "caltech.zip"
     for domain in ("photo", "art_painting", "cartoon", "sketch"):

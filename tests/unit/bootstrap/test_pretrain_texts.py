@@ -173,9 +173,9 @@ def test_the_table_begins_at_the_teacher_s_vectors(
 ) -> None:
     made, tokens = small_tower
     before = made.text.token_embedding.weight.detach().clone()
-    vectors = F.normalize(torch.randn(len(tokens.index), 32).double(), dim=-1)
+    vectors = F.normalize(torch.randn(len(tokens.index), WIDTH).double(), dim=-1)
     tower.begin(made, tokens, vectors)
-    wanted = 0.02 * math.sqrt(32) * vectors + 0.1 * before
+    wanted = 0.02 * math.sqrt(WIDTH) * vectors + 0.1 * before
     torch.testing.assert_close(made.text.token_embedding.weight.detach(), wanted)
 
 

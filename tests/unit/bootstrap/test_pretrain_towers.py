@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from bootstrap.pretrain import align, hybrid, teachers, tower
 from bootstrap.pretrain.align import Aligned, Views
+from bootstrap.pretrain.sources import Shown
 from bootstrap.pretrain.space import WIDTH
 from node.clip import mini
 from node.clip.trunk import Trunk, TrunkSettings
@@ -38,8 +39,9 @@ def test_batch_normalisation_is_folded_into_convolutions() -> None:
     theirs: Any = timm.create_model("tf_efficientnet_lite2", pretrained=False).double().eval()
     for module in theirs.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2.0)
+            statistics: Any = module
+            statistics.running_mean.normal_(0, 0.1)
+            statistics.running_var.uniform_(0.5, 2.0)
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, std=0.2)
     ours = Trunk(TrunkSettings.read(teachers.LITE2), 8).double()
@@ -183,7 +185,7 @@ def test_tuning_changes_the_tuned_branch_alone_and_resumes(
 
 def test_held_out_pictures_are_never_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(align, "targets", lambda shown, *_: torch.ones(len(shown), 1))
-    shown = [align.Shown(str(at), "dog", ("line",) * (1 + at % 3), None) for at in range(40)]
+    shown = [Shown(str(at), "dog", ("line",) * (1 + at % 3), None) for at in range(40)]
     rows = sum(len(one.views) for one in shown)
     part: Any = (shown, torch.zeros(rows, 1), torch.zeros(rows, 4))
     nothing: Any = None
@@ -261,8 +263,9 @@ def test_a_transformer_begins_near_its_concept_token(monkeypatch: pytest.MonkeyP
     hybrid.begin(visual, least)
     away = flat - torch.outer(least, least)
     tokens = F.normalize(numbers(8, hybrid.CELLS + 1, WIDTH, seed=8) @ away, dim=-1)
-    found = F.cosine_similarity(hybrid.encode(visual, tokens), tokens[:, -1])
-    assert float(found.min()) > 0.5
+    near = F.cosine_similarity(hybrid.encode(visual, tokens)[:, None], tokens, dim=-1)
+    assert near.argmax(1).tolist() == [hybrid.CELLS] * len(tokens)
+    assert float((near[:, -1] - near[:, :-1].amax(1)).min()) > 0.1
 
 
 def test_fitting_leaves_the_trunk_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
