@@ -127,7 +127,8 @@ class Aligned(nn.Module):
         own: Tensor = F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
         with torch.no_grad():
             sure = self.classifier(known).softmax(-1)
-        return own + sure @ self.names
+        token: Tensor = own + sure @ self.names
+        return token
 
     def loss(self, out: Tensor, target: Tensor, texts: Tensor) -> Tensor:
         """Return the loss of concept tokens, among the concepts' unit vectors [concepts, width]."""

@@ -247,7 +247,8 @@ def place_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Pictur
         one = two = np.full(3, 255, np.float32)
     ramp = np.linspace(0, 1, side, dtype=np.float32)[:, None, None]
     ground = np.broadcast_to(one * ramp + two * (1 - ramp), (side, side, 3))
-    return np.clip(layer[..., :3] * alpha + ground * (1 - alpha), 0, 255).astype(np.uint8)
+    shown: Picture = np.clip(layer[..., :3] * alpha + ground * (1 - alpha), 0, 255).astype(np.uint8)
+    return shown
 
 
 def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
