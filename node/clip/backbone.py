@@ -22,13 +22,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from node.clip import checkpoint, mini
-from node.clip.settings import ModelSettings
+from node.clip.settings import MINI, ModelSettings
 from node.clip.shared import SharedWeights
 from node.clip.text import TextTower
 from node.clip.vision import VisionTower
 from node.errors import ModelError
 
-MINI: Final = "fednode-mini"
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
 
@@ -56,7 +55,10 @@ class Backbone:
 
     @torch.inference_mode()
     def encode_images(self, images: Tensor) -> Tensor:
-        """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W]."""
+        """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W].
+
+        images: or what `vision.tokens` returned of them, where the tower takes prompts.
+        """
         images = images.to(self.device)
         if self.vision.promptable:
             return self.vision.encode(images).features
@@ -88,7 +90,7 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
         model, config, seen = mini.expand()
         preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
         tokenizer: Any = open_clip.tokenizer.SimpleTokenizer()
-        label = MINI
+        label = settings.title
     else:
         model, mapped = _open_clip(settings)
         shared = None if mapped else shared

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import ClassVar, Final, Literal
 
 from node.core.settings import STRICT
+
+MINI: Final = "fednode-mini"
+"""The name of the embedded model in the settings, whatever its version."""
+ASSETS: Final = Path(__file__).parent / "assets" / MINI
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +28,7 @@ class ModelSettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    name: str = "fednode-mini"
+    name: str = MINI
     pretrained: str | None = None
     device: str = "auto"
     precision: Literal["float32", "bfloat16"] = "float32"
@@ -30,3 +36,16 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"model.device is {self.device!r}; it must be auto, cpu or cuda:N.")
+
+    @property
+    def title(self) -> str:
+        """Return the model's name for people: that of the embedded model with its version."""
+        return f"{MINI}, version {embedded_version()}" if self.name == MINI else self.name
+
+
+def embedded_version() -> int:
+    """Return the version of the embedded model, 1 where its config.json names none."""
+    try:
+        return int(json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))["version"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 1

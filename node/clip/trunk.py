@@ -13,11 +13,19 @@ classifier. The concept token of an image is
     normalize(mean of the grid's tokens) + sum over names i of p_i e_i,
 
 where p is the classifier's softmax and e_i is row i of `names`.
+
+On a CPU the images go through the trunk in chunks of CHUNK, and each chunk is computed by one
+thread: the tokens of an image are then equal bit for bit, whatever images came with it and however
+many threads there are.
 """
 
 from __future__ import annotations
 
+import math
+import os
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,8 +33,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-CHUNK: Final = 16
-"""Images at a time on a CPU: their activations then stay in the processor's cache."""
+CHUNK: Final = 8
+"""Images that one thread computes together on a CPU; a smaller chunk is filled up."""
 _FUSED: Final = hasattr(torch.ops.mkldnn, "_convolution_pointwise")
 
 
@@ -58,9 +66,17 @@ class TrunkSettings:
 
     @classmethod
     def read(cls, found: Mapping[str, Any]) -> TrunkSettings:
-        """Return the settings that a model's config.json holds under "trunk_cfg"."""
+        """Return the settings that a model's config.json holds under "trunk_cfg".
+
+        Raise KeyError or TypeError where a setting is missing or has another form.
+        """
         base, last = (tuple(Stage(*one) for one in found[name]) for name in ("base", "last"))
         return cls(found["stem"], base, last, found["head"], found["classes"])
+
+    @property
+    def stride(self) -> int:
+        """Pixels from one cell of the last grid to the next."""
+        return 2 * math.prod(stage.stride for stage in (*self.base, *self.last))
 
 
 class Convolution(nn.Module):
@@ -164,11 +180,48 @@ class Trunk(nn.Module):
 
         The concept token stands behind the grid's, which go row by row.
         """
-        if images.device.type == "cpu" and len(images) > CHUNK:
-            return torch.cat([self.forward(part) for part in torch.split(images, CHUNK)])
+        if not _fusable(images):
+            return self._tokens(images)
+        parts = torch.split(images, CHUNK)
+        return torch.cat(list(_workers().map(self._chunk, parts)))
+
+    @torch.no_grad()
+    def _chunk(self, images: Tensor) -> Tensor:
+        """Return the tokens of at most CHUNK images, computed as those of a whole chunk."""
+        missing = CHUNK - len(images)
+        return self._tokens(F.pad(images, (0, 0) * 3 + (0, missing)))[: len(images)]
+
+    def _tokens(self, images: Tensor) -> Tensor:
         x = self.base(images.contiguous(memory_format=torch.channels_last))
         grid = self.project(self.tuned(x)).flatten(2)
         sure = self.classifier(self.known(x).mean((2, 3))).softmax(dim=-1)
         concept = F.normalize(grid.mean(dim=2), dim=-1) + sure @ self.names
         tokens: Tensor = torch.cat([grid, concept[:, :, None]], dim=2)[..., None]
         return tokens
+
+
+_guard = threading.Lock()
+_wanted = os.cpu_count() or 1
+_made: tuple[int, ThreadPoolExecutor] | None = None
+
+
+def use_workers(count: int) -> None:
+    """Let trunks compute so many chunks at once on a CPU."""
+    global _wanted
+    _wanted = count
+
+
+def _workers() -> ThreadPoolExecutor:
+    """Return the threads that compute chunks, each with one thread of torch's own."""
+    global _made
+    with _guard:
+        if _made is None or _made[0] != _wanted:
+            pool = ThreadPoolExecutor(
+                _wanted, "trunk", initializer=torch.set_num_threads, initargs=(1,)
+            )
+            # set_num_threads holds for the thread that calls it, and for threads that begin later.
+            before, all_begun = torch.get_num_threads(), threading.Barrier(_wanted)
+            list(pool.map(lambda _: all_begun.wait(), range(_wanted)))
+            torch.set_num_threads(before)
+            _made = _wanted, pool
+        return _made[1]

@@ -1,5 +1,11 @@
 """The frozen vision transformer with visual prompts: [CLS, patches, prompts].
 
+The tower works in two steps. `tokens` returns everything that stands before the first prompt: it is
+a constant of the image, so that it can be kept. `encode` takes images, or their tokens, and runs
+the transformer with prompts. The place of `conv1` may hold a convolutional trunk (a hybrid vision
+transformer; node/clip/trunk.py), whose tokens count as patches here. A trunk always computes in the
+precision of its weights.
+
 Attention does not know the order of tokens, so prompts stand behind the patches, whatever place a
 paper gives them. Prompts that are replaced in the next block need no query, no perceptron and no
 place in the batch: their keys and values are computed once for all images. In the last block only
@@ -16,10 +22,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from node.clip.blocks import Block, attend, blocks_of
+from node.clip.trunk import Trunk
 from node.errors import ModelError
 
 Run = Callable[..., Tensor]
@@ -75,10 +82,32 @@ class VisionTower:
         self._need_blocks()
         return int(self._tower.positional_embedding.shape[1])
 
+    @property
+    def length(self) -> int:
+        """Tokens of an image without prompts; raise ModelError where the tower takes none."""
+        self._need_blocks()
+        return int(self._tower.positional_embedding.shape[0])
+
+    @property
+    def compact(self) -> bool:
+        """Tell whether the tokens of an image are fewer numbers than its pixels."""
+        if not self.promptable:
+            return False
+        high, wide = self._tower.image_size
+        return self.length * self.width < 3 * int(high) * int(wide)
+
+    @property
+    def steady(self) -> bool:
+        """Tell whether an image's tokens are the same bits whatever images came with it."""
+        conv1 = getattr(self._tower, "conv1", None)
+        return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
+
     def encode(
         self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False
     ) -> Seen:
         """Return what the tower says about preprocessed images [B, 3, H, W].
+
+        images: or what `tokens` returned of them, [B, length, width].
 
         prompts: [d, m, width], visual tokens for block 0, 1, ... d - 1; shallow prompts (VPT,
         Fed-DPT) have d = 1. Part i replaces what became of part i - 1; the last part goes on to the
@@ -99,7 +128,7 @@ class VisionTower:
                 f"{self.layers}, any number, {self.width}]."
             )
         run: Run = partial(checkpoint, use_reentrant=False) if recompute else _plainly
-        x = self._embedded(images)
+        x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
         deep += [x[:1, :0]] * (self.layers - len(deep))  # nothing new
         for number, block in enumerate(self._blocks[:-1]):
@@ -107,15 +136,24 @@ class VisionTower:
             x = run(step, block, x, deep[number])
         return self._read(x, deep[-1])
 
-    def _embedded(self, images: Tensor) -> Tensor:
-        """Return the class token and the patches, [B, 1 + patches, width], behind ln_pre."""
+    @torch.no_grad()
+    def tokens(self, images: Tensor) -> Tensor:
+        """Return class token and patches [B, length, width], behind ln_pre, without gradients.
+
+        Raise ModelError where the tower takes no prompts.
+        """
+        self._need_blocks()
         tower = self._tower
-        weight = tower.conv1.weight.detach().to(self._dtype)
-        x = F.conv2d(images.to(weight), weight, stride=tower.conv1.stride)
-        x = x.flatten(2).transpose(1, 2).to(tower.class_embedding.dtype)
+        kind = tower.class_embedding.dtype
+        if isinstance(tower.conv1, nn.Conv2d):
+            weight = tower.conv1.weight.to(self._dtype)
+            x = F.conv2d(images.to(weight), weight, tower.conv1.bias, stride=tower.conv1.stride)
+        else:
+            x = tower.conv1(images.to(tower.class_embedding))
+        x = x.flatten(2).transpose(1, 2).to(kind)
         first = tower.class_embedding.expand(len(x), 1, -1)
-        embedded: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
-        return embedded.detach()
+        found: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
+        return found
 
     def _read(self, x: Tensor, fresh: Tensor) -> Seen:
         """Run the last block, for the class token alone where nothing else is read."""

@@ -101,6 +101,9 @@ def look(
         return
     yield from (Finding("note", text) for text in learner.notes)
     facts = facts_of(plan, learner)
+    if plan.settings.tuning.kind == "torch":
+        text = f"The model is {plan.settings.model.title} (fingerprint {learner.backbone[:12]})."
+        yield Finding("note", text)
     if peers_path is not None:
         yield from _of_state(plan, facts)
         yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))

@@ -33,7 +33,7 @@ class Faces:
             plan.policy.name,
             mesh.identity.id,
             plan.address,
-            plan.settings.model.name,
+            plan.settings.model.title,
         )
         self.service = NodeService(
             store, about, mesh.transport.caller, self.events, mesh.transport.channel

@@ -12,6 +12,7 @@ import torch
 from node.clip import backbone
 from node.clip.settings import ModelSettings
 from node.clip.shared import SharedWeights
+from node.clip.trunk import use_workers
 from node.core.types import Array, Tensors
 from node.data.base import DataSettings, Image, Split
 from node.data.load import load
@@ -37,7 +38,7 @@ def build(
 
     Data comes first: its faults are found in less time than a model takes to load.
     """
-    use_threads(tuning.threads or max(1, (os.cpu_count() or 2) - 1))
+    use_threads(tuning.threads)
     memory = None if folder is None else folder / "images.json"
     splits = load(data, memory)
     frozen = backbone.load(model, weights_of(cache))
@@ -48,8 +49,14 @@ def build(
 
 
 def use_threads(count: int) -> None:
-    """Let torch use so many threads; bits hang on it."""
-    torch.set_num_threads(count)
+    """Let torch use so many threads; bits hang on it.
+
+    0: all cores but one for tuning, which takes hours, and all cores for a convolutional trunk,
+    which computes the tokens of new images and whose bits do not hang on the number.
+    """
+    cores = os.cpu_count() or 2
+    torch.set_num_threads(count or max(1, cores - 1))
+    use_workers(count or cores)
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:

@@ -4,6 +4,11 @@ Known by (model fingerprint, precision, version, file content, view), so that a 
 again, and other nodes of the machine, take them from the cache. Every batch has the same size,
 filled up where images are missing: then an image's features are equal bit for bit whatever came
 with it, and it does not matter who encoded it.
+
+A policy with visual prompts needs more than features. It gets the images' tokens, which are what
+stands before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens are constants too
+and are kept in the same cache, in float32, as the model computes them: cached tokens and fresh ones
+are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -46,15 +51,21 @@ class Features:
         self._model = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}".encode()
         self._known: dict[bytes, Tensor] = {}
         self._pixels: dict[Decoded, Tensor] = {}
-        self._limit = self._filled = 0  # bytes of pixels
+        self._tokens: dict[Decoded, Tensor] = {}
+        self._limit = self._filled = 0  # bytes of pixels and tokens
 
     @property
     def device(self) -> torch.device:
-        """Where features and pixels are put."""
+        """Where features, tokens and pixels are put."""
         return self._backbone.device
 
+    @property
+    def compact(self) -> bool:
+        """Tell whether the tokens of an image are fewer numbers than its pixels."""
+        return self._backbone.vision.compact
+
     def keep_pixels(self, limit: int) -> None:
-        """Keep decoded images in memory up to so many bytes."""
+        """Keep decoded images, or their tokens, in memory up to so many bytes."""
         self._limit = max(self._limit, limit)
 
     @property
@@ -89,50 +100,108 @@ class Features:
 
         Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
         """
+
+        def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            return dict(zip(missing, pool.map(self._look, missing), strict=True))
+
+        return self._gathered(self._pixels, wanted, decoded, cancelled)
+
+    def tokens(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+        """Return tokens [n, length, width] on the model's device, each of a file and a view.
+
+        Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        """
+
+        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
+            sources = {one: key[:2] for one, key in zip(digests, missing, strict=True)}
+            tokens = self._tokens_of(sources, pool, keep=True)
+            return {key: tokens[one] for key, one in zip(missing, digests, strict=True)}
+
+        return self._gathered(self._tokens, wanted, found, cancelled)
+
+    def _gathered(
+        self,
+        kept: dict[Decoded, Tensor],
+        wanted: Sequence[tuple[Path, int]],
+        find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
+        cancelled: Callable[[], bool],
+    ) -> Tensor:
+        """Stack what is kept in memory and what `find` returns; keep that while there is room."""
         keys = [_decoded(path, view) for path, view in wanted]
-        missing = sorted({key for key in keys if key not in self._pixels})
+        missing = sorted({key for key in keys if key not in kept})
         fresh: dict[Decoded, Tensor] = {}
         if missing:
             with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
                 for at in range(0, len(missing), BATCH):
                     if cancelled():
                         raise Cancelled
-                    part = missing[at : at + BATCH]
-                    fresh.update(zip(part, pool.map(self._look, part), strict=True))
+                    fresh.update(find(missing[at : at + BATCH], pool))
         for key, one in fresh.items():
             size = one.numel() * one.element_size()
             if self._filled + size <= self._limit:
                 self._filled += size
-                self._pixels[key] = one
-        found = [self._pixels[key] if key in self._pixels else fresh[key] for key in keys]
+                kept[key] = one
+        found = [kept[key] if key in kept else fresh[key] for key in keys]
         return torch.stack(found).to(self._backbone.device)
 
     def _look(self, key: Decoded) -> Tensor:
         path, view = key[0], key[1]
         return self._decode(path, self._digest(path, view).hex() if view else "")
 
+    def _tokens_of(
+        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor, keep: bool
+    ) -> dict[bytes, Tensor]:
+        """Return the tokens of at most BATCH images, from the cache or computed.
+
+        sources: file and view by digest. keep: put the computed tokens into the cache.
+        """
+        vision = self._backbone.vision
+        shape = (vision.length, vision.width)
+        names = {hashlib.sha256(digest + b"/tokens").digest(): digest for digest in sources}
+        cached = self._cache.get(list(names)) if self._cache else {}
+        found = {names[name]: _floats(value).view(shape) for name, value in cached.items()}
+        missing = {name: digest for name, digest in names.items() if digest not in found}
+        if missing:
+            pixels = list(
+                pool.map(
+                    lambda one: self._decode(sources[one][0], one.hex() if sources[one][1] else ""),
+                    missing.values(),
+                )
+            )
+            if not vision.steady:
+                pixels += [pixels[0]] * (BATCH - len(pixels))
+            made = vision.tokens(torch.stack(pixels).to(self._backbone.device)).cpu()
+            fresh = dict(zip(missing, made[: len(missing)].clone().unbind(), strict=True))
+            found.update({names[name]: one for name, one in fresh.items()})
+            if self._cache and keep:
+                self._cache.put({name: _bytes(one) for name, one in fresh.items()})
+        return found
+
     def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
         """Take from the cache what is there; return the rest."""
         missing = [digest for digest in wanted if digest not in self._known]
         found = self._cache.get(missing) if self._cache and missing else {}
         for digest, value in found.items():
-            self._known[digest] = torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
+            self._known[digest] = _floats(value)
         return {digest: wanted[digest] for digest in missing if digest not in found}
 
     def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor, view: int) -> None:
         if not part:
             return
-        pixels = list(
-            pool.map(lambda one: self._decode(one[1], one[0].hex() if view else ""), part.items())
-        )
-        pixels += [pixels[0]] * (BATCH - len(pixels))
-        encoded = self._backbone.encode_images(torch.stack(pixels)).cpu()
+        if self.compact:
+            sources = {digest: (path, view) for digest, path in part.items()}
+            tokens = self._tokens_of(sources, pool, keep=False)
+            images = [tokens[digest] for digest in part]
+        else:
+            seeds = {digest: digest.hex() if view else "" for digest in part}
+            images = list(pool.map(lambda one: self._decode(one[1], seeds[one[0]]), part.items()))
+        images += [images[0]] * (BATCH - len(images))
+        encoded = self._backbone.encode_images(torch.stack(images)).cpu()
         fresh = dict(zip(part, encoded[: len(part)].clone().unbind(), strict=True))
         self._known.update(fresh)
         if self._cache:
-            self._cache.put(
-                {one: value.numpy().astype("<f4").tobytes() for one, value in fresh.items()}
-            )
+            self._cache.put({one: _bytes(value) for one, value in fresh.items()})
 
     def _decode(self, path: Path, seed: str) -> Tensor:
         try:
@@ -150,6 +219,14 @@ class Features:
             raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
         number = f"/view {view}".encode() if view else b""
         return hashlib.sha256(self._model + content + number).digest()
+
+
+def _floats(value: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
+
+
+def _bytes(value: Tensor) -> bytes:
+    return value.numpy().astype("<f4").tobytes()
 
 
 def _decoded(path: Path, view: int) -> Decoded:

@@ -1,14 +1,19 @@
-"""Batches of a node's images: cached features, or pixels for objectives whose prompts change sight.
+"""Batches of a node's images: cached features, or the images where prompts change what is seen.
 
-Features of a split are encoded once. Pixels are kept in memory up to `tuning.pixels_mb`; beyond it
-they are decoded again each time. An epoch takes one of the K views of each image, where there are
-any (node/data/views.py).
+Features of a split are encoded once. An objective with visual prompts gets the images' tokens, that
+is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
+the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
+`tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
+again each time. An epoch takes one of the K views of each image, where there are any
+(node/data/views.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,15 +25,17 @@ from node.learn.settings import TuningSettings
 
 EVALUATED = 64
 """Images that an evaluation looks at together."""
+Looked = dict[Literal["tokens", "pixels"], Tensor]
+"""Tokens or pixels, by the name that a batch has for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The images of one epoch; `pixels` gives those of some places."""
+    """The images of one epoch; `look` gives the tokens or pixels of some places."""
 
     labels: Tensor
     features: Tensor | None
-    pixels: Callable[[Tensor], Tensor] | None
+    look: Callable[[Tensor], Looked] | None
 
     def batch(self, index: Tensor) -> Batch:
         """Return the images at some places [B]."""
@@ -36,8 +43,8 @@ class Epoch:
         if self.features is not None:
             features = self.features[index.to(self.features.device)]
             return Batch(features=features, labels=labels, index=index)
-        assert self.pixels is not None, "an epoch has features or pixels"
-        return Batch(pixels=self.pixels(index), labels=labels, index=index)
+        assert self.look is not None, "an epoch has features, tokens or pixels"
+        return Batch(labels=labels, index=index, **self.look(index))
 
 
 class Images:
@@ -73,7 +80,7 @@ class Images:
             return Epoch(
                 labels,
                 None,
-                lambda index: self._features.pixels([wanted[at] for at in index], cancelled),
+                lambda index: self._look([wanted[at] for at in index], cancelled),
             )
         views = [self._encoded(split, view, cancelled) for view in self._views]
         if len(views) == 1:
@@ -88,8 +95,13 @@ class Images:
             return
         paths = [(image.path, 0) for image in split.images]
         for at in range(0, len(paths), EVALUATED):
-            pixels = self._features.pixels(paths[at : at + EVALUATED], cancelled)
-            yield Batch(pixels=pixels, labels=labels[at : at + EVALUATED])
+            looked = self._look(paths[at : at + EVALUATED], cancelled)
+            yield Batch(labels=labels[at : at + EVALUATED], **looked)
+
+    def _look(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Looked:
+        if self._features.compact:
+            return {"tokens": self._features.tokens(wanted, cancelled)}
+        return {"pixels": self._features.pixels(wanted, cancelled)}
 
     def _encoded(self, split: Split, view: int, cancelled: Callable[[], bool]) -> Tensor:
         if (split, view) not in self._known:

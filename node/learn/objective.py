@@ -24,8 +24,10 @@ Parameters = Mapping[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some images: unit features [B, D], or pixels [B, 3, H, W] for an objective that looks.
+    """Some images: unit features [B, D]; for an objective that looks, tokens or pixels.
 
+    tokens: [B, length, width], what stands before the first prompt (VisionTower.tokens). pixels:
+    [B, 3, H, W], where the tokens are more numbers than the pixels.
     labels: [B], indices of the class names in use; None where nobody knows. index: [B], each
     image's place among all images of the job, the same in every epoch.
     """
@@ -34,6 +36,7 @@ class Batch:
     pixels: Tensor | None = None
     labels: Tensor | None = None
     index: Tensor | None = None
+    tokens: Tensor | None = None
 
     @property
     def seen(self) -> Tensor:
@@ -43,9 +46,10 @@ class Batch:
 
     @property
     def looked(self) -> Tensor:
-        """Return the pixels; they are there where the objective looks."""
-        assert self.pixels is not None, "this objective looks at pixels"
-        return self.pixels
+        """Return tokens or pixels for VisionTower.encode; they are there where it looks."""
+        looked = self.pixels if self.tokens is None else self.tokens
+        assert looked is not None, "this objective looks at the images themselves"
+        return looked
 
     @property
     def truth(self) -> Tensor:

@@ -42,11 +42,13 @@ class TuningSettings:
     views: random crops and flips of each training image, drawn once and encoded once; an epoch
     takes one of them for each image. 0: the image itself, as in ZeroDFL's code.
     recompute: keep no activations of the image tower but compute them again in the backward pass:
-    less memory, a third more time; for methods with visual prompts. pixels_mb: of decoded images
-    that such a method keeps in memory; beyond it they are decoded again.
+    less memory, a third more time; for methods with visual prompts. pixels_mb: of images
+    that such a method keeps in memory: their tokens (what the model computes before the first
+    prompt) where these are fewer numbers than the pixels, else the decoded pixels. Beyond it,
+    tokens come from the cache on disk, and pixels are decoded again.
     evaluate_every: rounds between evaluations on own, base and new test images; 0 for never. The
     last round is always evaluated.
-    threads: for torch; 0 leaves one core to the network.
+    threads: for torch; 0 leaves one core to the network while prompts are tuned.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -33,6 +33,8 @@ TOTAL: Final = ""
 Meters = Mapping[str, Mapping[str, int]]
 """Traffic counters by peer, and of the node under TOTAL."""
 
+BACKBONE: Final = "backbone"
+"""The key of the model's fingerprint among the facts that a directory is tied to."""
 _GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
 _SUFFIX: Final = ".safetensors"
 _READ_TRIES: Final = 3
@@ -73,6 +75,14 @@ class Store:
             held = self._journal.settings()
             if not held:
                 self._journal.set_settings(facts)
+        was, now = held.get(BACKBONE), facts.get(BACKBONE)
+        if was and now and was != now:
+            raise StateError(
+                f"The state directory {self.folder} was tuned with another model, or another "
+                f"version of it (fingerprint {was[:12]}), than this node has ({now[:12]}). Prompts "
+                "fit only the model that they were tuned with: give another directory with "
+                f"--state, or move {self.folder} away, and the node begins at round 1."
+            )
         for key in sorted({*held, *facts} if held else ()):
             if held.get(key) != facts.get(key):
                 before, now = held.get(key, "not set"), facts.get(key, "not set")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from node.clip.backbone import MINI
+from node.clip.settings import MINI
 from node.learn.bench import measure, tasks
 from tests.bench.figures import publish
 

@@ -1,7 +1,8 @@
 """Visual prompts give what open_clip's own vision transformer gives with them in its sequence.
 
 Method: random small towers, images and prompts in float64; the reference puts the prompts behind
-the class token, where Fed-DPT has them, and runs the tower's own blocks on the whole sequence.
+the class token, where Fed-DPT has them, and runs the tower's own blocks on the whole sequence. Half
+of the towers are hybrid: a convolutional trunk stands in the place of the patch embedding.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from open_clip.transformer import QuickGELU, VisionTransformer
 from torch import Tensor, nn
 
+from node.clip.trunk import Stage, Trunk, TrunkSettings
 from node.clip.vision import VisionTower
 
 HEADS, WIDTH = 2, 8
+TRUNK = TrunkSettings(4, (Stage(1, 3, 2, 1, 4),), (Stage(2, 3, 1, 2, 4),), 8, 5)
 
 
-def model(seed: int, layers: int, **more: Any) -> Any:
+def model(seed: int, layers: int, hybrid: bool = False, **more: Any) -> Any:
     torch.manual_seed(seed)
     visual = VisionTransformer(
         image_size=8,
@@ -34,6 +37,11 @@ def model(seed: int, layers: int, **more: Any) -> Any:
         **more,
     )
     nn.init.normal_(visual.ln_post.weight)
+    if hybrid:
+        trunk = Trunk(TRUNK, WIDTH)
+        nn.init.normal_(trunk.names)
+        visual.conv1 = trunk
+        visual.positional_embedding = nn.Parameter(torch.randn(2 + 4, WIDTH))
     return SimpleNamespace(visual=visual.double().eval().requires_grad_(False))
 
 
@@ -75,6 +83,8 @@ def reference(visual: Any, images: Tensor, prompts: Tensor) -> tuple[Tensor, Ten
         ]
     ),
     recompute=st.booleans(),
+    hybrid=st.booleans(),
+    from_tokens=st.booleans(),
 )
 def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
     seed: int,
@@ -84,8 +94,10 @@ def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
     images: int,
     more: dict[str, Any],
     recompute: bool,
+    hybrid: bool,
+    from_tokens: bool,
 ) -> None:
-    made = model(seed, layers, **more)
+    made = model(seed, layers, hybrid, **more)
     tower = VisionTower(made, "tiny", torch.float64)
     pixels = torch.randn(images, 3, 8, 8, dtype=torch.float64)
     start = torch.randn(min(depth, layers), count, WIDTH, dtype=torch.float64)
@@ -94,7 +106,8 @@ def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
     for run in ("ours", "whole"):
         leaf = start.clone().requires_grad_()
         if run == "ours":
-            seen = tower.encode(pixels, leaf, recompute)
+            given = tower.tokens(pixels) if from_tokens else pixels
+            seen = tower.encode(given, leaf, recompute)
             parts = (seen.features, seen.query, seen.keys.expand(images, -1, -1, -1))
         else:
             parts = reference(made.visual, pixels, leaf)
@@ -108,9 +121,9 @@ def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
         torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-9)
 
 
-@given(seed=st.integers(0, 2**31), layers=st.integers(1, 3))
-def test_without_prompts_it_is_the_tower_itself(seed: int, layers: int) -> None:
-    made = model(seed, layers)
+@given(seed=st.integers(0, 2**31), layers=st.integers(1, 3), hybrid=st.booleans())
+def test_without_prompts_it_is_the_tower_itself(seed: int, layers: int, hybrid: bool) -> None:
+    made = model(seed, layers, hybrid)
     pixels = torch.randn(2, 3, 8, 8, dtype=torch.float64)
     seen = VisionTower(made, "tiny", torch.float64).encode(pixels)
     torch.testing.assert_close(seen.features, F.normalize(made.visual(pixels), dim=-1))

@@ -12,6 +12,7 @@ from torch import Tensor
 from node.clip.backbone import Backbone
 from node.clip.blocks import attend
 from node.clip.vision import Seen
+from node.learn.bench.floor import hybrid
 
 
 class Encoders(Protocol):
@@ -38,6 +39,8 @@ class Plain:
         if frozen.precision == "bfloat16":
             model = copy.deepcopy(model).to(torch.bfloat16)
         self._visual, self._transformer = model.visual, frozen.vision.promptable
+        # A convolutional trunk stays in float32: bfloat16 convolutions are slow on most processors.
+        self._embeds = frozen.model if hybrid(frozen) else model
         self._text = getattr(model, "text", model)
         self._dtype = self._text.positional_embedding.dtype
         held = " ".join(["X"] * context_length)
@@ -62,14 +65,16 @@ class Plain:
         return F.normalize((x @ tower.text_projection).float(), dim=-1)
 
     def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
-        tower, pixels = self._visual, pixels.to(self._dtype)
+        tower = self._visual
         if not self._transformer:
-            features = F.normalize(tower(pixels).float(), dim=-1)
+            features = F.normalize(tower(pixels.to(self._dtype)).float(), dim=-1)
             return Seen(features, features[:0], features[:0])
         if prompts is None:
             prompts = pixels.new_zeros(1, 0, tower.positional_embedding.shape[1])
         count = prompts.shape[1]
-        x = tower.conv1(pixels).flatten(2).transpose(1, 2)
+        embed = self._embeds.visual
+        x = embed.conv1(pixels.to(embed.class_embedding)).flatten(2).transpose(1, 2)
+        x = x.to(self._dtype)
         first = tower.class_embedding.expand(len(x), 1, -1)
         x = torch.cat([first, x], dim=1) + tower.positional_embedding
         shallow = prompts[0].to(self._dtype).expand(len(x), -1, -1)
@@ -120,3 +125,16 @@ class Ours:
 
     def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
         return self._frozen.vision.encode(pixels, prompts)
+
+
+class Cached(Ours):
+    """The towers that nodes run, behind the cache: images come as tokens, encoded once."""
+
+    def __init__(self, frozen: Backbone, names: tuple[str, ...], context_length: int) -> None:
+        super().__init__(frozen, names, context_length)
+        self._known: tuple[Tensor, Tensor] | None = None
+
+    def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
+        if self._known is None or self._known[0] is not pixels:
+            self._known = pixels, self._frozen.vision.tokens(pixels)
+        return self._frozen.vision.encode(self._known[1], prompts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from node.clip.backbone import Backbone
@@ -74,8 +75,19 @@ def _tokens(frozen: Backbone) -> int:
     return int(frozen.model.visual.positional_embedding.shape[0])
 
 
+def hybrid(frozen: Backbone) -> bool:
+    """Tell whether a convolutional trunk stands before the vision transformer."""
+    conv1 = getattr(frozen.model.visual, "conv1", None)
+    return frozen.vision.promptable and not isinstance(conv1, torch.nn.Conv2d)
+
+
 def _patches(frozen: Backbone, given: Inputs) -> float:
-    """Return the operations of embedding all patches of a step's images."""
+    """Return the operations of embedding all patches of a step's images, or of a trunk."""
+    if hybrid(frozen):
+        # With gradients a trunk runs torch's own convolutions, which the counter knows.
+        with torch.enable_grad(), FlopCounterMode(display=False) as counter:
+            frozen.model.visual.conv1(given.pixels[:1])
+        return float(counter.get_total_flops()) * len(given.pixels)
     kernel = int(frozen.model.visual.conv1.weight.numel())
     return 2.0 * len(given.pixels) * (_tokens(frozen) - 1) * kernel
 
@@ -87,17 +99,20 @@ def _counted(frozen: Backbone, given: Inputs) -> float:
     return float(counter.get_total_flops())
 
 
-def operations(frozen: Backbone, given: Inputs) -> float:
-    """Return the floating point operations that ours cannot do without in one step."""
+def operations(frozen: Backbone, given: Inputs, cached: bool = False) -> float:
+    """Return the floating point operations that ours cannot do without in one step.
+
+    cached: the images come as tokens.
+    """
     task = given.task
     if task.method in {"text", "zerodfl"}:
         return _texts(frozen, given, 1, True)
     if task.method == "feddpt":
         texts = _texts(frozen, given, 1, True) + _texts(frozen, given, task.clients - 1, False)
-        return texts + _images(frozen, given, task.clients, deep=False, passes=1)
+        return texts + _images(frozen, given, task.clients, False, 1, cached)
     teacher = task.method == "plan-a"
     texts = _texts(frozen, given, 1, True) + (_texts(frozen, given, 1, False) if teacher else 0)
-    return texts + _images(frozen, given, task.context_length, True, passes=1 + teacher)
+    return texts + _images(frozen, given, task.context_length, True, 1 + teacher, cached)
 
 
 def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
@@ -111,7 +126,9 @@ def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
     return count * (forward + (tower.backward(*sizes, own + 1) if learned else 0))
 
 
-def _images(frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: int) -> float:
+def _images(
+    frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: int, cached: bool
+) -> float:
     """Return the operations of `passes` forward passes over the images and one backward pass."""
     images, own = len(given.pixels), _tokens(frozen)
     tower = Tower(frozen.vision.width, frozen.vision.layers)
@@ -124,5 +141,5 @@ def _images(frozen: Backbone, given: Inputs, prompts: int, deep: bool, passes: i
         images * (own + prompts),
         prompts if deep else 0,
     )
-    work = _patches(frozen, given) + passes * tower.forward(*sizes)
+    work = (0.0 if cached else _patches(frozen, given)) + passes * tower.forward(*sizes)
     return work + tower.backward(*sizes, images * own)

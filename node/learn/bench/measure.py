@@ -4,6 +4,9 @@ The reference must reach REFERENCE_SHARE of the rate at which torch multiplies t
 the same run, or the comparison is void. `floor_s` is the arithmetic that ours cannot do without, at
 the same rate. Ours multiplies by other kernels, whose rate is given beside it (`own_rate`): where
 that is higher, the floor can be beaten.
+
+The rows named "-cached" compare ours with itself: the reference encodes the images in every step,
+ours takes their tokens from the cache. Their gradients are to be equal bit for bit (difference 0).
 """
 
 from __future__ import annotations
@@ -19,9 +22,10 @@ from torch import Tensor
 
 from node.clip import backbone, blocks
 from node.clip.backbone import Backbone
-from node.clip.settings import ModelSettings
-from node.learn.bench.encoders import Encoders, Ours, Plain
-from node.learn.bench.floor import operations, plain_operations
+from node.clip.settings import MINI, ModelSettings
+from node.clip.trunk import use_workers
+from node.learn.bench.encoders import Cached, Encoders, Ours, Plain
+from node.learn.bench.floor import hybrid, operations, plain_operations
 from node.learn.bench.losses import loss
 from node.learn.bench.tasks import Inputs, Method, Task, inputs
 
@@ -38,8 +42,10 @@ class Row:
 
     floor_share: of ours, how much the floor is. reference_share: of the rate of torch's large
     product, what the reference reached with the work that it does. difference: the largest between
-    the two sides' gradients, relative. rate: of torch's large product, operations a second;
-    own_rate: of the product that ours uses.
+    the two sides' gradients, relative. judged: whether reference_share has a lower limit:
+    it has none where the reference is ours, or where a convolutional trunk does the work, since
+    convolutions do not run at the rate of matrix products. rate: of torch's large product,
+    operations a second; own_rate: of the product that ours uses.
     """
 
     name: str
@@ -50,6 +56,7 @@ class Row:
     floor_share: float
     reference_share: float
     difference: float
+    judged: bool
     rate: float
     own_rate: float
 
@@ -57,22 +64,28 @@ class Row:
 def random_model(name: str, precision: Precision, device: str, threads: int = 1) -> Backbone:
     """Return a model with random weights (fednode-mini with its own): speed does not need them."""
     torch.set_num_threads(threads)
+    use_workers(threads)
     torch.manual_seed(0)
     settings = ModelSettings(name=name, device=device, precision=precision)
-    return backbone.load(settings) if name == backbone.MINI else backbone.untrained(settings)
+    return backbone.load(settings) if name == MINI else backbone.untrained(settings)
 
 
 def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]:
-    """Measure the tasks that fit the model: those with visual prompts need a ViT."""
+    """Measure the tasks that fit the model: those with visual prompts need a ViT.
+
+    Those with the cache need a model whose nodes keep tokens.
+    """
     for task in tasks:
-        if frozen.vision.promptable or not task.visual:
+        fits = frozen.vision.promptable or not task.visual
+        if fits and (frozen.vision.compact or not task.cached):
             yield measure(frozen, task, repeats)
 
 
 def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
     """Time one task."""
     given = inputs(frozen, task)
-    sides = (Step(frozen, given, Plain), Step(frozen, given, Ours))
+    kinds: tuple[type[Encoders], ...] = (Ours, Cached) if task.cached else (Plain, Ours)
+    sides = [Step(frozen, given, kind) for kind in kinds]
     difference = _difference(*(side.run() for side in sides))  # warms up, too
     times: tuple[list[float], list[float]] = ([], [])
     rates: list[tuple[float, float]] = []
@@ -85,7 +98,7 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
                 kept.append(_seconds(side.run, frozen.device))
     reference_s, ours_s = (median(one) for one in times)
     rate, own_rate = (median(one) for one in zip(*rates, strict=True))
-    floor_s = operations(frozen, given) / rate
+    floor_s = operations(frozen, given, task.cached) / rate
     return Row(
         task.name + ("-bf16" if frozen.precision == "bfloat16" else ""),
         reference_s,
@@ -93,8 +106,9 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
         reference_s / ours_s,
         floor_s,
         floor_s / ours_s,
-        plain_operations(frozen, given) / reference_s / rate,
+        (operations if task.cached else plain_operations)(frozen, given) / reference_s / rate,
         difference,
+        not task.cached and not (hybrid(frozen) and len(given.pixels)),
         rate,
         own_rate,
     )

@@ -21,7 +21,8 @@ class Task:
     """One row: a method's step and its sizes.
 
     images: in the step's batch. encoded: the reference encodes them in every step. clients: whose
-    prompts there are; Fed-DPT's n domains, PLAN's K.
+    prompts there are; Fed-DPT's n domains, PLAN's K. cached: ours takes the images' tokens from the
+    cache, and the reference is ours without the cache.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Task:
     images: int = 0
     encoded: bool = False
     clients: int = 1
+    cached: bool = False
 
     @property
     def visual(self) -> bool:
@@ -45,6 +47,8 @@ TASKS: Final = (
     Task("feddpt-step", "feddpt", 65, 16, 32, clients=4),
     Task("plan-stage-a", "plan-a", 65, 8, 32, clients=3),
     Task("plan-stage-b", "plan-b", 65, 8, 32, clients=3),
+    Task("feddpt-step-cached", "feddpt", 65, 16, 32, clients=4, cached=True),
+    Task("plan-stage-a-cached", "plan-a", 65, 8, 32, clients=3, cached=True),
 )
 SWEEPS: Final = {
     "classes": tuple(

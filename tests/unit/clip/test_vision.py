@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from open_clip.model import CLIP
@@ -92,9 +94,48 @@ def test_everything_lies_on_the_models_device() -> None:
         assert seen.features.device.type == seen.keys.device.type == "meta"
 
 
+def test_encoding_goes_on_from_tokens_to_the_same_bits() -> None:
+    tower, images = VisionTower(tiny.hybrid(), "tiny"), torch.randn(3, 3, 64, 64)
+    assert (tower.length, tower.width, tower.grid) == (18, 32, (4, 4))
+    tokens = tower.tokens(images)
+    assert tokens.shape == (3, 18, 32)
+    assert not tokens.requires_grad
+    prompts = torch.randn(2, 3, 32)
+    whole, after = tower.encode(images, prompts), tower.encode(tokens, prompts)
+    assert torch.equal(whole.features, after.features)
+    assert torch.equal(whole.keys, after.keys)
+
+
+def test_a_trunk_stays_in_float32_where_products_are_rough() -> None:
+    images = torch.randn(3, 3, 64, 64)
+    exact, rough = (
+        VisionTower(tiny.hybrid(), "tiny", dtype) for dtype in (torch.float32, torch.bfloat16)
+    )
+    assert torch.equal(exact.tokens(images), rough.tokens(images))
+    assert not torch.equal(exact.encode(images).features, rough.encode(images).features)
+
+
+def test_a_hybrid_tower_sees_as_open_clip_does() -> None:
+    model, images = tiny.hybrid(), torch.randn(3, 3, 64, 64)
+    with torch.no_grad():
+        wanted = torch.nn.functional.normalize(model.visual(images), dim=-1)
+    assert (VisionTower(model, "tiny").encode(images).features - wanted).abs().max() < 1e-5
+
+
+def test_it_knows_whether_tokens_are_fewer_than_pixels() -> None:
+    def compact(**vision: Any) -> bool:
+        return VisionTower(CLIP(tiny.EMBED, {**tiny.VISION, **vision}, tiny.TEXT), "").compact
+
+    assert compact()
+    assert not compact(patch_size=2)
+    assert not VisionTower(CLIP(tiny.EMBED, RESNET, tiny.TEXT), "").compact
+    assert VisionTower(tiny.hybrid(), "").compact
+
+
 def test_the_shipped_model_sees_as_open_clip_does() -> None:
     frozen = backbone.load(ModelSettings())
-    images = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    side = frozen.model.visual.image_size[0]
+    images = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         wanted = torch.nn.functional.normalize(frozen.model.encode_image(images), dim=-1)
     assert (frozen.encode_images(images) - wanted).abs().max() < 1e-5

@@ -10,6 +10,8 @@ import open_clip
 import torch
 from open_clip.model import CLIP, CustomTextCLIP
 
+from node.clip import mini
+
 NAME: Final = "tiny-test-model"
 VISION: Final[dict[str, Any]] = {
     "image_size": 32,
@@ -26,6 +28,21 @@ TEXT: Final[dict[str, Any]] = {
     "layers": 2,
 }
 EMBED: Final = 16
+HYBRID: Final[dict[str, Any]] = {
+    "version": 2,
+    "embed_dim": EMBED,
+    "vision_cfg": {**VISION, "image_size": 64, "no_ln_pre": True},
+    "text_cfg": TEXT,
+    "trunk_cfg": {
+        "stem": 8,
+        "base": [[1, 3, 1, 1, 8], [2, 3, 2, 2, 12]],
+        "last": [[2, 5, 2, 2, 16], [1, 3, 2, 2, 16]],
+        "head": 24,
+        "classes": 7,
+    },
+    "preprocess_cfg": {"size": [64, 64], "mean": [0.5] * 3, "std": [0.5] * 3},
+}
+"""Of a hybrid vision transformer: a trunk of a few channels, 4 x 4 cells at 64 pixels."""
 
 
 def clip(seed: int = 0, **text: Any) -> CLIP:
@@ -39,6 +56,16 @@ def custom(seed: int = 0, **text: Any) -> CustomTextCLIP:
     """Return a CLIP that keeps its text tower in a module of its own."""
     torch.manual_seed(seed)
     model = CustomTextCLIP(EMBED, dict(VISION), {**TEXT, **text})
+    return model.eval().requires_grad_(False)
+
+
+def hybrid(seed: int = 0) -> CLIP:
+    """Return a CLIP whose vision transformer stands on a convolutional trunk."""
+    torch.manual_seed(seed)
+    model = mini.create(HYBRID)
+    for name, parameter in model.visual.conv1.named_parameters():
+        if name.endswith("bias") or name == "names":
+            torch.nn.init.normal_(parameter, std=0.3)
     return model.eval().requires_grad_(False)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clip.settings import ModelSettings
 from node.commands.plan import facts_of, learner_of, make
 from node.runtime.store import Store
 from tests.unit.commands.run import Fednode
@@ -107,6 +108,26 @@ def test_a_state_directory_of_other_settings_or_in_use(
     assert fednode(*words) == 0
     assert fednode(*words, "--set", "policy.recipients=3") == 2
     assert "was made with policy.recipients 5, and this node has policy.recipients 3" in fednode.out
+
+
+def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    plan = make(peers, None, "a", QUICK[1:], state)
+    store = Store(state)
+    facts = facts_of(plan, learner_of(plan.settings, "a", None))
+    store.bind({"name": "a", **facts, "backbone": "f" * 64, "schema": "another"})
+    store.close()
+    words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
+    assert fednode(*words) == 2
+    (line,) = [one for one in fednode.out.splitlines() if one.startswith("fault: ")]
+    assert f"{state} was tuned with another model, or another version of it" in line
+    assert "(fingerprint ffffffffffff)" in line
+    assert "give another directory with --state, or move" in line
+
+
+def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:
+    assert fednode("check", "--set", "cache.size_mb=0", "--set", "cache.weights_mb=0") == 0
+    assert f"note: The model is {ModelSettings().title} (fingerprint " in fednode.out
 
 
 def test_json(fednode: Fednode, peers: Path) -> None:

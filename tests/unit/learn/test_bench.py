@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from open_clip.tokenizer import SimpleTokenizer
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch.utils.flop_counter import FlopCounterMode
 
-from node.clip import blocks
+from node.clip import backbone, blocks
 from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
 from node.commands import bench as command
 from node.errors import ConfigError
 from node.learn.bench import encoders, floor, measure, tasks
@@ -28,6 +31,10 @@ SMALL = (
     tasks.Task("small-feddpt", "feddpt", 5, 3, 4, clients=3),
     tasks.Task("small-plan-a", "plan-a", 5, 3, 4, clients=2),
     tasks.Task("small-plan-b", "plan-b", 5, 3, 4, clients=2),
+)
+CACHED = (
+    tasks.Task("small-feddpt-cached", "feddpt", 5, 3, 4, clients=3, cached=True),
+    tasks.Task("small-plan-a-cached", "plan-a", 5, 3, 4, clients=2, cached=True),
 )
 
 
@@ -88,6 +95,33 @@ def test_the_floor_lies_below_what_torch_counts_of_ours(
     assert least < counted[0] / 1.2
     # torch counts attention's scores twice, and not what it runs whole where no gradient is asked.
     assert floor.plain_operations(frozen, given) > 0.95 * counted[0]
+
+
+def hybrid() -> Backbone:
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": 64})
+    settings = ModelSettings(device="cpu")
+    return backbone.wrap(tiny.hybrid(), preprocessing, SimpleTokenizer(), "tiny", settings)
+
+
+def test_the_cached_rows_compare_equal_bits(name: str) -> None:
+    assert name
+    frozen = hybrid()
+    found = {row.name: row for row in measure.rows(frozen, (*SMALL, *CACHED), 1)}
+    assert len(found) == len(SMALL) + len(CACHED)
+    for task in CACHED:
+        assert found[task.name].difference == 0.0
+        assert not found[task.name].judged
+        given = tasks.inputs(frozen, task)
+        assert floor.operations(frozen, given, cached=True) < 0.9 * floor.operations(frozen, given)
+    assert found["small-text"].judged
+    assert not found["small-feddpt"].judged, "convolutions do not run at the rate of products"
+    assert found["small-feddpt"].difference < 1e-3
+
+
+def test_a_model_that_keeps_pixels_has_no_cached_rows(name: str, tmp_path: Path) -> None:
+    assert name
+    frozen = measure.random_model(tiny.register(tmp_path, patch_size=2), "float32", "cpu")
+    assert [row.name for row in measure.rows(frozen, (SMALL[0], *CACHED), 1)] == ["small-text"]
 
 
 def test_the_floor_of_one_text_by_hand() -> None:

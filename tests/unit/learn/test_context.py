@@ -23,7 +23,7 @@ def objective(mini: Backbone, **settings: object) -> ContextObjective:
 def batch(mini: Backbone) -> tuple[torch.Tensor, torch.Tensor]:
     """Return unit features [6, D] and labels [6]."""
     generator = torch.Generator().manual_seed(2)
-    features = torch.randn(6, 256, generator=generator)
+    features = torch.randn(6, mini.model.visual.output_dim, generator=generator)
     return torch.nn.functional.normalize(features, dim=1), torch.tensor([0, 1, 2, 2, 1, 0])
 
 
@@ -34,7 +34,7 @@ def prompts(tensors: Tensors) -> dict[str, torch.Tensor]:
 def test_a_normal_start_has_its_deviation_and_is_equal_for_equal_seeds(mini: Backbone) -> None:
     one = objective(mini, context_length=16, init_std=0.02)
     start = one.initial(1)
-    assert start.shapes == {NAME: (16, 256)}
+    assert start.shapes == {NAME: (16, mini.text.width)}
     assert float(np.std(start[NAME])) == pytest.approx(0.02, rel=0.05)
     assert start == one.initial(1)
     assert start != one.initial(2)

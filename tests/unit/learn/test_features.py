@@ -26,6 +26,7 @@ class Counting:
         self._encode = backbone.encode_images
         self.fingerprint, self.precision = backbone.fingerprint, backbone.precision
         self.preprocess, self.device = backbone.preprocess, backbone.device
+        self.vision = backbone.vision
 
     def encode_images(self, images: torch.Tensor) -> torch.Tensor:
         self.images += len(images)
@@ -61,7 +62,7 @@ def test_they_equal_the_models_own_in_the_order_asked(mini: Backbone, paths: lis
     with torch.inference_mode():
         pixels = torch.stack([mini.preprocess(Image.open(paths[at])) for at in (2, 0)])
         wanted = mini.model.encode_image(pixels, normalize=True)
-    assert (found - wanted).abs().max() < 1e-6
+    assert (found - wanted).abs().max() < 1e-5  # convolutions are fused here and not there
 
 
 def test_each_content_is_encoded_once(counting: Counting, paths: list[Path]) -> None:
@@ -125,7 +126,7 @@ def test_a_cache_that_cannot_be_used_costs_only_itself(
 ) -> None:
     (tmp_path / "file").write_text("")
     features = make(counting, tmp_path / "file")
-    assert of(features, paths).shape == (3, 256)
+    assert torch.equal(of(features, paths), of(make(counting), paths))
     assert "images are encoded anew at each start" in features.notes[0]
     assert make(counting).notes == ()
 

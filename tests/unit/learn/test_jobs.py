@@ -157,11 +157,12 @@ def test_pixels_are_kept_up_to_a_limit(
 
     monkeypatch.setattr(module, "read_rgb", counted)
     features = Features(mini)
-    size = 3 * 64 * 64 * 4
+    side = mini.model.visual.image_size[0]
+    size = 3 * side * side * 4
     features.keep_pixels(2 * size)
     wanted = [(path, 0) for path in paths]
     first = features.pixels(wanted, never)
-    assert first.shape == (3, 3, 64, 64)
+    assert first.shape == (3, 3, side, side)
     assert torch.equal(first[1], mini.preprocess(read_rgb(paths[1])))
     assert torch.equal(features.pixels(wanted, never), first)
     assert (len(read), len(set(read))) == (4, 3), "one of three did not fit and was read twice"

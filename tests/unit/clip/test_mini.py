@@ -1,0 +1,120 @@
+"""The embedded model's files: written, read back, and everything that can be wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+from open_clip.transformer import VisionTransformer
+from safetensors.torch import load_file, save_file
+
+from node.clip import backbone, mini
+from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings, embedded_version
+from node.clip.shared import SharedWeights
+from node.errors import ModelError
+from tests.unit.clip import tiny
+
+ROWS = torch.tensor([49407, 5, 9, 49406])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    size = mini.save(tmp_path / "model", tiny.hybrid(1), tiny.HYBRID, ROWS)
+    assert size == sum(one.stat().st_size for one in (tmp_path / "model").iterdir())
+    return tmp_path / "model"
+
+
+def loaded(folder: Path, shared: SharedWeights | None = None) -> Backbone:
+    model, config, seen = mini.expand(folder)
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
+    settings = ModelSettings(device="cpu")
+    return backbone.wrap(model, preprocessing, None, "tiny", settings, seen, shared)
+
+
+def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:
+    model, config, seen = mini.expand(folder)
+    assert seen == set(ROWS.tolist())
+    assert {key: config[key] for key in tiny.HYBRID} == tiny.HYBRID
+    assert type(model.visual) is VisionTransformer
+    wanted = tiny.hybrid(1).state_dict()
+    table = wanted.pop(mini.EMBEDDING)
+    found = dict(model.state_dict())
+    shown = found.pop(mini.EMBEDDING)
+    assert torch.equal(shown[ROWS], table[ROWS].half().float())
+    assert torch.equal(shown[7], table[ROWS].mean(dim=0).half().float())
+    assert found.keys() == wanted.keys()
+    assert all(torch.equal(found[name], one.half().float()) for name, one in wanted.items())
+
+
+def test_its_weights_are_shared_like_others(folder: Path, tmp_path: Path) -> None:
+    alone = loaded(folder)
+    first, second = (loaded(folder, SharedWeights(tmp_path, 10**9)) for _ in range(2))
+    assert first.fingerprint == second.fingerprint == alone.fingerprint
+    pixels = torch.randn(3, 3, 64, 64)
+    assert torch.equal(second.encode_images(pixels), alone.encode_images(pixels))
+    assert second.notes == ()
+
+
+def change(folder: Path, **keys: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    for key, value in keys.items():
+        if value is None:
+            del config[key]
+        else:
+            config[key] = value
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+TRUNK = tiny.HYBRID["trunk_cfg"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"version": 3}, "describes version 3 of the embedded model; this fednode reads"),
+        ({"version": "two"}, "describes version 'two' of the embedded model"),
+        ({"trunk_cfg": None}, "lacks the key 'trunk_cfg'"),
+        ({"trunk_cfg": {**TRUNK, "last": [[1, 3]]}}, "describes no model: .*arguments"),
+        ({"trunk_cfg": {**TRUNK, "last": TRUNK["last"][:1]}}, "patch_size to 16, .* multiply to 8"),
+        ({"trunk_cfg": {**TRUNK, "head": 25}}, "the weights do not fit config.json"),
+        ({"embed_dim": None}, "lacks the key 'embed_dim'"),
+        ({"sha256": "0" * 64}, "is damaged: its SHA-256"),
+    ],
+)
+def test_a_configuration_at_fault_is_a_sentence(
+    folder: Path, keys: dict[str, Any], sentence: str
+) -> None:
+    change(folder, **keys)
+    with pytest.raises(ModelError, match=sentence) as fault:
+        mini.expand(folder)
+    assert "\n" not in str(fault.value)
+    assert str(folder) in str(fault.value)
+
+
+def test_weights_that_are_missing_are_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    del tensors["token_embedding.fill"]
+    save_file(tensors, folder / "model.safetensors")
+    change(folder, sha256=None)
+    with pytest.raises(ModelError, match=r"lacks token_embedding\.fill"):
+        mini.expand(folder)
+
+
+def test_weights_beyond_float16_are_not_saved(tmp_path: Path) -> None:
+    model = tiny.hybrid()
+    model.visual.conv1.project.weight[0, 0] = 1e6
+    with pytest.raises(ModelError, match=r"conv1\.project\.weight holds values that float16"):
+        mini.save(tmp_path, model, tiny.HYBRID, ROWS)
+
+
+def test_people_read_the_version_and_settings_do_not_name_it() -> None:
+    title = f"fednode-mini, version {embedded_version()}"
+    assert ModelSettings().title == title
+    assert ModelSettings().name == "fednode-mini"
+    assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
+    assert backbone.load(ModelSettings()).label == title

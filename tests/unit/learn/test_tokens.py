@@ -1,0 +1,235 @@
+"""Policies with visual prompts get kept tokens: the same bits from memory, from disk and anew."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from open_clip.tokenizer import SimpleTokenizer
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+from PIL import Image
+from torch import Tensor
+
+from node.clip import backbone
+from node.clip.backbone import Backbone
+from node.clip.settings import ModelSettings
+from node.core.types import Job, Tensors
+from node.data import images as decoding
+from node.data.base import Image as Labelled
+from node.data.base import NodeData, Split
+from node.errors import DataError
+from node.learn import features as module
+from node.learn.cache import FILE, FeatureCache
+from node.learn.features import Features
+from node.learn.images import Images
+from node.learn.learner import Cancelled
+from node.learn.settings import TuningSettings
+from node.learn.torch_learner import TorchLearner
+from node.policies.feddpt.config import FedDPTConfig
+from node.policies.feddpt.objective import Objective as FedDPT
+from node.policies.plan.config import PlanConfig
+from node.policies.plan.objective import Objective as Plan
+from tests.unit.clip import tiny
+
+CLASSES = ("lemon", "sea")
+ROOM = 10**8
+
+
+def wrapped(model: Any) -> Backbone:
+    side = model.visual.image_size[0]
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
+    settings = ModelSettings(device="cpu")
+    return backbone.wrap(model, preprocessing, SimpleTokenizer(), "tiny", settings)
+
+
+@pytest.fixture(scope="module", params=["hybrid", "plain"])
+def model(request: pytest.FixtureRequest) -> Backbone:
+    """Both have fewer numbers in their tokens than in their pixels."""
+    return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    found = []
+    for at in range(5):
+        found.append(tmp_path / f"{at}.png")
+        Image.linear_gradient("L").rotate(20 * at).convert("RGB").save(found[-1])
+    return found
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return the files that are decoded from now on."""
+    found: list[Path] = []
+
+    def counted(path: Path) -> Image.Image:
+        found.append(path)
+        return decoding.read_rgb(path)
+
+    monkeypatch.setattr(module, "read_rgb", counted)
+    return found
+
+
+def never() -> bool:
+    return False
+
+
+def made(model: Backbone, folder: Path | None = None, limit: int = 0) -> Features:
+    """Return features as of a new start."""
+    one = Features(model, None if folder is None else FeatureCache(folder / "cache", ROOM))
+    one.keep_pixels(limit)
+    return one
+
+
+def tokens(one: Features, paths: list[Path], view: int = 0) -> Tensor:
+    return one.tokens([(path, view) for path in paths], never)
+
+
+def test_they_are_the_tower_s_own(model: Backbone, paths: list[Path]) -> None:
+    found = tokens(made(model), paths)
+    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in paths])
+    assert found.shape == (5, model.vision.length, model.vision.width)
+    torch.testing.assert_close(found, model.vision.tokens(pixels))
+
+
+def test_kept_and_fresh_tokens_are_the_same_bits(
+    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+) -> None:
+    fresh = tokens(made(model), paths)
+    alone = torch.cat([tokens(made(model), [path]) for path in paths])
+    assert torch.equal(alone, fresh)
+    first = made(model, tmp_path, ROOM)
+    assert torch.equal(tokens(first, paths[::-1]), fresh.flip(0))
+    assert len(decoded) == 3 * len(paths)
+    assert torch.equal(tokens(first, paths), fresh)  # from memory
+    assert torch.equal(tokens(made(model, tmp_path), paths), fresh)  # from disk
+    assert len(decoded) == 3 * len(paths)
+
+
+def test_features_made_of_kept_tokens_are_the_same_bits(
+    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+) -> None:
+    wanted = made(model).of(paths, never)
+    tokens(made(model, tmp_path), paths)
+    count = len(decoded)
+    assert torch.equal(made(model, tmp_path).of(paths, never), wanted)
+    assert len(decoded) == count
+    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in paths])
+    assert (wanted - model.encode_images(pixels)).abs().max() < 1e-5
+
+
+def test_views_are_kept_apart(
+    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+) -> None:
+    one = made(model, tmp_path)
+    found = [tokens(one, paths, view) for view in (0, 1, 2)]
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+    count = len(decoded)
+    mixed = made(model, tmp_path).tokens(list(zip(paths, (0, 1, 2, 1, 0), strict=True)), never)
+    assert len(decoded) == count
+    for at, view in enumerate((0, 1, 2, 1, 0)):
+        assert torch.equal(mixed[at], found[view][at])
+
+
+def test_memory_has_a_bound(model: Backbone, paths: list[Path], decoded: list[Path]) -> None:
+    size = 4 * model.vision.length * model.vision.width
+    one = made(model, limit=2 * size + size // 2)
+    first = tokens(one, paths)
+    assert torch.equal(tokens(one, paths), first)
+    assert len(decoded) == 2 * len(paths) - 2
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_damaged_rows_are_made_anew(
+    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path], damage: str
+) -> None:
+    fresh = tokens(made(model, tmp_path), paths)
+    statement = {
+        "flip": "UPDATE features SET value = zeroblob(length(value)) WHERE rowid = 1",
+        "cut": "UPDATE features SET value = substr(value, 1, 8) WHERE rowid = 1",
+        "gone": "DELETE FROM features WHERE rowid = 1",
+    }[damage]
+    with sqlite3.connect(tmp_path / "cache" / FILE) as rows:
+        rows.execute(statement)
+    rows.close()
+    again = made(model, tmp_path)
+    assert torch.equal(tokens(again, paths), fresh)
+    assert len(decoded) == len(paths) + 1
+    assert again.notes == ()
+
+
+def test_a_cache_that_is_no_database_costs_time_only(
+    model: Backbone, paths: list[Path], tmp_path: Path
+) -> None:
+    cache = FeatureCache(tmp_path / "cache", ROOM)
+    fresh = tokens(Features(model, cache), paths)
+    cache.close()
+    for file in (tmp_path / "cache").iterdir():
+        file.write_bytes(b"no database at all" * 100)
+    again = made(model, tmp_path)
+    assert torch.equal(tokens(again, paths), fresh)
+    assert "was damaged" in again.notes[0]
+
+
+def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
+    model: Backbone, paths: list[Path], tmp_path: Path
+) -> None:
+    one = made(model, tmp_path, ROOM)
+    before = tokens(one, paths[:1])
+    Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
+    assert not torch.equal(tokens(one, paths[:1]), before)
+    paths[0].unlink()
+    with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
+        tokens(one, paths[:1])
+    with pytest.raises(Cancelled):
+        one.tokens([(paths[1], 0)], lambda: True)
+
+
+def split(paths: list[Path]) -> Split:
+    return Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(paths)))
+
+
+@pytest.mark.parametrize("policy", ["feddpt", "plan"])
+def test_tuning_gives_equal_bits_with_and_without_the_cache(
+    model: Backbone, paths: list[Path], tmp_path: Path, policy: str
+) -> None:
+    none = Split(CLASSES, ())
+    data = NodeData(split(paths), split(paths[:2]), none, None, None)
+
+    def tuned(folder: Path | None, **set_: Any) -> Tensors:
+        tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
+        one: Any = (
+            FedDPT(model, tuning, FedDPTConfig(domains=("art", "photo")))
+            if policy == "feddpt"
+            else Plan(model, tuning, PlanConfig(reduction=8))
+        )
+        cache = None if folder is None else FeatureCache(folder, ROOM)
+        learner = TorchLearner(model, one, data, tuning, Features(model, cache))
+        job = Job(1, "prompts", learner.initial(1), seed=5, rounds=3)
+        return learner.tune(job, never, lambda _: None).tensors
+
+    wanted = tuned(None, pixels_mb=0)
+    assert wanted == tuned(None)
+    assert wanted == tuned(tmp_path / "one")
+    assert wanted == tuned(tmp_path / "one", pixels_mb=0)
+    views = tuned(None, pixels_mb=0, views=2)
+    assert views != wanted
+    assert views == tuned(tmp_path / "one", views=2)
+
+
+def test_where_tokens_are_more_numbers_pixels_are_kept(paths: list[Path]) -> None:
+    torch.manual_seed(0)
+    large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 4}, tiny.TEXT).eval())
+    assert not large.vision.compact
+    seen = next(Images(made(large), True, TuningSettings()).in_order(split(paths), never))
+    assert seen.tokens is None
+    assert seen.looked.shape == (5, 3, 32, 32)
+    small = wrapped(tiny.clip())
+    seen = next(Images(made(small), True, TuningSettings()).in_order(split(paths), never))
+    assert seen.pixels is None
+    assert seen.looked.shape == (5, 5, 32)
