@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from open_clip.tokenizer import SimpleTokenizer
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from open_clip.transformer import VisionTransformer
 from safetensors.torch import load_file, save_file
@@ -33,7 +34,8 @@ def loaded(folder: Path, shared: SharedWeights | None = None) -> Backbone:
     model, config, seen = mini.expand(folder)
     preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
     settings = ModelSettings(device="cpu")
-    return backbone.wrap(model, preprocessing, None, "tiny", settings, seen, shared)
+    tokenizer = SimpleTokenizer()
+    return backbone.wrap(model, preprocessing, tokenizer, "tiny", settings, seen, shared)
 
 
 def test_what_was_saved_is_read_back_in_float16(folder: Path) -> None:

@@ -68,12 +68,12 @@ def layers(block: Any) -> list[tuple[Tensor, Tensor]]:
 def test_it_is_efficientnet_lite() -> None:
     torch.manual_seed(0)
     theirs: Any = timm.create_model("tf_efficientnet_lite2", pretrained=False).double().eval()
-    for module in theirs.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2.0)
-            nn.init.uniform_(module.weight, 0.5, 1.5)
-            nn.init.normal_(module.bias, std=0.2)
+    norms: list[Any] = [one for one in theirs.modules() if isinstance(one, nn.BatchNorm2d)]
+    for norm in norms:
+        norm.running_mean.normal_(0, 0.1)
+        norm.running_var.uniform_(0.5, 2.0)
+        nn.init.uniform_(norm.weight, 0.5, 1.5)
+        nn.init.normal_(norm.bias, std=0.2)
     settings = TrunkSettings.read(LITE2)
     assert settings.stride == 32
     ours = Trunk(settings, WIDTH).double()

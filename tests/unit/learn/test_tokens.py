@@ -224,7 +224,7 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
 
 def test_where_tokens_are_more_numbers_pixels_are_kept(paths: list[Path]) -> None:
     torch.manual_seed(0)
-    large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 4}, tiny.TEXT).eval())
+    large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     assert not large.vision.compact
     seen = next(Images(made(large), True, TuningSettings()).in_order(split(paths), never))
     assert seen.tokens is None
