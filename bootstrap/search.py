@@ -28,7 +28,7 @@ from node.clip import backbone
 from node.clip.settings import ModelSettings
 from node.config import Settings, policy_config
 from node.core.policy import Policy
-from node.core.settings import RoundSettings, StartSettings
+from node.core.settings import Initial, RoundSettings, StartSettings
 from node.data.base import DataSettings, NodeData, PartitionSettings
 from node.data.load import load
 from node.learn.features import Features
@@ -45,7 +45,9 @@ RECIPIENTS: Final = (2, 5)
 """Of ZeroDFL: 5 is the default, which in a mesh of five is everybody."""
 LIMIT_S: Final = 3600.0
 """Virtual seconds, far more than any run here takes."""
-STARTS: Final = (None, "a photo of a")
+DRAWN: Final[Mapping[str, Initial]] = {"common": "common", "own": "own"}
+STARTS: Final = (*DRAWN, "a photo of a")
+"""A random start, the same for all nodes or each node's own, or words."""
 HEADER: Final = "| start | lr | rounds | S | zerodfl base | new | H | local base | new | H |"
 
 
@@ -53,14 +55,16 @@ HEADER: Final = "| start | lr | rounds | S | zerodfl base | new | H | local base
 class Trial:
     """One point of the grid; recipients is None for local, which tells nobody."""
 
-    init_words: str | None
+    start: str
     rounds: int
     lr: float
     recipients: int | None
 
     def tuning(self) -> TuningSettings:
         """Return what a node is told."""
-        return TuningSettings(init_words=self.init_words, lr=self.lr)
+        if self.start in DRAWN:
+            return TuningSettings(start=DRAWN[self.start], lr=self.lr)
+        return TuningSettings(init_words=self.start, lr=self.lr)
 
     def policy(self) -> Settings:
         """Return the settings that name the policy."""
@@ -92,7 +96,8 @@ class Nodes:
                 )
             rounds = RoundSettings(mode="sync", max=trial.rounds, start=StartSettings(NODES - 1))
             world = World(seed)
-            world.populate(Plan(kind, config, rounds, seed), learners)
+            plan = Plan(kind, config, rounds, seed, start=tuning.start or "common")
+            world.populate(plan, learners)
             if not world.run(world.finished, LIMIT_S):
                 raise RuntimeError(f"{trial} did not end within {LIMIT_S:g} virtual seconds")
             found += [world.kernel(name).view().metrics for name in learners]
@@ -111,8 +116,8 @@ def trials(part: int = 1, parts: int = 1) -> Iterator[list[Trial]]:
     part, parts: a share of it, so that as many processes can work side by side.
     """
     points = list(itertools.product(STARTS, ROUNDS, RATES))
-    for words, rounds, rate in points[part - 1 :: parts]:
-        yield [Trial(words, rounds, rate, recipients) for recipients in (None, *RECIPIENTS)]
+    for start, rounds, rate in points[part - 1 :: parts]:
+        yield [Trial(start, rounds, rate, recipients) for recipients in (None, *RECIPIENTS)]
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -145,7 +150,7 @@ def prepare(folder: Path) -> Nodes:
 
 def row(trial: Trial, zerodfl: Mapping[str, float], local: Mapping[str, float]) -> str:
     """Return one line of the table."""
-    cells = [trial.init_words or "normal", f"{trial.lr:g}", str(trial.rounds)]
+    cells = [trial.start, f"{trial.lr:g}", str(trial.rounds)]
     cells.append(str(trial.recipients))
     for one in (zerodfl, local):
         cells += [f"{100 * value:.1f}" for value in (one["base"], one["new"], harmonic(one))]

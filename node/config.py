@@ -24,6 +24,7 @@ from node.core.policy import Policy
 from node.core.settings import (
     STRICT,
     GuardSettings,
+    Initial,
     LimitSettings,
     MembershipSettings,
     RoundSettings,
@@ -121,6 +122,11 @@ def settings_of(source: Source) -> Settings:
         _put_defaults(tree, str(tree["policy"]["name"]))
     settings = checked(Settings, Source(source.where, tree, source.places))
     policy_config(settings, source)
+    if settings.tuning.start == "own" and policy_of(settings)[0].shared_state:
+        raise ConfigError(
+            f"{source.at(('tuning', 'start'))}: tuning.start is 'own', and all nodes of policy "
+            f"{settings.policy['name']} must begin from the same prompts: set it to common or null."
+        )
     return settings
 
 
@@ -167,6 +173,19 @@ def policy_config(settings: Settings, source: Source | None = None) -> Any:
 def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
     """Return the policy's class and its checked configuration."""
     return registry.policy(str(settings.policy["name"])), policy_config(settings)
+
+
+def start_of(settings: Settings) -> Initial:
+    """Return where a node's initial prompts come from: what was set, else the policy's way.
+
+    Nodes of a policy that share one state begin alike. Nodes of other policies (ZeroDFL, local)
+    draw their own, as ZeroDFL's clients do; words are the same for all nodes.
+    """
+    tuning = settings.tuning
+    if tuning.start is not None:
+        return tuning.start
+    alike = tuning.init_words is not None or policy_of(settings)[0].shared_state
+    return "common" if alike else "own"
 
 
 def validation_fault(settings: Settings, config: Any, share: float) -> str:

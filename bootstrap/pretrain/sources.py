@@ -30,6 +30,8 @@ PHOTO_VIEWS: Final = ("whole", "crop", "sketch", "cartoon", "paint")
 STROKE_VIEWS: Final = ("line", "fill")
 ICON_VIEWS: Final = ("flat", "flat", "trace", "trace")
 ICON_SIZE: Final = 256
+PHOTOS_MOST: Final = 4500
+DRAWINGS_A_WORD: Final = 15
 LARGEST_SIDE: Final = 320
 """Photos are made this small, short side, before they are redrawn."""
 SKINS: Final = re.compile(r"skin|-(light|dark|medium)(-|$)")
@@ -51,18 +53,18 @@ class Shown:
 
 
 def photos(folder: Path) -> list[Shown]:
-    """Return the photos below a folder, by file name."""
-    files = sorted(folder.rglob("*.jpg"), key=lambda one: one.name)
+    """Return the first PHOTOS_MOST photos below a folder, by file name."""
+    files = sorted(folder.rglob("*.jpg"), key=lambda one: one.name)[:PHOTOS_MOST]
     if not files:
         raise DataError(f"{folder} holds no photo (*.jpg).")
     return [Shown(one.name, "", PHOTO_VIEWS, one) for one in files]
 
 
 def strokes(folder: Path) -> list[Shown]:
-    """Return QuickDraw's drawings below a folder of WORD.ndjson files."""
+    """Return DRAWINGS_A_WORD of QuickDraw's drawings of each word; folder: of WORD.ndjson files."""
     found = []
     for file in sorted(folder.rglob("*.ndjson")):
-        lines = [one for one in file.read_text().splitlines() if one.strip()]
+        lines = [one for one in file.read_text().splitlines() if one.strip()][:DRAWINGS_A_WORD]
         word = file.stem.lower()
         found += [
             Shown(f"{word}/{number}", word, STROKE_VIEWS, line) for number, line in enumerate(lines)

@@ -25,11 +25,13 @@ from bootstrap.pretrain.space import WIDTH
 SETTINGS: Final = {"context_length": 77, "vocab_size": 49408, "width": 256, "heads": 4, "layers": 4}
 LONGEST: Final = 32
 BATCH: Final = 512
+GROUPS: Final = 4
+"""That a batch is encoded in, by length, so that little is computed for padding."""
 SHARES: Final = (0.4, 0.4, 0.2)
 """Of a batch: concepts, other names, sentences."""
 LIKENESS_SCALE: Final = 20.0
-MUON_RATE: Final = 0.01
-ADAM_RATE: Final = 2e-3
+BLOCK_RATE: Final = 1e-3
+TABLE_RATE: Final = 1e-3
 
 
 class Tokens:
@@ -38,7 +40,12 @@ class Tokens:
     def __init__(self, texts: Sequence[str]) -> None:
         self._encode = SimpleTokenizer().encode
         self.ends = (49406, 49407)
-        pieces = [*texts, *(one.format("") for one in (*names.ALIKE, *names.MANNERS))]
+        templates = (*names.ALIKE, *names.MANNERS)
+        pieces = [*texts, *(one.format("") for one in templates)]
+        # The full stop of a template may become one token with the end of a name.
+        pieces += [
+            one.format(text) for text in texts if not text[-1:].isalnum() for one in templates
+        ]
         found = {token for text in pieces for token in self._encode(text)}
         self.index = torch.tensor(sorted(found | set(self.ends)))
         self._place = {int(one): at for at, one in enumerate(self.index)}
@@ -117,33 +124,40 @@ def teach(
 ) -> None:
     """Train a tower; taught: unit vectors of the names and of the sentences, in float16 or 32."""
     text: Any = tower.text
-    matrices = [one for one in text.transformer.parameters() if one.ndim == 2]
-    own = {id(one) for one in matrices}
+    blocks = list(text.transformer.parameters())
+    own = {id(one) for one in blocks}
     others = [one for one in tower.parameters() if id(one) not in own]
-    descents: dict[str, torch.optim.Optimizer] = {
-        "muon": torch.optim.Muon(
-            matrices, lr=MUON_RATE, weight_decay=0.01, adjust_lr_fn="match_rms_adamw"
-        ),
-        "adam": torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.98), weight_decay=0.0),
-    }
+    descent = torch.optim.AdamW(
+        [{"params": blocks, "lr": BLOCK_RATE}, {"params": others, "lr": TABLE_RATE}],
+        betas=(0.9, 0.98),
+        weight_decay=0.0,
+    )
     pick = _Picker(tokens, texts)
 
     def step(number: int) -> float:
         chance = np.random.default_rng([7, number])
         chosen, wanted_names, wanted_sentences = pick.batch(chance)
         target = torch.cat([taught[0][wanted_names], taught[1][wanted_sentences]]).float()
-        rows, ends = tokens.batch(chosen)
-        found = tower(rows, ends)
+        found = by_length(tower, tokens, chosen)
         loss = _loss(found, target)
-        for one in descents.values():
-            one.zero_grad(set_to_none=True)
+        descent.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(others, 1.0)
-        for one in descents.values():
-            one.step()
+        nn.utils.clip_grad_norm_(blocks, 1.0)
+        descent.step()
         return float(loss.detach())
 
-    schedule.run("tower", steps, step, {"tower": tower}, descents, path)
+    schedule.run("tower", steps, step, {"tower": tower}, {"adam": descent}, path)
+
+
+def by_length(tower: Tower, tokens: Tokens, texts: Sequence[str]) -> Tensor:
+    """Return unit vectors [n, WIDTH] of texts, those of like length encoded together."""
+    order = sorted(range(len(texts)), key=lambda one: len(tokens.rows(texts[one])))
+    size = -(-len(order) // GROUPS)
+    found = [
+        tower(*tokens.batch([texts[one] for one in order[at : at + size]]))
+        for at in range(0, len(order), size)
+    ]
+    return torch.cat(found)[torch.tensor(order).argsort()]
 
 
 def _loss(found: Tensor, target: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from typing import Any, Final
 import yaml
 
 from node import registry
-from node.config import Settings, load_settings, policy_of, validation_fault
-from node.core.policy import Policy
+from node.config import Settings, load_settings, policy_of, start_of, validation_fault
+from node.core.policy import Policy, start_seed
 from node.core.settings import Barrier
 from node.core.types import Tensors
 from node.errors import ConfigError, StateError
@@ -173,13 +173,15 @@ def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
     }
 
 
-def private(settings: Settings, learner: Learner, folder: Path) -> Learner:
+def private(plan: Plan, learner: Learner) -> Learner:
     """Return the learner that a daemon trains with: clipped and blurred where that is set."""
+    settings = plan.settings
     if settings.privacy.clip is None:
         return learner
     from node.learn.private import PrivateLearner
 
-    return PrivateLearner(learner, settings.privacy, settings.seed, folder)
+    seed = start_seed(start_of(settings), settings.seed, plan.name)
+    return PrivateLearner(learner, settings.privacy, seed, plan.state)
 
 
 def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:

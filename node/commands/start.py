@@ -17,6 +17,7 @@ import uvloop
 from node.commands.faces import Faces
 from node.commands.mesh import Mesh, get_lease, join, keep_lease
 from node.commands.plan import Plan, facts_of, learner_of, make, private, remember
+from node.config import start_of
 from node.core.events import Told
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
@@ -100,7 +101,7 @@ def _loaded(plan: Plan) -> asyncio.Future[Learner]:
     def load() -> None:
         try:
             learner = learner_of(plan.settings, plan.name, plan.state)
-            done.set_result(private(plan.settings, learner, plan.state))
+            done.set_result(private(plan, learner))
         except BaseException as fault:
             done.set_exception(fault)
 
@@ -140,6 +141,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner, faces: Faces
         mesh.identity.proof,
         settings.topology,
         settings.guard,
+        start=start_of(settings),
     )
     store.bind({"name": plan.name, **facts})
     remember(plan, learner)
@@ -147,7 +149,7 @@ def _driver(plan: Plan, mesh: Mesh, store: Store, learner: Learner, faces: Faces
         context,
         plan.policy,
         plan.policy_config,
-        lambda: learner.initial(settings.seed),
+        lambda: learner.initial(context.start_seed),
         facts,
         settings.membership,
         store.latest(),

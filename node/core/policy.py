@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Protocol, Self
 
 from node.core.events import Effect, Event
-from node.core.settings import Barrier, GuardSettings, RoundSettings, TopologySettings
+from node.core.settings import Barrier, GuardSettings, Initial, RoundSettings, TopologySettings
 from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
 
 DEADLINE: Final = "policy.deadline"
@@ -18,6 +18,17 @@ DEADLINE: Final = "policy.deadline"
 RESEND: Final = "policy.resend"
 # Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
 RESEND_S: Final = 0.5
+
+
+def draw_seed(seed: int, name: str, round_number: int, purpose: str) -> int:
+    """Return a 63-bit seed from (run seed, node name, round, purpose)."""
+    text = f"{seed}\0{name}\0{round_number}\0{purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def start_seed(start: Initial, seed: int, name: str) -> int:
+    """Return the seed of a node's initial prompts: the run's seed, or one for this node alone."""
+    return seed if start == "common" else draw_seed(seed, name, 0, "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +40,8 @@ class Context:
     mesh, fingerprint: to stamp messages with. samples: training images of this node. domain: which
     of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said. address, id,
     proof: what this node tells of itself to those who do not list it (node.core.types.Update).
-    norm_max: of what a peer may say and a merge may make, by its Euclidean norm.
+    norm_max: of what a peer may say and a merge may make, by its Euclidean norm. start: whether the
+    node's initial prompts are those of all nodes or its own draw.
     """
 
     name: str
@@ -47,6 +59,7 @@ class Context:
     topology: TopologySettings = field(default_factory=TopologySettings)
     guard: GuardSettings = field(default_factory=GuardSettings)
     norm_max: float = math.inf
+    start: Initial = "common"
 
     def overlong(self, tensors: Tensors) -> str:
         """Say how the norm of tensors is beyond norm_max, or none at all; "" where it is not."""
@@ -84,8 +97,12 @@ class Context:
 
     def draw_seed(self, round_number: int, purpose: str) -> int:
         """Return a 63-bit seed from (run seed, node name, round, purpose)."""
-        text = f"{self.seed}\0{self.name}\0{round_number}\0{purpose}"
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+        return draw_seed(self.seed, self.name, round_number, purpose)
+
+    @property
+    def start_seed(self) -> int:
+        """Return the seed of this node's initial prompts."""
+        return start_seed(self.start, self.seed, self.name)
 
 
 class Policy(Protocol):

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Final, Literal
 
 Barrier = Literal["async", "quorum", "sync"]
+Initial = Literal["common", "own"]
+"""Whether all nodes begin from the same prompts, or each node draws its own."""
 STRICT = {"extra": "forbid"}
 LONGEST_S = 1e7
 """Of any time in settings, some four months: a longer one is a slip of the pen."""

@@ -20,7 +20,8 @@ import numpy as np
 
 from node import registry
 from node.clip import backbone
-from node.config import Settings, policy_of
+from node.config import Settings, policy_of, start_of
+from node.core.policy import start_seed
 from node.core.settings import MembershipSettings, StartSettings
 from node.core.types import EMPTY, Json, Snapshot, Tensors
 from node.data.base import NodeData, Split
@@ -111,7 +112,8 @@ def run(
     scene, lying = _among_liars(scene, method, seed)
     rounds = replace(settings.rounds, start=StartSettings(len(scene.clients) - 1))
     domains = {client.name: client.domain for client in scene.clients}
-    plan = Plan(kind, config, rounds, seed, STILL, settings.guard, domains)
+    start = start_of(settings)
+    plan = Plan(kind, config, rounds, seed, STILL, settings.guard, domains, start=start)
     world = World(seed, memorable=False)
     diary = _Diary(len(scene.clients), experiment.curve_every, rounds.max, settings.guard.keep_best)
     world.watch = diary.note
@@ -172,7 +174,8 @@ def _learners(
             own = accounts / client.name
             own.mkdir()
             noise = np.random.default_rng([seed, at])
-            told = PrivateLearner(inner, settings.privacy, seed, own, noise)
+            first = start_seed(start_of(settings), seed, client.name)
+            told = PrivateLearner(inner, settings.privacy, first, own, noise)
         found[client.name] = (told, inner)
     return found
 
@@ -196,7 +199,7 @@ def _play(
     """Run all rounds; tongues: nodes that send what `lie` says. Raise FednodeError."""
     world.place(plan, learners)
     for name in tongues:
-        names, first = tuple(sorted(learners)), learners[name].initial(plan.seed)
+        names, first = tuple(sorted(learners)), plan.first(name, learners[name])
         chance = random.Random(f"{plan.seed} {name}")
         world.hosts[name].traitor = traitor(method.lie, names, chance, first)
     world.start(*sorted(learners))

@@ -79,7 +79,7 @@ class ClosedFormLearner:
         return {}
 
     def initial(self, seed: int) -> Tensors:
-        """Return a start drawn from the seed, equal for all nodes of a mesh."""
+        """Return a start drawn from the seed, equal for equal seeds."""
         return Tensors(
             {
                 key: 0.02 * _normal(_purpose("initial", str(seed), key), shape)

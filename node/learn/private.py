@@ -4,7 +4,8 @@
 
 Everything that a node says, stores as shared and takes over into the next round is made from
 `told`, so it is as private as that (post-processing); the optimizer's carry never leaves the node.
-`initial` is what every node began with and is public.
+`initial` is what the node began with. It is public: it depends on the run's seed and, with
+tuning.start own, on the node's name, and on no image.
 
 The unit is the message: the guarantee is that of one node's whole data set against any other for
 one released result, composed over all releases of the node's life. Replacing the data moves a
@@ -44,7 +45,7 @@ class PrivateLearner:
         folder: Path,
         generator: np.random.Generator | None = None,
     ) -> None:
-        """Generator: of the noise, from the system's entropy where none is given.
+        """Seed: of the node's initial prompts. Generator: of the noise, else the system's entropy.
 
         Raise ConfigError where the accountant's library is missing.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from node.core.settings import STRICT, bounded, positive
+from node.core.settings import STRICT, Initial, bounded, positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,8 @@ class TuningSettings:
     kind: "torch" tunes CLIP prompts; "closed-form" is a quadratic without torch, for trying a mesh.
     context_length: learned context vectors m. init_std: of their normal start; init_words: words
     whose token embeddings they start from instead (they must come to context_length tokens).
+    start: "common", all nodes of a mesh draw the same normal start from the run's seed; "own", each
+    node draws its own from the seed and its name; None, the policy's way (node.config.start_of).
     epochs per round; batch_size images a step; lr and weight_decay; momentum of SGD; betas and eps
     of Adam and AdamW. Other policies than ZeroDFL have their own papers' values as defaults.
     schedule: "cosine" steps once a round over `horizon` rounds (0: rounds.max), or "constant".
@@ -57,6 +59,7 @@ class TuningSettings:
     context_length: int = 4
     init_std: float = 0.02
     init_words: str | None = None
+    start: Initial | None = None
     epochs: int = 1
     batch_size: int = 200
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -100,6 +103,11 @@ class TuningSettings:
             )
         if self.init_words is not None and not self.init_words.strip():
             raise ValueError("tuning.init_words is empty; give words, or null for a normal start.")
+        if self.start == "own" and self.init_words is not None:
+            raise ValueError(
+                f"tuning.start is 'own', and tuning.init_words {self.init_words!r} give every node "
+                "the same start: set tuning.start to common, or tuning.init_words to null."
+            )
 
 
 @dataclass(frozen=True, slots=True)

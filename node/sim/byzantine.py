@@ -34,7 +34,7 @@ OLD_MAX: Final = 50
 
 
 def traitor(kind: str, names: tuple[str, ...], generator: random.Random, first: Tensors) -> Traitor:
-    """Return a hostile node's tongue; first: what everyone began with. Raise KeyError for none."""
+    """Return a hostile node's tongue; first: what it began with. Raise KeyError for none."""
     return KINDS[kind](names, generator, first)
 
 

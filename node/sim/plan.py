@@ -8,22 +8,26 @@ from typing import Any
 
 from node.core.facts import fingerprint
 from node.core.kernel import Kernel
-from node.core.policy import Context, Policy
+from node.core.policy import Context, Policy, start_seed
 from node.core.settings import (
     GuardSettings,
+    Initial,
     LimitSettings,
     MembershipSettings,
     RoundSettings,
     TopologySettings,
 )
-from node.core.types import Snapshot
+from node.core.types import Snapshot, Tensors
 from node.learn.learner import Learner
 from node.sim.host import Build
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all nodes of a simulated mesh have in common; domains: of those that have one."""
+    """What all nodes of a simulated mesh have in common; domains: of those that have one.
+
+    start: whether all nodes begin from the same prompts, or each node draws its own.
+    """
 
     policy: type[Policy]
     config: Any
@@ -34,6 +38,11 @@ class Plan:
     domains: Mapping[str, str] = field(default_factory=dict)
     topology: TopologySettings = field(default_factory=TopologySettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
+    start: Initial = "common"
+
+    def first(self, name: str, learner: Learner) -> Tensors:
+        """Return the initial prompts of a node."""
+        return learner.initial(start_seed(self.start, self.seed, name))
 
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
         """Return what makes a node's kernel at each of its starts."""
@@ -51,6 +60,7 @@ class Plan:
             self.domains.get(name, ""),
             topology=self.topology,
             guard=self.guard,
+            start=self.start,
         )
 
         def make(held: Snapshot | None) -> Kernel:
@@ -58,7 +68,7 @@ class Plan:
                 context,
                 self.policy,
                 self.config,
-                lambda: learner.initial(self.seed),
+                lambda: self.first(name, learner),
                 facts,
                 self.membership,
                 held,

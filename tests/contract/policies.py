@@ -257,6 +257,13 @@ class PolicyContract:
         assert context.draw_seed(1, "x") != context.draw_seed(2, "x")
         assert context.draw_seed(1, "x") != context.draw_seed(1, "y")
 
+    def test_nodes_begin_alike_unless_each_draws_its_own_start(self, case: Case) -> None:
+        context = case.context()
+        assert context.start_seed == replace(context, name="z").start_seed == context.seed
+        own = replace(context, start="own")
+        assert own.start_seed != replace(own, name="z").start_seed
+        assert own.start_seed == replace(own, samples=1).start_seed
+
 
 def _asks(effect: Effect) -> bool:
     return isinstance(effect, Send) and effect.message.phase == "again"

@@ -15,7 +15,7 @@ from bootstrap.mesh import Mesh, MeshSettings
 from bootstrap.observe import NodeStatus, RpcObserver
 from node import registry
 from node.clip import backbone
-from node.config import Source, policy_of, settings_of
+from node.config import Source, policy_of, settings_of, start_of
 from node.core.settings import MembershipSettings, RoundSettings, StartSettings
 from node.data.base import DataSettings, PartitionSettings
 from node.data.load import load
@@ -73,7 +73,9 @@ def simulated(model: backbone.Backbone, policy: str) -> World:
         learners[name] = TorchLearner(model, objective, data, settings.tuning, features)
     rounds = RoundSettings("sync", max=ROUNDS, start=StartSettings(len(NODES) - 1))
     world = World(7)
-    world.populate(Plan(kind, config, rounds, 1, MembershipSettings()), learners)
+    start = start_of(settings)
+    plan = Plan(kind, config, rounds, 1, MembershipSettings(), start=start)
+    world.populate(plan, learners)
     assert world.run(world.finished, 36000.0)
     return world
 

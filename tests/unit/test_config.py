@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from node.config import load_settings, policy_config
+from node import registry
+from node.config import load_settings, policy_config, start_of
 from node.errors import ConfigError
 from node.peers import load_peers, which_am_i
 from node.policies.zerodfl.config import ZeroDFLConfig
@@ -148,6 +149,52 @@ def test_a_value_out_of_range_comes_with_the_range(
     assert f": {key} is " in said
     assert limit in said
     assert said.count("\n") == 0
+
+
+SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_own_starts_are_for_policies_whose_nodes_share_no_state(name: str) -> None:
+    domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
+    flags = (f"policy.name={name}", *domains, "tuning.init_words=null")
+    if SHARED[name]:
+        with pytest.raises(ConfigError) as caught:
+            load_settings(None, {}, (*flags, "tuning.start=own"))
+        assert str(caught.value) == (
+            f"--set tuning.start=own: tuning.start is 'own', and all nodes of policy {name} must "
+            "begin from the same prompts: set it to common or null."
+        )
+    else:
+        assert start_of(load_settings(None, {}, (*flags, "tuning.start=own"))) == "own"
+    assert start_of(load_settings(None, {}, (*flags, "tuning.start=common"))) == "common"
+
+
+def test_a_start_that_is_not_set_is_the_policys_own() -> None:
+    assert start_of(load_settings(None, {})) == "own"
+    for name, shared in SHARED.items():
+        domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
+        flags = (f"policy.name={name}", *domains)
+        found = start_of(load_settings(None, {}, flags))
+        assert found == ("common" if shared else "own")
+    words = ("policy.name=zerodfl", "tuning.init_words=a photo of a")
+    assert start_of(load_settings(None, {}, words)) == "common"
+
+
+def test_words_are_no_start_of_ones_own(tmp_path: Path) -> None:
+    said = fault(tmp_path, "tuning: {start: own, init_words: a photo of a}")
+    assert said.endswith(
+        "tuning.start is 'own', and tuning.init_words 'a photo of a' give every node the same "
+        "start: set tuning.start to common, or tuning.init_words to null."
+    )
+
+
+def test_a_start_that_there_is_not_comes_with_those_that_there_are(tmp_path: Path) -> None:
+    said = fault(tmp_path, "seed: 1", "tuning.start=each")
+    assert (
+        said
+        == "--set tuning.start=each: tuning.start is 'each'; input should be 'common' or 'own'."
+    )
 
 
 def test_all_faults_come_together(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """ZeroDFL (IJCNN 2025): every node tunes, sends its prompts to a few peers, and mixes what it got.
 
 A round is: tune; tell; wait (only in the sync and quorum modes, and for the answers in pull);
-merge; adopt. Push, the paper's rule, draws whom to tell by equations 1 and 2. Pull, the released
-code's rule, draws whom to ask. In its last round a node adopts its tuned prompts unmerged, as the
-published tables test them.
+merge; adopt. In push and async it is: merge what came; tune; tell; adopt (rows.mix). Push, the
+paper's rule, draws whom to tell by equations 1 and 2. Pull, the released code's rule, draws whom to
+ask. The last round's tuned prompts are adopted unmerged, as the published tables test them.
 
 Phases on the wire: "prompts" (rows, pushed), "want" (send me your rows), "answer" (rows, asked
 for), and in sync and quorum "done": in push, this node is through with its round and did not choose
@@ -74,6 +74,7 @@ class ZeroDFL:
         self._context = context
         self._memory = memory
         self._mode: Barrier = context.rounds.mode or self.default_mode
+        self._mixes_first = rows.mixes_first(config, self._mode)
         self._phase = "idle"
         self._live: set[str] = set()
         self._job: Job | None = None
@@ -125,8 +126,7 @@ class ZeroDFL:
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
                 self._memory.patience.behind = event.behind
-                self._memory.tensors = self._memory.tensors if start is None else start
-                return self._begin(number)
+                return self._begin(number, start)
             case Tuned(job=job, report=report) if job == self._job:
                 if self._trial is None:
                     return self._tell(job, report)
@@ -165,7 +165,7 @@ class ZeroDFL:
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _begin(self, number: int) -> list[Effect]:
+    def _begin(self, number: int, start: Tensors | None) -> list[Effect]:
         self._current = number
         self._phase = "tuning"
         self._tried, self._sources, self._answers, self._through = set(), [], {}, False
@@ -175,6 +175,10 @@ class ZeroDFL:
             if self._ahead[sender].round <= number:
                 self._keep(self._ahead.pop(sender))
         memory = self._memory
+        if start is not None:
+            memory.tensors, memory.givers = start, ()
+        elif self._mixes_first:
+            rows.mix(self._config, memory, self._context.random(number, "merge"))
         seed = self._context.draw_seed(number, "prompts")
         rounds = self._context.rounds.max
         self._job = Job(number, "prompts", memory.tensors, seed, memory.carry, rounds=rounds)
@@ -215,8 +219,7 @@ class ZeroDFL:
         config, memory = self._config, self._memory
         wanted = rows.shared(config, memory)
         chosen = draw_sources(memory.received, self._live, wanted, config.epsilon, generator)
-        self._sources = chosen
-        self._tried = set(self._sources)
+        self._sources, self._tried = chosen, set(chosen)
         return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
 
     def _advance(self) -> list[Effect]:
@@ -252,6 +255,8 @@ class ZeroDFL:
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
         assert report is not None, "a round ends only after its tuning"
+        if self._mixes_first:
+            return self._close(memory.tuned[ROWS], False)
         chosen, memory.givers = {}, ()
         if not self._is_last():
             generator = self._context.random(self._current, "merge")
@@ -284,11 +289,8 @@ class ZeroDFL:
         if changed and self._config.optimizer == "reset":
             memory.carry = EMPTY
         # A node that fell behind goes on where the others are: its count is what peers see.
-        # Most of all peers must be there: one that lies about its round leads nobody away.
-        everyone = {*self._context.peers, *self._live}
-        reached = sorted((memory.heard.get(peer, 0) for peer in everyone), reverse=True)
-        common = reached[len(reached) // 2] if reached and self._mode != "async" else 0
-        memory.round = max(self._current, common - 1)
+        others = {*self._context.peers, *self._live} if self._mode != "async" else set[str]()
+        memory.round = max(self._current, memory.reached(others) - 1)
         self._job, self._phase, self._report = None, "adopting", None
         snapshot = Snapshot(memory.freeze(), report.metrics)
         return [CancelTimer(DEADLINE), Adopt(snapshot, memory.givers)]

@@ -12,7 +12,9 @@ import random
 from collections.abc import Mapping, Sequence
 
 from node.core.numbers import ITEM_BYTES
-from node.core.types import Array, Message
+from node.core.pool import merge
+from node.core.settings import Barrier
+from node.core.types import EMPTY, Array, Message, Tensors
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.state import ROWS, Memory
 
@@ -68,6 +70,29 @@ def drawn(
             memory.received[source] = memory.received.get(source, 0) + 1
     memory.givers = tuple(sorted({sources[position] for position in chosen}))
     return chosen
+
+
+def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
+    """Tell whether received rows are merged before a round's tuning (`mix`), not after it.
+
+    The other modes merge after it, when the rows that they waited for are there. So does a gate
+    (`admit_rise`), which compares with the loss that the tuning has just measured.
+    """
+    return mode == "async" and config.strategy == "push" and config.admit_rise is None
+
+
+def mix(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> None:
+    """Merge the received rows into the prompts that a round begins from.
+
+    In async mode nobody waits for rows. Rows that arrive while this node stores its last round are
+    in time for the next round. A merge right after the tuning would replace the rows just tuned by
+    rows of the round before, and nodes of equal speed would lose every second step.
+    """
+    chosen = drawn(config, memory, generator, (), {})
+    if chosen:
+        memory.tensors = Tensors({**memory.tensors, ROWS: merge(memory.tensors[ROWS], chosen)})
+        if config.optimizer == "reset":
+            memory.carry = EMPTY
 
 
 def misfit(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:

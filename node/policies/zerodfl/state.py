@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from node.core.patience import PATIENCE, Patience
@@ -36,6 +36,14 @@ class Memory:
     rows: int | None = None
     loss: float | None = None
     givers: tuple[str, ...] = ()
+
+    def reached(self, peers: Iterable[str]) -> int:
+        """Return the round that most of these peers reached; 0 where there are none.
+
+        Most of them: a single peer that lies about its round leads nobody away.
+        """
+        rounds = sorted((self.heard.get(peer, 0) for peer in peers), reverse=True)
+        return rounds[len(rounds) // 2] if rounds else 0
 
     def freeze(self) -> PolicyState:
         """Return the storable form."""

@@ -9,6 +9,8 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from node.commands.plan import make, private
+from node.core.policy import start_seed
 from node.core.types import MEASURE, Job, Tensors
 from node.errors import StateError
 from node.learn.closed_form import ClosedFormLearner
@@ -124,3 +126,18 @@ def test_status_says_what_it_is_and_what_it_is_not() -> None:
 def test_settings_are_bounded(key: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"privacy.{key} is"):
         PrivacySettings(**{key: value})
+
+
+def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -> None:
+    peers = tmp_path / "peers.yaml"
+    peers.write_text('mesh: m\ninsecure: true\npeers: [{name: a, address: "127.0.0.1:7101"}]\n')
+    flags = ("privacy={clip: 1.0e-6, noise: 1.0e-3}", "tuning.kind=closed-form")
+    for start, seed in (("common", 1), ("own", start_seed("own", 1, "a"))):
+        plan = make(peers, None, "a", (*flags, f"tuning.start={start}"), tmp_path / start)
+        plan.state.mkdir()
+        learner = ClosedFormLearner("a")
+        first = learner.initial(seed)
+        told = private(plan, learner).tune(
+            Job(1, "prompts", first, 7), lambda: False, lambda _: None
+        )
+        np.testing.assert_allclose(told.tensors["context"], first["context"], atol=1e-5)

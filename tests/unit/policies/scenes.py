@@ -76,7 +76,20 @@ def adopted(policy: ZeroDFL, effects: Sequence[Effect]) -> Snapshot:
     return adopt.snapshot
 
 
+def begun(policy: ZeroDFL, number: int = 1) -> list[str]:
+    """Let a round begin; return whose its rows are, end it, and tell that it is durable."""
+    (tune,) = policy.handle(0.0, RoundDue(number))
+    assert isinstance(tune, Tune)
+    adopted(policy, policy.handle(0.0, Tuned(tune.job, Report(OWN, {"loss": 1.0}, 8, CARRY))))
+    return sources(tune.job.tensors)
+
+
 def origin(snapshot: Snapshot) -> list[str]:
     """Return for each row of the next start whose it was, and which: "a1", "c3"."""
-    first = snapshot.policy.tensors["context"][:, 0]
+    return sources(snapshot.policy.tensors)
+
+
+def sources(prompts: Tensors) -> list[str]:
+    """Return for each row of prompts whose it was, and which."""
+    first = prompts["context"][:, 0]
     return [f"{chr(ord('a') + int(x // 100))}{int(x % 100)}" for x in first]

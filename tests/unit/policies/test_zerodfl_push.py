@@ -14,6 +14,7 @@ from node.core.events import (
     Send,
     Tune,
     Tuned,
+    TuneFailed,
     Undelivered,
 )
 from node.core.types import EMPTY, Report
@@ -22,6 +23,7 @@ from tests.unit.policies.scenes import (
     OWN,
     PEERS,
     adopted,
+    begun,
     node,
     origin,
     said,
@@ -82,22 +84,23 @@ def test_received_rows_replace_own_rows_one_from_each_sender() -> None:
     policy = node()
     for peer in PEERS:
         policy.handle(0.0, said(peer))
-    found = origin(adopted(policy, tuned(policy)))
-    assert sorted(one[0] for one in found) == list(PEERS)
+    assert sorted(one[0] for one in begun(policy)) == list(PEERS)
 
 
 def test_positions_kept_means_row_i_replaces_row_i() -> None:
     policy = node(positions="kept")
     for peer in PEERS:
         policy.handle(0.0, said(peer))
-    found = origin(adopted(policy, tuned(policy)))
-    assert [one[1] for one in found] == ["0", "1", "2", "3"]
+    assert begun(policy) != ["a0", "a1", "a2", "a3"]
+    for peer in PEERS:
+        policy.handle(0.0, said(peer, number=2))
+    assert [one[1] for one in begun(policy, 2)] == ["0", "1", "2", "3"]
 
 
 def test_one_sender_fills_all_rows_when_nobody_else_wrote() -> None:
     policy = node()
     policy.handle(0.0, said("c"))
-    assert {one[0] for one in origin(adopted(policy, tuned(policy)))} == {"c"}
+    assert {one[0] for one in begun(policy)} == {"c"}
 
 
 @pytest.mark.parametrize("shared", [1, 2, 3])
@@ -108,7 +111,9 @@ def test_partial_sharing_sends_and_replaces_the_first_rows_only(shared: int) -> 
     effects = tuned(policy)
     for send in (one for one in effects if isinstance(one, Send)):
         assert send.message.tensors["context"].tolist() == OWN["context"][:shared].tolist()
-    found = origin(adopted(policy, effects))
+    adopted(policy, effects)
+    policy.handle(0.0, said("b", number=2, tensors=type(OWN)({"context": received})))
+    found = begun(policy, 2)
     assert [one[0] for one in found] == ["b"] * shared + ["a"] * (4 - shared)
     assert found[shared:] == [f"a{row}" for row in range(shared, 4)]
 
@@ -128,23 +133,50 @@ def test_with_an_empty_pool_a_node_keeps_its_own() -> None:
 def test_the_pool_is_used_up_by_a_merge() -> None:
     policy = node()
     policy.handle(0.0, said("b"))
-    adopted(policy, tuned(policy, 1))
-    assert origin(adopted(policy, tuned(policy, 2))) == ["a0", "a1", "a2", "a3"]
+    assert {one[0] for one in begun(policy, 1)} == {"b"}
+    assert begun(policy, 2) == ["a0", "a1", "a2", "a3"]
 
 
 def test_a_pool_of_age_two_serves_twice() -> None:
     policy = node(pool_age=2)
     policy.handle(0.0, said("b"))
     for number, sender in ((1, "b"), (2, "b"), (3, "a")):
-        found = origin(adopted(policy, tuned(policy, number)))
-        assert {one[0] for one in found} == {sender}
+        assert {one[0] for one in begun(policy, number)} == {sender}
 
 
 @pytest.mark.parametrize(("optimizer", "carry"), [("keep", CARRY), ("reset", EMPTY)])
 def test_momentum_after_a_merge_is_kept_or_reset(optimizer: str, carry: object) -> None:
     policy = node(optimizer=optimizer)
+    adopted(policy, tuned(policy))
     policy.handle(0.0, said("b"))
-    assert adopted(policy, tuned(policy)).policy.carry == carry
+    (tune,) = policy.handle(0.0, RoundDue(2))
+    assert isinstance(tune, Tune)
+    assert tune.job.carry == carry
+
+
+@pytest.mark.parametrize(("optimizer", "carry"), [("keep", CARRY), ("reset", EMPTY)])
+def test_momentum_after_a_merge_in_lock_step(optimizer: str, carry: object) -> None:
+    policy = node(peers=("b",), mode="sync", optimizer=optimizer)
+    tuned(policy)
+    assert adopted(policy, policy.handle(0.0, said("b"))).policy.carry == carry
+
+
+def test_rows_that_come_while_a_round_is_stored_are_in_the_next() -> None:
+    policy = node()
+    effects = tuned(policy)
+    for peer in PEERS:
+        policy.handle(0.0, said(peer))
+    assert origin(adopted(policy, effects)) == ["a0", "a1", "a2", "a3"]
+    assert sorted(one[0] for one in begun(policy, 2)) == list(PEERS)
+
+
+def test_a_round_that_failed_begins_again_from_the_same_rows() -> None:
+    policy = node()
+    policy.handle(0.0, said("b"))
+    (tune,) = policy.handle(0.0, RoundDue(1))
+    assert isinstance(tune, Tune)
+    policy.handle(0.0, TuneFailed(tune.job, "no memory"))
+    assert policy.handle(0.0, RoundDue(1)) == [tune]
 
 
 def test_without_a_merge_momentum_is_never_reset() -> None:

@@ -55,8 +55,9 @@ def test_rows_of_others_may_be_any_number_and_only_shared_rows_are_replaced() ->
     wrong = Tensors({"context": [[1.0, 1.0]] * 5})
     assert "context[4, 2]" in policy.fault(replace(said("b").message, tensors=wrong))
     assert policy.fault(replace(said("b").message, tensors=Tensors()))
-    shares(policy, [1.0])
-    first = policy.state().tensors["context"][:, 0].tolist()
+    (tune,) = policy.handle(0.0, RoundDue(1))
+    assert isinstance(tune, Tune)
+    first = tune.job.tensors["context"][:, 0].tolist()
     assert first[2:] == [2.0, 3.0]
     assert {int(x // 100) for x in first[:2]} == {1, 2}
 

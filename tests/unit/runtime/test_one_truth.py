@@ -20,7 +20,7 @@ import torch
 from node import registry
 from node.clip import backbone
 from node.clip.settings import ModelSettings
-from node.config import Settings, Source, policy_config, settings_of
+from node.config import Settings, Source, policy_config, settings_of, start_of
 from node.core.events import Effect, Event
 from node.core.kernel import Kernel
 from node.core.settings import MembershipSettings, RoundSettings, StartSettings
@@ -46,6 +46,7 @@ CASES: dict[str, dict[str, Any]] = {
     "local": {},
     "zerodfl": {"recipients": 1},
     "zerodfl pull": {"strategy": "pull"},
+    "zerodfl common": {"recipients": 1},
     "promptfl": {},
     "promptfl int8": {"wire_dtype": "int8"},
     "promptfl vote": {"merge": {"rule": "vote"}},
@@ -91,6 +92,8 @@ def features(model: backbone.Backbone) -> Features:
 def settings(case: str) -> Settings:
     tuning = {"batch_size": 4, "epochs": 1, "context_length": 4, "evaluate_every": 1}
     tree = {"policy": {"name": case.split()[0], **CASES[case]}, "tuning": tuning}
+    if case.endswith(" common"):  # ZeroDFL's nodes otherwise begin each from its own prompts
+        tree["tuning"]["start"] = "common"
     return settings_of(Source("test", tree))
 
 
@@ -114,9 +117,10 @@ def learners(
 def plan(case: str) -> Plan:
     start = StartSettings(peers=len(NODES) - 1, timeout_s=GUARD_S)
     rounds = RoundSettings("sync", max=ROUNDS, deadline_s=GUARD_S, start=start)
-    kind, config = registry.policy(case.split()[0]), policy_config(settings(case))
+    chosen = settings(case)
+    kind, config = registry.policy(case.split()[0]), policy_config(chosen)
     domains = dict(zip(NODES, DOMAINS, strict=True))
-    return Plan(kind, config, rounds, 1, PATIENT, domains=domains)
+    return Plan(kind, config, rounds, 1, PATIENT, domains=domains, start=start_of(chosen))
 
 
 class Shuffling(GrpcTransport):
