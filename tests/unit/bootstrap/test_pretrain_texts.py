@@ -155,6 +155,25 @@ def test_a_batch_is_read_like_open_clip_reads_padded_texts(
     torch.testing.assert_close(made(rows, ends), wanted, rtol=1e-10, atol=1e-12)
 
 
+@torch.no_grad()
+def test_texts_that_are_read_by_length_come_back_in_their_order(
+    small_tower: tuple[tower.Tower, tower.Tokens],
+) -> None:
+    made, tokens = small_tower
+    texts = [*TEXTS, *TEXTS[::-1], TEXTS[0]]
+    wanted = made(*tokens.batch(texts))
+    for some in (9, 3, 1):
+        found = tower.by_length(made, tokens, texts[:some])
+        torch.testing.assert_close(found, wanted[:some], rtol=1e-10, atol=1e-12)
+
+
+def test_a_name_that_ends_in_a_mark_fits_every_template() -> None:
+    text = "jack-o'-lantern (carved)!"
+    tokens = tower.Tokens([text])
+    for template in (*names.ALIKE, *names.MANNERS):
+        assert tokens.rows(template.format(text))[-1] == len(tokens.index) - 1
+
+
 def test_tokens_are_those_that_texts_have(small_tower: tuple[tower.Tower, tower.Tokens]) -> None:
     _, tokens = small_tower
     rows, ends = tokens.batch(TEXTS)
