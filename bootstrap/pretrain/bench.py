@@ -167,10 +167,15 @@ class Bench:
             parts[name] = (shown, *store.load(name, count, self._work / "features"))
         return align.gather(parts, self._trunk(), self.concepts, self.labels)
 
+    @property
+    def _names(self) -> Tensor:
+        """Unit vectors [1000, width] of ImageNet's names, by the teacher."""
+        return self.space.put(self._taught["imagenet"])
+
     def _aligned(self) -> Aligned:
         torch.manual_seed(0)
         known = self.views.known[:: max(1, len(self.views.known) // 20_000)]
-        made = Aligned(self._trunk(), self.space.put(self._taught["imagenet"]), known)
+        made = Aligned(self._trunk(), self._names, known)
         if self._beginning is not None:
             align.take(made, self._beginning.visual.conv1)
         return made
@@ -199,7 +204,9 @@ class Bench:
 
     def _hybrid(self, aligned: Aligned) -> Any:
         torch.manual_seed(1)
-        model: Any = hybrid.model_of(hybrid.finished_trunk(aligned))
+        trunk = hybrid.finished_trunk(aligned)
+        hybrid.add_names(trunk, self._names)
+        model: Any = hybrid.model_of(trunk)
         hybrid.begin(model.visual, self._least())
         return model
 
@@ -211,7 +218,7 @@ class Bench:
         picked = every[torch.randperm(len(every), generator=torch.Generator().manual_seed(2))]
         vectors = self.concept_vectors
         path = self._work / "hybrid.pt"
-        hybrid.fit(visual, aligned, self.views, picked[:rows], vectors, steps, path)
+        hybrid.fit(visual, aligned, self.views, picked[:rows], vectors, self._names, steps, path)
         log.info("held out: %s", hybrid.held_out(visual, self.views, vectors))
 
     def _least(self) -> Tensor:

@@ -32,7 +32,7 @@ def report(model: Path, pacs: Path | None, caltech: Path | None) -> None:
     if pacs:
         mean = []
         for domain in ("photo", "art_painting", "cartoon", "sketch"):
-            right, by_class, count = accuracy(frozen, pacs, f"PACS/{domain}/")
+            right, by_class, count = accuracy(frozen, pacs, f"{domain}/")
             shown = ", ".join(f"{name} {100 * one:.0f}" for name, one in by_class.items())
             print(f"PACS {domain}: {100 * right:.1f} % of {count} ({shown})", flush=True)
             mean.append(right)

@@ -31,8 +31,8 @@ from node.clip.trunk import Trunk, TrunkSettings
 from node.errors import ModelError
 
 FOLDER: Final = ASSETS
-VERSIONS: Final = (1, 2)
-"""Of config.json. Version 1 is a plain vision transformer without a trunk."""
+VERSION: Final = 2
+"""The version of config.json that this file reads."""
 EMBEDDING: Final = "token_embedding.weight"
 PARTS: Final = ("rows", "index", "fill")
 
@@ -43,15 +43,14 @@ def create(config: Mapping[str, Any]) -> CLIP:
     Raise ModelError where the configuration describes no model.
     """
     version = config.get("version", 1)
-    if version not in VERSIONS:
+    if version != VERSION:
         raise ModelError(
             f"config.json describes version {version!r} of the embedded model; this fednode reads "
-            f"the versions {', '.join(map(str, VERSIONS))}: install the fednode of that version."
+            f"version {VERSION}: install the fednode of that version."
         )
     try:
         model = CLIP(config["embed_dim"], config["vision_cfg"], config["text_cfg"])
-        if version > 1:
-            _put_trunk(model.visual, TrunkSettings.read(config["trunk_cfg"]))
+        _put_trunk(model.visual, TrunkSettings.read(config["trunk_cfg"]))
     except KeyError as missing:
         raise ModelError(f"config.json lacks the key {missing}.") from missing
     except (TypeError, ValueError, IndexError, AssertionError) as fault:
@@ -131,7 +130,7 @@ def save(folder: Path, model: nn.Module, config: Mapping[str, Any], rows: Tensor
     tensors["token_embedding.index"] = index.to(torch.int32)
     folder.mkdir(parents=True, exist_ok=True)
     part = folder / "model.safetensors.part"
-    save_file(tensors, part, metadata={"format": f"fednode-mini/{config.get('version', 1)}"})
+    save_file(tensors, part, metadata={"format": f"fednode-mini/{VERSION}"})
     part.chmod(0o644)  # safetensors writes files that only their owner can read
     whole = {**config, "sha256": hashlib.sha256(part.read_bytes()).hexdigest()}
     (folder / "config.json").write_text(json.dumps(whole, indent=2) + "\n", encoding="utf-8")

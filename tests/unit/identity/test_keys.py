@@ -59,6 +59,7 @@ def test_the_key_is_for_its_owner_only(tmp_path: Path) -> None:
         pem(Ed25519PrivateKey.generate())[:-40],
         b"x" * 100_000,
     ],
+    ids=["empty", "cut", "of another kind", "encrypted", "shortened", "no key"],
 )
 def test_a_damaged_key_is_named_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / KEY_FILE
