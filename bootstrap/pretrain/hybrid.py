@@ -81,7 +81,7 @@ def finished_trunk(aligned: Aligned) -> Trunk:
 @torch.no_grad()
 def add_names(trunk: Trunk, names: Tensor) -> None:
     """Add NAMES_MORE of the names' own unit vectors [1000, width] to the trunk's."""
-    trunk.names += NAMES_MORE * names
+    trunk.names.add_(NAMES_MORE * names)
 
 
 def model_of(trunk: Trunk) -> CLIP:
