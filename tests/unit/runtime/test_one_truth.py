@@ -48,7 +48,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zerodfl pull": {"strategy": "pull"},
     "promptfl": {},
     "promptfl int8": {"wire_dtype": "int8"},
-    "promptfl vote": {"merge": {"rule": "vote"}},
+    "promptfl krum": {"merge": {"rule": "krum"}},
     "fedtpg": {},
     "fedclip": {},
     "fedmaple": {},
@@ -56,7 +56,6 @@ CASES: dict[str, dict[str, Any]] = {
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
     "plan": {"aggregator_dtype": "float16"},
-    "plan vote": {"merge": {"rule": "vote"}},
 }
 
 
