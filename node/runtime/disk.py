@@ -81,9 +81,12 @@ class Disk:
 
     # Made of the above ----------------------------------------------------------------------------
 
-    def replace(self, path: Path, data: bytes) -> None:
-        """Write a file aside, sync it, rename it and sync the folder: all of it or nothing."""
-        aside = path.with_name(path.name + ".new")
+    def replace(self, path: Path, data: bytes, suffix: str = ".new") -> None:
+        """Write a file aside, sync it, rename it and sync the folder: all of it or nothing.
+
+        suffix: of the file aside; what is there already keeps its mode.
+        """
+        aside = path.with_name(path.name + suffix)
         descriptor = self.create(aside)
         try:
             left = memoryview(data)
