@@ -4,6 +4,7 @@
     tokens.json       SHA-256 of each token, the name that it is for ("": any), and uses left
     enrolled.json     who was enrolled: name, id, address, lease
     revoked.txt       revocations, one line each
+    book.lock         held by a process while it reads the other files and writes them anew
 
 It is asked once by every newcomer, and again when a lease is nearly over; it takes no part in the
 mesh, holds no prompts, and may be off for as long as nobody comes.
@@ -17,7 +18,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -34,12 +35,14 @@ from node.identity import lease as leases
 from node.identity.certificate import judged, mint
 from node.identity.identity import armour, disarm
 from node.identity.lease import DAY_S, LEASE_DAYS, Statement, nearly_over
+from node.runtime.disk import Disk, alone
 from node.transports.address import parse
 from node.transports.grpc import GrpcTransport
 from node.transports.tls import Tls
 from node.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 KEY_FILE: Final = "mesh.key"
+LOCK_FILE: Final = "book.lock"
 ENROLLED_MAX: Final = 1024
 QUIET_S: Final = 30.0
 WRONG_TOKENS_MAX: Final = 20
@@ -74,7 +77,8 @@ class Book:
         """Open the folder; make the mesh key where there is none."""
         self.folder, self.mesh, self._clock = folder, mesh, clock
         path = folder / KEY_FILE
-        self.key = keys.load(path) if path.exists() else keys.create(path)
+        with self._alone():
+            self.key = keys.load(path) if path.exists() else keys.create(path)
         self._wrong: list[float] = []
 
     @property
@@ -91,9 +95,11 @@ class Book:
     def add_token(self, text: str, name: str = "", uses: int = 1) -> None:
         """Keep a token that somebody else made; the same one again changes nothing."""
         digest = hashlib.sha256(text.encode()).hexdigest()
-        held = self._tokens()
-        if all(one.digest != digest for one in held):
-            self._write("tokens.json", [asdict(one) for one in [*held, Token(digest, name, uses)]])
+        with self._alone():
+            held = self._tokens()
+            if all(one.digest != digest for one in held):
+                more = [*held, Token(digest, name, uses)]
+                self._write("tokens.json", [asdict(one) for one in more])
 
     def enrol(self, id: str, mesh: str, name: str, address: str, token: str) -> bytes:
         """Return a lease on a name for a key; raise IdentityError with why not."""
@@ -105,6 +111,10 @@ class Book:
             parse(address)
         except AddressError as fault:
             raise IdentityError(str(fault)) from fault
+        with self._alone():
+            return self._lease(id, name, address, token)
+
+    def _lease(self, id: str, name: str, address: str, token: str) -> bytes:
         if any(leases.peek(proof).id == id for proof in self.revocations()):
             raise IdentityError(f"the key {id} was revoked")
         held = {one.name: one for one in self.enrolled()}
@@ -140,16 +150,24 @@ class Book:
         proof = leases.sign(
             self.key, Statement("revocation", self.mesh, name, id, int(self._clock()))
         )
-        lines = [*(armour(one) for one in self.revocations()), armour(proof)]
-        put(self.folder / "revoked.txt", "".join(f"{line}\n" for line in lines), ELSEWHERE)
-        left = [asdict(one) for one in self.enrolled() if one.id != id]
-        self._write("enrolled.json", left)
+        with self._alone():
+            lines = [*(armour(one) for one in self.revocations()), armour(proof)]
+            put(self.folder / "revoked.txt", "".join(f"{line}\n" for line in lines), ELSEWHERE)
+            left = [asdict(one) for one in self.enrolled() if one.id != id]
+            self._write("enrolled.json", left)
         return armour(proof)
 
     def revocations(self) -> list[bytes]:
         """Return all revocations, oldest first."""
         path = self.folder / "revoked.txt"
         return [disarm(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from changing the files meanwhile."""
+        Disk().make_folder(self.folder)
+        with alone(self.folder / LOCK_FILE):
+            yield
 
     def _spend(self, token: str, name: str) -> None:
         now = self._clock()

@@ -6,11 +6,13 @@ let any one of them fail.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import sqlite3
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +20,9 @@ from node.errors import StateError
 
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
+WAIT_S: Final = 10.0
+RETRY_S: Final = 0.01
+"""How long, and how often, another process's lock is tried."""
 _PID_BYTES_MAX: Final = 20
 _FULL: Final = "the disk is full"
 _READ_ONLY: Final = "it is read-only"
@@ -113,6 +118,32 @@ def because(fault: OSError | sqlite3.Error) -> str:
         return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
     # An extended code keeps the primary one in its lowest byte.
     return _SQLITE.get(getattr(fault, "sqlite_errorcode", 0) & 0xFF, str(fault))
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Let no other process or thread that does the same with this file in meanwhile.
+
+    Wait for others, who hold it for moments; raise StateError after WAIT_S.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    except OSError as fault:
+        raise StateError(f"{path} cannot be opened to lock it: {because(fault)}.") from fault
+    try:
+        end = time.monotonic() + WAIT_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as fault:
+                if time.monotonic() > end:
+                    text = f"{path} has been locked by another process for {WAIT_S:g} s"
+                    raise StateError(f"{text}: stop that process.") from fault
+                time.sleep(RETRY_S)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def lock(folder: Path) -> int:

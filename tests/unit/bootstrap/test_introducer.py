@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,21 @@ def test_a_lease_is_renewed_without_a_token_by_its_own_key_alone(tmp_path: Path)
     assert [one.address for one in made.enrolled()] == ["127.0.0.1:9"]
     with pytest.raises(IdentityError, match="token is wrong"):
         made.enrol(B_ID, MESH, "a", ADDRESS, "")
+
+
+def test_what_several_processes_revoke_at_once_is_all_kept(tmp_path: Path) -> None:
+    """Each has a Book of its own; a file lock knows threads by their descriptors, too."""
+    book(tmp_path)
+
+    def revoke(who: int) -> None:
+        mine = book(tmp_path)
+        for at in range(5):
+            mine.revoke(f"n{who}-{at}", A_ID)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(revoke, range(3)))
+    names = sorted(leases.peek(one).name for one in book(tmp_path).revocations())
+    assert names == [f"n{who}-{at}" for who in range(3) for at in range(5)]
 
 
 def test_tokens_may_be_for_one_name_or_for_several_nodes(tmp_path: Path) -> None:
