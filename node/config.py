@@ -19,7 +19,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from node import registry
 from node.clip.settings import ModelSettings
-from node.core.method import voted
 from node.core.policy import Policy
 from node.core.settings import (
     STRICT,
@@ -41,6 +40,10 @@ ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
 FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
+REMOVED: Final = {
+    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
+}
+"""Key and value -> what to use instead."""
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 
@@ -194,8 +197,7 @@ def validation_fault(settings: Settings, config: Any, share: float) -> str:
     config: the policy's. share: data.validation. Without them the policy would merge what it was
     told not to, or nothing, and the guard would be off.
     """
-    asks = "policy.merge.rule vote" if voted(config) else getattr(config, "judged_by", "")
-    asks = asks or settings.guard.judged_by
+    asks = getattr(config, "judged_by", "") or settings.guard.judged_by
     if not asks or share > 0.0:
         return ""
     return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."
@@ -294,6 +296,9 @@ def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) ->
         return f"{where}: unknown key {key!r}; {hint}"
     if fault["type"] in {"missing", "missing_argument"}:
         return f"{where}: {key!r} is missing."
+    gone = REMOVED.get((".".join(place[-2:]), str(fault.get("input"))))
+    if gone:
+        return f"{where}: {key} is {fault.get('input')!r}, which was removed; {gone}."
     message = fault["msg"].removeprefix("Value error, ").removesuffix(".")
     if fault["type"] == "value_error":  # a settings class names its key itself
         return f"{where}: {message}."

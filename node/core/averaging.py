@@ -7,11 +7,9 @@ send what training changed, and each adds to its next change what rounding took 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
-
-import numpy as np
 
 from node.core.aggregate import weights_of
 from node.core.method import OWN, Contribution, Held
@@ -19,7 +17,7 @@ from node.core.numbers import roundtrip
 from node.core.robust import combine
 from node.core.rounds import Staged
 from node.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
-from node.core.types import EMPTY, Array, Dtype, Report, Tensors
+from node.core.types import EMPTY, Dtype, Report, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +76,6 @@ class Averaging(Staged):
         left = Tensors({OWN + name: one - told[name] for name, one in change.items()})
         self.draft = replace(self.draft, arrays=left)
         return change
-
-    def origin(self, stage: str) -> Mapping[str, Array]:
-        """Return the round's start, or nothing's change where contributions are changes."""
-        if self.config.wire_dtype != "int8":
-            return super().origin(stage)
-        return {name: np.zeros_like(one) for name, one in self.draft.shared.items()}
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return the (weighted) mean of all contributions, or a robust merge in its place."""

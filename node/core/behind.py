@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from node.core import jury
 from node.core.events import CancelTimer, Effect, Record, Send, SetTimer
 from node.core.mail import Mail
 from node.core.method import Contribution, Held, Method
@@ -41,11 +40,6 @@ class Behind(Method):
     def _pair(self) -> bool:
         """Whether at most one other was ever met: then its word has to be enough."""
         return len(self._met) < 2
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        """The stages of a round, with the votes on each where there are any."""
-        return jury.steps(self.stages) if self.judged else self.stages
 
     @abstractmethod
     def _start_stage(self) -> list[Effect]:
@@ -127,7 +121,7 @@ class Behind(Method):
             return [*self._decide(), *self._advance()]
         self._transfer.end()
         self._mail.forget_round(peer)
-        if self.steps[self._stage] in self._own:
+        if self.stages[self._stage] in self._own:
             timer = SetTimer(DEADLINE, self.context.rounds.deadline_s)
             return [timer, *self._advance()]
         return [CancelTimer(DEADLINE), *self._start_stage()]

@@ -14,16 +14,34 @@ Personal models beside a common one, against those who lie, are Ditto's (Li et a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from node.core.behind import Behind
 from node.core.events import Effect, Record, Tune
-from node.core.jury import Trial
-from node.core.method import Contribution
 from node.core.policy import Context
 from node.core.types import EMPTY, MEASURE, Job, PolicyState, Report, Tensors
+
+
+@dataclass(slots=True)
+class Choice:
+    """The merged prompts against a node's own; losses: on its validation images, in that order."""
+
+    merged: Tensors
+    own: Tensors
+    losses: list[float] = field(default_factory=list)
+
+    def candidate(self) -> Tensors | None:
+        """Return what to measure next; None at the end, or if the node cannot measure a loss."""
+        if not self.losses:
+            return self.merged
+        return self.own if len(self.losses) == 1 and math.isfinite(self.losses[0]) else None
+
+    def note(self, metrics: Mapping[str, float]) -> None:
+        """Take what was measured."""
+        self.losses.append(metrics.get("validation_loss", float("nan")))
 
 
 class Guarded(Behind):
@@ -34,7 +52,7 @@ class Guarded(Behind):
         self._job: Job | None = None
         self._told_own = EMPTY  # what this node tuned for the others, as it would use it by itself
         self._own_job: Job | None = None  # the tuning of its own line, where it left theirs
-        self._choice: Trial | None = None  # of its own prompts against the merged ones
+        self._choice: Choice | None = None  # of its own prompts against the merged ones
         self._used = EMPTY  # what the node will use after this round
 
     def _begin_choice(self) -> None:
@@ -71,13 +89,7 @@ class Guarded(Behind):
         return [Tune(self._own_job)]
 
     def _compare(self, own: Tensors) -> list[Effect]:
-        merged = self.draft.shared
-
-        def alone(found: Sequence[Contribution]) -> Tensors:
-            return found[0].tensors if found else merged
-
-        mine = Contribution(self.context.name, own, self.context.samples)
-        self._choice = Trial([mine], alone)
+        self._choice = Choice(self.draft.shared, own)
         return self._next_look(self._choice)
 
     def _chosen(self, job: Job, report: Report) -> list[Effect] | None:
@@ -90,7 +102,7 @@ class Guarded(Behind):
         self._choice.note(report.metrics)
         return self._next_look(self._choice)
 
-    def _next_look(self, choice: Trial) -> list[Effect]:
+    def _next_look(self, choice: Choice) -> list[Effect]:
         tried, rise = choice.candidate(), self.context.guard.merged_rise
         if tried is not None:
             return self._look(tried, measure=False)
@@ -101,7 +113,7 @@ class Guarded(Behind):
             f"round {self.current}: the own prompts are used: the merged ones' validation loss is "
             f"{merged:.3g}, theirs {own[0]:.3g} (guard.merged_rise: {rise:g})"
         )
-        return [Record("merge.unused", text), *self._use(choice.candidates[0].tensors)]
+        return [Record("merge.unused", text), *self._use(choice.own)]
 
     def _use(self, tensors: Tensors) -> list[Effect]:
         self._used = tensors

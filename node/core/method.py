@@ -59,12 +59,6 @@ def _under(prefix: str, tensors: Tensors) -> Tensors:
     return Tensors(found)
 
 
-def voted(config: Any) -> bool:
-    """Tell whether a policy's settings ask for votes before contributions are merged."""
-    merge = getattr(config, "merge", None)
-    return merge is not None and merge.rule == "vote"
-
-
 class Method(ABC):
     """The hooks of a method; what they are given and return is of the round under way.
 
@@ -93,8 +87,6 @@ class Method(ABC):
         mode = rounds.mode or cls.default_mode
         if mode not in cls.modes:
             return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
-        if mode == "async" and voted(config):
-            return "rounds.mode is 'async'; policy.merge.rule vote waits for votes: sync or quorum."
         return ""
 
     def job(self, stage: str) -> Job | None:
@@ -109,14 +101,6 @@ class Method(ABC):
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
         """Return the draft after a stage, from everyone's contributions, the own one among them."""
 
-    def alone(self, stage: str, heard: Sequence[Contribution]) -> Tensors:
-        """Return what would be measured if these contributions, one or none, were all there are."""
-        return self.merge(stage, heard).shared
-
-    def origin(self, stage: str) -> Mapping[str, Array]:
-        """Return from where contributions lead away, to clip them: what the round began from."""
-        return self.draft.shared
-
     def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
         """Return what a contribution may hold; `complete` says whether it must hold it all."""
         return self.held.shared.shapes
@@ -129,11 +113,6 @@ class Method(ABC):
     def drifts(self) -> bool:
         """Tell whether nodes that came to differ may stay so: a robust merge looks at the last."""
         return not self.trusting
-
-    @property
-    def judged(self) -> bool:
-        """Tell whether nodes vote on contributions before they are merged (node/core/jury.py)."""
-        return voted(self.config)
 
     @property
     def trusting(self) -> bool:

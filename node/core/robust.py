@@ -8,7 +8,6 @@
     center     centered clipping: v <- v + mean_i clip(x_i - v, radius), from v = the last merge
                (Karimireddy et al., ICML 2021)
     clip       mean of contributions whose distance from the last merge is clipped to radius
-    vote       weighted mean of those that the mesh let in, clipped (node/core/jury.py)
 
 Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
 nodes contributed are one vector for distances. A radius of 0 is the median of the distances, the
@@ -35,8 +34,6 @@ Vector = npt.NDArray[np.float64]
 CENTER_STEPS: Final = 5
 CHUNK: Final = 1 << 14
 """Columns whose differences stay in a processor's cache."""
-AVERAGES: Final = ("mean", "vote")
-"""Rules under which what is merged is averaged as it is."""
 
 
 def combine(
@@ -59,7 +56,7 @@ def combine(
         if few:
             senders = tuple(at for at in senders if vetted is None or at in vetted)
         parts = [contributed[at] for at in senders]
-        if few or settings.rule in AVERAGES:
+        if few or settings.rule == "mean":
             own = [weights[at] for at in senders]
             if parts:
                 merged |= {name: mean([one[name] for one in parts], own) for name in names}
@@ -78,7 +75,7 @@ def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
     For a merge that uses each contribution for itself (PLAN's aggregators): none is further from
     the coordinate-wise median than half of them are.
     """
-    if settings.rule in AVERAGES or len(contributed) < 3:
+    if settings.rule == "mean" or len(contributed) < 3:
         return list(contributed)
     stacked = np.stack([one.astype(np.float64).ravel() for one in contributed])
     middle = np.median(stacked, axis=0)
@@ -166,16 +163,10 @@ def _apart(stacked: Vector) -> Vector:
     return np.asarray(apart + apart.T)
 
 
-def reach(lengths: npt.ArrayLike, radius: float) -> float:
-    """Return to what length changes are clipped: radius, or the lower median where it is 0."""
-    ordered = np.sort(lengths)
-    return radius or float(ordered[(len(ordered) - 1) // 2])
-
-
 def _clipped(changes: Vector, radius: float) -> Vector:
-    """Return rows no longer than radius, or than the median row where it is 0."""
+    """Return rows no longer than radius, or than the lower median row if radius is 0."""
     lengths = np.linalg.norm(changes, axis=1)
-    limit = reach(lengths, radius)
+    limit = radius or float(np.sort(lengths)[(len(lengths) - 1) // 2])
     factors = np.ones_like(lengths)
     np.divide(limit, lengths, out=factors, where=lengths > limit)
     return np.asarray(changes * factors[:, None])

@@ -3,28 +3,24 @@
 Averaging, Fed-DPT, DiPrompT and PLAN are this frame with their own jobs and merges. A round goes
 through the policy's `stages`; each has a job (or none, for a node that sits it out), a message to
 every live peer, and a merge of all contributions, sorted by sender, the node's own as its peers see
-it; under the rule "vote" the votes on the contributions come before that merge, told like them
-(node/core/jury.py). Then what was merged is measured and adopted; a guarded node may use what it
-tuned itself in its place (node/core/guarded.py).
+it. Then what was merged is measured and adopted; a guarded node may use what it tuned itself in
+its place (node/core/guarded.py).
 
     idle -> tuning -> exchanging -> (next stage) ... -> tuning (to measure) -> adopting -> idle
 
 In sync a stage ends when every live peer was heard and has acknowledged, in quorum when enough were
 heard, in async at once, with what came since the last merge; after the deadline always. What is
 undelivered is sent again while the peer lives. A node that hears of a round beyond the next takes
-over the shared state of who is ahead (node/core/behind.py). Phases on the wire: the stages' names
-and their votes', "again" (repeat what you said since this round), and those of
-node/core/transfer.py.
+over the shared state of who is ahead (node/core/behind.py). Phases on the wire: the stages' names,
+"again" (repeat what you said since this round), and those of node/core/transfer.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Final, Self
 
-from node.core import jury
 from node.core.events import (
     Adopt,
     Adopted,
@@ -66,9 +62,6 @@ class Staged(Guarded):
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
         self._set = ""  # digest of the contributions that the stage before merged
-        self._told: Sequence[Contribution] = ()  # of this stage, to be voted on
-        self._candidates: Sequence[Contribution] = ()  # the same, clipped
-        self._trial: jury.Trial | None = None
         self._patience = Patience.thaw(state.data.get(PATIENCE))
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
@@ -104,10 +97,8 @@ class Staged(Guarded):
         if phase == STATE:
             fits = found == self.held.packed().shapes and Transfer.number(message) >= 0
             return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
-        if phase not in self.steps:
+        if phase not in self.stages:
             return f"{self.name} has no phase {phase!r}"
-        if phase.startswith(jury.VOTES):
-            return jury.misvote(found)
         return self.misfit(phase, found)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
@@ -153,7 +144,7 @@ class Staged(Guarded):
     def _begin(self, number: int) -> list[Effect]:
         self.current, self._stage, self._set = number, 0, ""
         self.draft, self._metrics, self._own = self.held, {}, {}
-        self._reminded, self._givers, self._trial = set(), (), None
+        self._reminded, self._givers = set(), ()
         self._begin_choice()
         self._mail.begin(number, keep=self._mode == "async")
         astray, self._astray = {self._astray} & self._live, ""
@@ -161,32 +152,14 @@ class Staged(Guarded):
         return self._ask(ahead) if ahead else self._start_stage()
 
     def _start_stage(self) -> list[Effect]:
-        stage = self.steps[self._stage]
-        if stage.startswith(jury.VOTES):
-            voted = stage.removeprefix(jury.VOTES)
-            origin = self.origin(voted) if self.moored else None
-            radius = self.config.merge.radius
-            self._candidates = jury.shortened(self._told, origin, radius)
-            self._trial = jury.Trial(self._candidates, partial(self.alone, voted))
-            return self._try_next()
+        stage = self.stages[self._stage]
         job = self.job(stage)
         if job is None:
             return self._tell(None)
         self._job, self._phase = job, "tuning"
         return [Tune(job)]
 
-    def _try_next(self) -> list[Effect]:
-        """Measure the next contribution alone; tell everyone how all did after the last one."""
-        assert self._trial is not None, "contributions are on trial"
-        tried = self._trial.candidate()
-        if tried is None:
-            return self._tell(None)
-        return self._look(tried, measure=False)
-
     def _trained(self, job: Job, report: Report) -> list[Effect]:
-        if self._trial is not None:
-            self._trial.note(report.metrics)
-            return self._try_next()
         chosen = self._chosen(job, report)
         if chosen is not None:
             return chosen
@@ -196,12 +169,8 @@ class Staged(Guarded):
         return self._finish() if job.stage == MEASURE else self._tell(report)
 
     def _tell(self, report: Report | None) -> list[Effect]:
-        stage, samples = self.steps[self._stage], self.context.samples
-        if self._trial is None:
-            tensors, dtype = self.contribution(stage, report), self.dtype(stage)
-        else:
-            tensors, dtype = self._trial.votes(), "float32"
-            self._trial = self._job = None
+        stage, samples = self.stages[self._stage], self.context.samples
+        tensors, dtype = self.contribution(stage, report), self.dtype(stage)
         if report is not None:
             samples = report.samples
             self.draft = replace(self.draft, carry=report.carry)
@@ -231,7 +200,7 @@ class Staged(Guarded):
     def _enough(self) -> bool:
         if self._mode == "async" or not self._missing():
             return True
-        heard = 1 + len(self._mail.heard(self.current, self.steps[self._stage]))
+        heard = 1 + len(self._mail.heard(self.current, self.stages[self._stage]))
         return self._mode == "quorum" and heard >= self.context.rounds.quorum
 
     def _missing(self) -> list[str]:
@@ -239,7 +208,7 @@ class Staged(Guarded):
 
         Who is beyond the next round will say no more of this one.
         """
-        stage, pending = self.steps[self._stage], self._mail.pending
+        stage, pending = self.stages[self._stage], self._mail.pending
         heard, number = self._mail.heard(self.current, stage), self.current
         near = [peer for peer in self._live if self._mail.round_of(peer) <= number + 1]
         awaited = self._patience.awaited(near, number)
@@ -250,8 +219,7 @@ class Staged(Guarded):
         ]
 
     def _merge(self) -> list[Effect]:
-        stage, loose = self.steps[self._stage], self._mode == "async"
-        voting = stage.startswith(jury.VOTES)
+        stage, loose = self.stages[self._stage], self._mode == "async"
         heard = self._mail.latest(stage) if loose else self._mail.heard(self.current, stage)
         based = self._mail.said(self.current, stage).contributors
         strangers = ", ".join(one for one in heard if heard[one].contributors != based)
@@ -262,7 +230,7 @@ class Staged(Guarded):
             heard = self._transfer.like_minded(heard, based, self.trusting)
             if not heard:
                 return self._abort(f"{text}, as most did")
-        elif strangers and not loose and not voting:
+        elif strangers and not loose:
             text = f"round {self.current} began from other prompts at {strangers}"
             notes = [Record("round.drift", text, "warning")]
             if self.drifts:
@@ -270,37 +238,22 @@ class Staged(Guarded):
         given = {name: Contribution(name, one.tensors, one.samples) for name, one in heard.items()}
         given[self.context.name] = self._own[stage]
         everyone = [given[name] for name in sorted(given)]
-        if not self._set and not voting:
+        if not self._set:
             self.moored = loose or self._transfer.moored(heard, based)
         self._stage += 1
-        if self.judged and not voting:
-            self._told = [one for one in everyone if one.tensors]
-            return [*notes, *self._start_stage()]
-        if voting:
-            return [*notes, *self._admit([one.tensors for one in everyone])]
-        return [*notes, *self._merged(everyone, everyone)]
+        return [*notes, *self._merged(stage, everyone)]
 
-    def _admit(self, ballots: Sequence[Tensors]) -> list[Effect]:
-        """Merge what the votes let in, and say what they did not."""
-        found = jury.admitted(self._candidates, ballots, self.config.merge.rise)
-        names = {one.sender for one in found}
-        told = [one for one in self._told if one.sender in names]
-        others = ", ".join(one.sender for one in self._told if one.sender not in names)
-        text = f"round {self.current}: not merged, as most nodes' loss would rise by it: {others}"
-        notes = [Record("merge.refused", text)] if others else []
-        return [*notes, *self._merged(told, found)]
-
-    def _merged(self, told: Sequence[Contribution], found: Sequence[Contribution]) -> list[Effect]:
-        """Merge; told: whose contributions, as they were heard, which peers compare by digest."""
-        stage, own = self.steps[self._stage - 1].removeprefix(jury.VOTES), self.context.name
-        self._givers = tuple(one.sender for one in told if one.sender != own)
-        self.draft = self.merge(stage, found)
-        if self._stage == len(self.steps):
+    def _merged(self, stage: str, everyone: Sequence[Contribution]) -> list[Effect]:
+        """Merge a stage's contributions; go on to the next stage, or measure after the last."""
+        own = self.context.name
+        self._givers = tuple(one.sender for one in everyone if one.sender != own)
+        self.draft = self.merge(stage, everyone)
+        if self._stage == len(self.stages):
             overlong = self.context.overlong(self.draft.packed())  # as a peer would find it
             if overlong:
                 return self._abort(f"round {self.current}: the merged prompts' {overlong}")
             return self._measure()
-        self._set = contributors({one.sender: one.tensors for one in told})
+        self._set = contributors({one.sender: one.tensors for one in everyone})
         return self._start_stage()
 
     def _abort(self, why: str) -> list[Effect]:
@@ -326,7 +279,7 @@ class Staged(Guarded):
             return self._question(message)
         if message.round <= self.current + 1:
             self._transfer.disbelieved.discard(sender)
-        if message.round == self.current and message.phase == self.steps[-1]:
+        if message.round == self.current and message.phase == self.stages[-1]:
             self._patience.kept(sender)  # who says the first half of a round only lets all wait
         if self._mode == "async":
             self._mail.take_latest(message)
@@ -342,13 +295,13 @@ class Staged(Guarded):
         if not self._newborn or self._phase != "exchanging" or self._transfer.asked:
             return []
         self._newborn = False
-        heard = self._mail.heard(self.current, self.steps[self._stage])
+        heard = self._mail.heard(self.current, self.stages[self._stage])
         silent = sorted(self._live - set(heard))
         return [Send(peer, self.message(AGAIN)) for peer in silent]
 
     def _remind(self, message: Message) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
-        sender, stage = message.sender, self.steps[self._stage]
+        sender, stage = message.sender, self.stages[self._stage]
         if message.round <= self.current or sender in self._reminded:
             return []
         if sender in self._mail.heard(self.current, stage):
@@ -372,5 +325,5 @@ class Staged(Guarded):
         if self._transfer.asked:
             return self._go_on_without(self._transfer.asked)
         missing = self._patience.missed(self._missing(), self.current)
-        text = f"round {self.current}, {self.steps[self._stage]}: the deadline passed without "
+        text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]

@@ -111,27 +111,23 @@ class GuardSettings:
 class MergeSettings:
     """How contributions are merged (node/core/robust.py).
 
-    rule: "mean", which trusts everyone; "median", "trimmed", "krum", "center" or "clip", which bear
-    with some liars and cost some accuracy where nobody lies and data differ; or "vote": the mean of
-    what, clipped, does not raise most nodes' validation loss (node/core/jury.py). trim: share (0 to
+    rule: "mean", which trusts everyone; or "median", "trimmed", "krum", "center" or "clip", which
+    bear with some liars and cost some accuracy where nobody lies and data differ. trim: share (0 to
     0.5) cut off at either end. liars: f of multi-Krum, how many to bear with. radius: of clipping,
-    in the prompts' own units; 0 for the median distance of a round. rise: of the loss, in nats,
-    that a contribution voted on may cost.
+    in the prompts' own units; 0 for the median distance of a round.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    rule: Literal["mean", "median", "trimmed", "krum", "center", "clip", "vote"] = "mean"
+    rule: Literal["mean", "median", "trimmed", "krum", "center", "clip"] = "mean"
     trim: float = 0.2
     liars: int = 1
     radius: float = 0.0
-    rise: float = 0.05
 
     def __post_init__(self) -> None:
         bounded("policy.merge.trim", self.trim, 0, 0.5)
         bounded("policy.merge.liars", self.liars, 0)
         bounded("policy.merge.radius", self.radius, 0)
-        bounded("policy.merge.rise", self.rise, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from node import registry
 from node.core.averaging import AveragingConfig
-from node.core.jury import VOTES
 from node.core.policy import Policy
-from node.core.rounds import Staged
-from node.core.settings import GuardSettings, MergeSettings, RoundSettings
+from node.core.settings import GuardSettings, RoundSettings
 from node.policies.diprompt.config import DiPrompTConfig
 from node.policies.diprompt.exchange import DiPrompT
 from node.policies.fedclip.exchange import FedCLIP
@@ -112,7 +110,7 @@ def kinds() -> list[tuple[type[Policy], str, Kind]]:
     for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
         title = "-".join(map(str, set_.values()))
         made.append((Plan, title, plan(PlanConfig(reduction=2, **set_))))
-    return [*made, *judged()]
+    return made
 
 
 def guarded() -> list[tuple[type[Policy], str, Kind]]:
@@ -120,26 +118,6 @@ def guarded() -> list[tuple[type[Policy], str, Kind]]:
     return [
         (PromptFL, "guarded", averaging(**{"": PromptFLConfig()})),
         (Plan, "guarded", plan(PlanConfig(reduction=2))),
-    ]
-
-
-def judged() -> list[tuple[type[Policy], str, Kind]]:
-    """Return policies whose nodes vote on contributions."""
-    vote = MergeSettings("vote")
-    plans = plan(PlanConfig(reduction=2, merge=vote))
-    made: list[tuple[type[Staged], str, Kind]] = [
-        (PromptFL, "vote", averaging(**{"": PromptFLConfig(merge=vote)})),
-        (Plan, "vote", plans),
-    ]
-    ballot = {"b": (1,), "c": (1,)}
-    return [
-        (
-            kind,
-            title,
-            replace(one, says={**one.says, **{VOTES + stage: ballot for stage in stages}}),
-        )
-        for kind, title, one in made
-        for stages in [[stage for stage in one.says if stage in kind.stages]]
     ]
 
 

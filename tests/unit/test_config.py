@@ -105,6 +105,11 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "node.yaml, line 2: rounds.mode is 'fast'; "
             "input should be 'async', 'quorum' or 'sync'.",
         ),
+        (
+            "policy: {name: promptfl, merge: {rule: vote}}",
+            "node.yaml, line 1: policy.merge.rule is 'vote', which was removed; "
+            "use krum, with merge.liars as many hostile nodes as it must bear with.",
+        ),
         ("seed: 1\nseed: 2", "node.yaml, line 2: the key 'seed' is given twice."),
         ("- a", "node.yaml holds no settings: it must be a mapping of keys to values."),
         ("", "node.yaml holds no settings: it must be a mapping of keys to values."),

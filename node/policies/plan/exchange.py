@@ -92,13 +92,6 @@ class Plan(Staged):
                 merged |= combine(rule, told, [1.0] * len(told), kept, moored=moored)
         return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
 
-    def alone(self, stage: str, heard: Sequence[Contribution]) -> Tensors:
-        """Return one node's local prompts as if they were global, or the base method's answer."""
-        if stage != PROMPTS:
-            return super().alone(stage, heard)
-        told = heard[0].tensors if heard else EMPTY
-        return Tensors({**self.draft.shared, **told})
-
     def _tamed(self, given: Sequence[Tensors]) -> tuple[Tensors, ...]:
         """Return the local prompts, once for all that is made of them.
 

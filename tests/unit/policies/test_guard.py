@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from node.core.events import Adopt, Adopted, Effect, PeerDown, Record, RoundDue, Tuned
-from node.core.jury import VOTES
 from node.core.policy import Context
 from node.core.rounds import Staged
-from node.core.settings import GuardSettings, MergeSettings
+from node.core.settings import GuardSettings
 from node.core.transfer import ADOPTED, STATE, WANT
 from node.core.types import EMPTY, MEASURE, Report, Tensors
 from node.policies.diprompt.config import DiPrompTConfig
@@ -169,17 +168,6 @@ def test_alone_what_was_merged_is_its_own() -> None:
     asked, effects = tried(policy, effects, [1.0, 1.0])
     assert asked[0] == asked[1]
     assert adopted(policy, effects).snapshot.policy.tuned == asked[0]
-
-
-def test_the_choice_comes_after_votes() -> None:
-    policy = promptfl(guarded("promptfl"), merge=MergeSettings("vote", rise=0.1))
-    _, effects = tried(policy, merged(policy), [2.0, 1.0, 1.0, 1.0])
-    assert told(effects, VOTES + "prompts")
-    ballot = Tensors({name: [0.0] for name in ("a", "b", "c")})
-    effects = heard(policy, effects, dict.fromkeys(PEERS, ballot))
-    asked, effects = tried(policy, effects, [2.0, 1.0])
-    assert float(asked[1]["context"][0, 0]) == 1.0
-    assert float(adopted(policy, effects).snapshot.policy.tuned["context"][0, 0]) == 1.0
 
 
 def test_a_fed_dpt_node_has_what_it_tuned_and_others_slots_as_the_round_began() -> None:

@@ -49,7 +49,7 @@ CASES: dict[str, dict[str, Any]] = {
     "zerodfl common": {"recipients": 1},
     "promptfl": {},
     "promptfl int8": {"wire_dtype": "int8"},
-    "promptfl vote": {"merge": {"rule": "vote"}},
+    "promptfl krum": {"merge": {"rule": "krum"}},
     "fedtpg": {},
     "fedclip": {},
     "fedmaple": {},
@@ -57,7 +57,6 @@ CASES: dict[str, dict[str, Any]] = {
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
     "plan": {"aggregator_dtype": "float16"},
-    "plan vote": {"merge": {"rule": "vote"}},
 }
 
 

@@ -10,7 +10,6 @@ from node.core.policy import Policy
 from node.core.settings import (
     Barrier,
     MembershipSettings,
-    MergeSettings,
     RoundSettings,
     StartSettings,
 )
@@ -31,7 +30,6 @@ from node.sim.world import World
 NAMES = ("a", "b", "c", "d")
 DOMAINS = ("art", "photo")
 LIMIT_S = 3600.0
-VOTE = MergeSettings("vote")
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -76,7 +74,6 @@ KINDS = {
     "diprompt": diprompt(),
     "diprompt-some": diprompt(participants=2),
     "plan": plan(),
-    "plan-vote": plan(merge=VOTE),
     "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
 }
 
