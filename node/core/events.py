@@ -58,12 +58,14 @@ class RoundDue:
     """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only.
 
     behind: the live peers that by their own word have this round still before them; nobody in a
-    mesh of two.
+    mesh of two. members: all others that this node knows of, live or not, but those that left or
+    were revoked; empty if the host does not say.
     """
 
     round: int
     start: Tensors | None = None
     behind: frozenset[str] = frozenset()
+    members: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

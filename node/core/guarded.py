@@ -49,11 +49,9 @@ class Guarded(Behind):
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
-        self._job: Job | None = None
         self._told_own = EMPTY  # what this node tuned for the others, as it would use it by itself
         self._own_job: Job | None = None  # the tuning of its own line, where it left theirs
         self._choice: Choice | None = None  # of its own prompts against the merged ones
-        self._used = EMPTY  # what the node will use after this round
 
     def _begin_choice(self) -> None:
         """Forget the round before."""

@@ -207,7 +207,10 @@ class Kernel:
         self._life, self._round_began = "running", now
         start, self._rollback = self._rollback, None
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
-        return [began, *self._tell(now, RoundDue(number, start, self._behind(number)))]
+        there = (one for one in self._members.view() if one.state not in {"left", "revoked"})
+        members = frozenset(one.name for one in there)
+        due = RoundDue(number, start, self._behind(number), members)
+        return [began, *self._tell(now, due)]
 
     def _behind(self, number: int) -> frozenset[str]:
         most, live = self.context.rounds.max or number, self._members.live()

@@ -110,15 +110,6 @@ class Mail:
         """Return the newest round that a peer spoke of; 0 for none."""
         return self._newest.get(peer, 0)
 
-    def forget_round(self, peer: str) -> None:
-        """Believe no more what a peer said of its round."""
-        self._newest.pop(peer, None)
-
-    def furthest(self, peers: Iterable[str], beyond: int) -> str:
-        """Return who of the peers is furthest beyond a round; "" where nobody is."""
-        far = [(-self.round_of(peer), peer) for peer in peers if self.round_of(peer) > beyond]
-        return min(far)[1] if far else ""
-
 
 def _key(peer: str, message: Message) -> Key:
     return peer, message.round, message.phase

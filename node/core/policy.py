@@ -15,6 +15,8 @@ from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
 
 DEADLINE: Final = "policy.deadline"
 """Timer of the longest wait for others in a round."""
+CATCH_UP: Final = "policy.catch-up"
+"""Timer of an attempt to take over the state of others; the round does not wait for it."""
 RESEND: Final = "policy.resend"
 # Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
 RESEND_S: Final = 0.5

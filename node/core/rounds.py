@@ -10,9 +10,10 @@ its place (node/core/guarded.py).
 
 In sync a stage ends when every live peer was heard and has acknowledged, in quorum when enough were
 heard, in async at once, with what came since the last merge; after the deadline always. What is
-undelivered is sent again while the peer lives. A node that hears of a round beyond the next takes
-over the shared state of who is ahead (node/core/behind.py). Phases on the wire: the stages' names,
-"again" (repeat what you said since this round), and those of node/core/transfer.py.
+undelivered is sent again while the peer lives. A node that is two rounds behind half of the members
+takes over the state that they hold, and its rounds do not wait for it (node/core/behind.py). Phases
+on the wire: the stages' names, "again" (repeat what you said since this round), and those of
+node/core/transfer.py.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from node.core.facts import contributors
 from node.core.guarded import Guarded
 from node.core.method import Contribution
 from node.core.numbers import roundtrip
-from node.core.patience import PATIENCE, Patience
-from node.core.policy import DEADLINE, RESEND, RESEND_S, Context
+from node.core.patience import PATIENCE
+from node.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S, Context
 from node.core.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
 from node.core.types import EMPTY, MEASURE, Job, Message, PolicyState, Report, Snapshot, Tensors
 
@@ -62,9 +63,8 @@ class Staged(Guarded):
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
         self._set = ""  # digest of the contributions that the stage before merged
-        self._patience = Patience.thaw(state.data.get(PATIENCE))
         self._newborn = True  # what was said to an earlier life of this node is lost to it
-        self._reminded, self._astray = set[str](), ""  # in this round; who holds what most do
+        self._reminded, self._astray = set[str](), frozenset[str]()  # who hold what most do
         self._givers: tuple[str, ...] = ()
 
     # The policy's face ----------------------------------------------------------------------------
@@ -106,6 +106,7 @@ class Staged(Guarded):
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
                 self._patience.behind = event.behind
+                self._known = set(event.members) - {self.context.name} or self._known
                 if start is not None:
                     self.held, self._tuned = replace(self.held, shared=start), start
                 return self._begin(number)
@@ -115,14 +116,15 @@ class Staged(Guarded):
                 self._job, self._phase = None, "idle"
             case Adopted() if self._phase == "adopting":
                 self._phase = "idle"
+                return self._pay()
             case PeerUp(peer=peer):
                 self._live.add(peer)
-                self._met.add(peer)
+                self._known.add(peer)
                 return self._catch_up(peer)
             case PeerDown(peer=peer):
                 self._live.discard(peer)
                 self._mail.drop(peer)
-                return self._go_on_without(peer)
+                return [*self._gone(peer), *self._advance()]
             case Received(message=message):
                 return self._hear(message)
             case Delivered(to=peer, message=message):
@@ -132,9 +134,11 @@ class Staged(Guarded):
                 return self._undelivered(peer, message, code)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
                 return self._give_up()
+            case TimerFired(name=name) if name == CATCH_UP:
+                return self._catch_up_ends()
             case TimerFired(name=name) if name == RESEND:
                 again = [Send(peer, message) for peer, message in self._mail.resend()]
-                return [*again, *self._ask_again()]
+                return [*again, *self._send_unheard(), *self._ask_again()]
             case _:
                 pass
         return []
@@ -147,9 +151,13 @@ class Staged(Guarded):
         self._reminded, self._givers = set(), ()
         self._begin_choice()
         self._mail.begin(number, keep=self._mode == "async")
-        astray, self._astray = {self._astray} & self._live, ""
-        ahead = self._ahead(number) or "".join(astray)
-        return self._ask(ahead) if ahead else self._start_stage()
+        astray, self._astray = self._astray & self._live, frozenset()
+        moved = self._go()
+        if moved:
+            return moved
+        self._end_mending()
+        asked = self._look_ahead(number) or self._mend(astray)
+        return [*asked, *self._start_stage()]
 
     def _start_stage(self) -> list[Effect]:
         stage = self.stages[self._stage]
@@ -160,6 +168,9 @@ class Staged(Guarded):
         return [Tune(job)]
 
     def _trained(self, job: Job, report: Report) -> list[Effect]:
+        moved = self._go()
+        if moved:
+            return moved
         chosen = self._chosen(job, report)
         if chosen is not None:
             return chosen
@@ -187,13 +198,11 @@ class Staged(Guarded):
         effects: list[Effect] = [Send(peer, message) for peer in sorted(self._live)]
         if self._newborn:
             effects.append(SetTimer(RESEND, RESEND_S))
-        ahead = self._ahead(self.current + 1)
-        if ahead:
-            return [*effects, *self._ask(ahead)]
-        return [*effects, SetTimer(DEADLINE, self.context.rounds.deadline_s), *self._advance()]
+        effects += [SetTimer(DEADLINE, self.context.rounds.deadline_s)]
+        return [*effects, *self._look_ahead(self.current + 1), *self._advance()]
 
     def _advance(self) -> list[Effect]:
-        if self._phase != "exchanging" or self._transfer.asked or not self._enough():
+        if self._phase != "exchanging" or not self._enough():
             return []
         return [CancelTimer(DEADLINE), *self._merge()]
 
@@ -277,22 +286,22 @@ class Staged(Guarded):
             return [Send(sender, one) for one in self._mail.again(sender, message.round)]
         if message.phase in QUESTIONS:
             return self._question(message)
-        if message.round <= self.current + 1:
-            self._transfer.disbelieved.discard(sender)
         if message.round == self.current and message.phase == self.stages[-1]:
             self._patience.kept(sender)  # who says the first half of a round only lets all wait
         if self._mode == "async":
             self._mail.take_latest(message)
             return []
         self._mail.take(message, self.current)
-        if self._phase != "exchanging" or self._transfer.asked:
+        if self._phase not in {"tuning", "exchanging"}:
             return []
-        ahead = self._ahead(self.current + 1)
-        return self._ask(ahead) if ahead else [*self._remind(message), *self._advance()]
+        asked = self._look_ahead(self.current + 1)
+        if self._phase == "tuning":
+            return asked
+        return [*asked, *self._remind(message), *self._advance()]
 
     def _ask_again(self) -> list[Effect]:
         """Ask the silent, once in this life, for what they may have said before it began."""
-        if not self._newborn or self._phase != "exchanging" or self._transfer.asked:
+        if not self._newborn or self._phase != "exchanging":
             return []
         self._newborn = False
         heard = self._mail.heard(self.current, self.stages[self._stage])
@@ -314,16 +323,15 @@ class Staged(Guarded):
         return [Send(peer, one) for one in self._mail.again(peer, self._mail.round_of(peer))]
 
     def _undelivered(self, peer: str, message: Message, code: str) -> list[Effect]:
-        if message.phase in {WANT, WITNESS}:
-            return self._go_on_without(peer)
-        if code in {"unreachable", "busy"} and peer in self._live:
+        again = code in {"unreachable", "busy"} and peer in self._live
+        if message.phase in QUESTIONS:
+            return self._not_heard(peer, message, again)
+        if again:
             return [SetTimer(RESEND, RESEND_S)] if self._mail.lose(peer, message) else []
         self._mail.settle(peer, message)
         return self._advance()
 
     def _give_up(self) -> list[Effect]:
-        if self._transfer.asked:
-            return self._go_on_without(self._transfer.asked)
         missing = self._patience.missed(self._missing(), self.current)
         text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]

@@ -1,10 +1,11 @@
-"""Taking over the shared state of a peer that is ahead, and not on its word alone.
+"""Taking over the shared state of a peer, never on the word of fewer than half of the members.
 
-    want -->  state (of a round)           from the peer that is ahead
-    witness (of that round) -->  vouch     from up to two others: their round, and its digest of it
+    want -->  state (of a round)           from one of the peers that are far enough, drawn
+    witness (of that round) -->  vouch     from all others that can be asked: their digest of it
 
-The state is taken when somebody else vouches for it, and as many as for any other of that round.
-Only in a mesh of two, where nobody else can be asked, is one word enough.
+With n known members, this node among them, a state is taken when at least n / 2 others, its giver
+among them, hold the same. So fewer than half of the members cannot move a node together. A witness
+that does not know counts against. In a mesh that peers.yaml says has two nodes, one word is enough.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ OF: Final = "of"
 """Fact of WITNESS and VOUCH: the round in question."""
 DIGEST: Final = "digest"
 """Fact of VOUCH: the digest of the state after that round; "" where it is not known any more."""
-WITNESSES: Final = 2
-PAST: Final = 4
+PAST: Final = 16
 WANTS_MAX: Final = 3
 DIGITS_MAX: Final = 18
 
@@ -39,20 +39,48 @@ def number_in(message: Message, fact: str) -> int:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= DIGITS_MAX else -1
 
 
+def needed(others: int) -> int:
+    """Return how many of the other members make half of all, the asking node among all.
+
+    At least two: one word is never enough where a third member may exist.
+    """
+    return max(2, (others + 2) // 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Where a node goes by the word of half: after which round, and with which state.
+
+    tensors: None if no state has enough witnesses, but enough members are in that round.
+    """
+
+    number: int
+    tensors: Tensors | None = None
+
+
 @dataclass(slots=True)
 class Transfer:
     """One node's side of it. asked: whose state it waits for, "" for nobody's.
 
-    past: digests of its own state after its last rounds. disbelieved: whose word on rounds counts
-    no more, until what it says is near again.
+    mending: it asks because it drifted, not because it is behind. resting: until the deadline of
+    an attempt has passed, the next one does not begin. attempts: so far, for the draws. move: what
+    was decided and not carried out yet. past: digests of this node's own state after its last
+    rounds. broken: peers that withheld their state, or gave one that half of the members
+    contradict; they are asked last.
     """
 
     asked: str = ""
+    mending: bool = False
+    resting: bool = False
+    attempts: int = 0
+    move: Move | None = None
     past: dict[int, str] = field(default_factory=dict)
-    disbelieved: set[str] = field(default_factory=set)
+    broken: set[str] = field(default_factory=set)
+    _givers: list[str] = field(default_factory=list)
     _offer: Message | None = None
     _waiting: set[str] = field(default_factory=set)
-    _vouched: list[str] = field(default_factory=list)
+    _vouched: dict[str, str] = field(default_factory=dict)
+    _owed: dict[str, int] = field(default_factory=dict)
     _given: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
@@ -73,8 +101,10 @@ class Transfer:
             return same
         return {} if trusting else heard
 
-    def majority(self, heard: Mapping[str, Message], own: str, trusting: bool = True) -> str:
-        """Return a peer that began from what most began from; "" where this node did so itself.
+    def majority(
+        self, heard: Mapping[str, Message], own: str, trusting: bool = True
+    ) -> frozenset[str]:
+        """Return the peers that began from what most began from; none if this node did so itself.
 
         own: the digest of what it began from. Of equally common ones the greater counts, for all;
         a single peer's, only where merges are trusting.
@@ -83,8 +113,8 @@ class Transfer:
         counts = Counter([*bases.values(), own])
         most = max(counts, key=lambda digest: (counts[digest], digest))
         if most == own or (counts[most] < 2 and not trusting):
-            return ""
-        return min(name for name, one in bases.items() if one == most)
+            return frozenset()
+        return frozenset(name for name, one in bases.items() if one == most)
 
     @staticmethod
     def moored(heard: Mapping[str, Message], own: str) -> bool:
@@ -92,56 +122,87 @@ class Transfer:
         alike = 1 + sum(one.contributors == own for one in heard.values())
         return 2 * alike > len(heard) + 1
 
-    def ask(self, peer: str) -> None:
-        """Begin to wait for a peer's state."""
-        self.asked, self._offer = peer, None
-        self._waiting, self._vouched = set(), []
+    # Asking ---------------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """Wait no more."""
-        self.ask("")
-
-    def offered(self, message: Message, witnesses: Iterable[str]) -> list[str]:
-        """Note the state that was asked for; return who is to vouch for it."""
-        chosen = list(witnesses)[:WITNESSES]
-        self._offer, self._waiting, self._vouched = message, set(chosen), []
-        return chosen
-
-    def vouched(self, message: Message) -> None:
-        """Note what a witness says."""
-        offer = self._offer
-        if offer is None or message.sender not in self._waiting:
-            return
-        if number_in(message, OF) == number_in(offer, ADOPTED):
-            self._waiting.discard(message.sender)
-            self._vouched.append(message.facts.get(DIGEST, ""))
-
-    def lost(self, peer: str) -> None:
-        """Note that a witness says nothing more."""
-        self._waiting.discard(peer)
+    @property
+    def busy(self) -> bool:
+        """Tell whether an attempt is under way, or a move that was decided."""
+        return bool(self.asked or self._offer or self.move)
 
     @property
     def offer(self) -> Message | None:
-        """The state on offer, once all witnesses spoke or went."""
-        return None if self._waiting else self._offer
+        """The state on offer, while its witnesses are heard."""
+        return self._offer
 
-    def doubt(self, alone: bool, mending: bool, trusting: bool = True) -> str:
-        """Say why the state on offer is not to be taken; "" where it is.
+    def begin(self, givers: Iterable[str]) -> None:
+        """Begin an attempt, with peers to ask in this order; the broken ones are asked last."""
+        self.attempts += 1
+        self._givers = sorted(givers, key=lambda one: one in self.broken)  # stable
 
-        alone: nobody else was ever met who could vouch for it. mending: this node is not
-        behind but drifted from the others; where no two of them agree, all take the same one's, if
-        their merges are trusting anyway: a liar who tells each something else makes all differ.
+    def next_giver(self) -> str:
+        """Return whom to ask for its state now, "" if all were asked."""
+        self._drop_offer()
+        self.asked = self._givers.pop(0) if self._givers else ""
+        return self.asked
+
+    def end(self) -> None:
+        """Wait for nothing more; the attempt is over."""
+        self.asked, self._givers = "", []
+        self._drop_offer()
+
+    def _drop_offer(self) -> None:
+        self._offer, self._waiting, self._vouched = None, set(), {}
+
+    def offered(self, message: Message, witnesses: Iterable[str]) -> None:
+        """Note the state that was asked for, and who is asked to vouch for it."""
+        self.asked, self._offer, self._waiting = "", message, set(witnesses)
+        self._vouched = {message.sender: message.tensors.digest}
+
+    def vouched(self, message: Message) -> bool:
+        """Note what a witness says; tell whether it was asked about the state on offer."""
+        offer, peer = self._offer, message.sender
+        if offer is None or peer not in self._waiting:
+            return False
+        if number_in(message, OF) != number_in(offer, ADOPTED):
+            return False
+        self._waiting.discard(peer)
+        self._vouched[peer] = message.facts.get(DIGEST, "")
+        return True
+
+    def lost(self, peer: str) -> None:
+        """Note that a peer can be asked nothing more."""
+        self._waiting.discard(peer)
+        self._givers = [one for one in self._givers if one != peer]
+
+    @property
+    def heard_all(self) -> bool:
+        """Tell whether no witness is left to hear."""
+        return self._offer is not None and not self._waiting
+
+    def held_by(self) -> Counter[str]:
+        """Return how many, the giver among them, hold each state of the round on offer."""
+        return Counter(digest for digest in self._vouched.values() if digest)
+
+    def believed(self, need: int) -> bool:
+        """Tell whether enough members hold the state on offer."""
+        assert self._offer is not None, "a state is on offer"
+        return self.held_by()[self._offer.tensors.digest] >= need
+
+    def agreed_by_trust(self) -> bool:
+        """Tell whether the state on offer may mend a drift where merges trust everyone anyway.
+
+        No other state of that round is held by more. All who drifted ask for the same one's.
         """
-        offer = self._offer
-        assert offer is not None, "a state is on offer"
-        own = offer.tensors.digest
-        known = Counter(digest for digest in self._vouched if digest)
-        backing = 1 + known.pop(own, 0)
-        if any(count > backing for count in known.values()):
-            return "others hold another state of that round"
-        if mending and trusting and max(known.values(), default=0) <= 1:
-            return ""
-        return "nobody else vouches for it" if backing == 1 and not alone else ""
+        assert self._offer is not None, "a state is on offer"
+        held = self.held_by()
+        return held[self._offer.tensors.digest] >= max(held.values())
+
+    def holders(self, need: int) -> list[str]:
+        """Return who holds the state that is held by enough; nobody if none is."""
+        for digest, count in self.held_by().items():
+            if count >= need:
+                return sorted(one for one, held in self._vouched.items() if held == digest)
+        return []
 
     # For others -----------------------------------------------------------------------------------
 
@@ -151,10 +212,24 @@ class Transfer:
         self.past[number] = packed.digest
         self._given.clear()
 
-    def vouch(self, question: Message, own_round: int) -> dict[str, str]:
-        """Return the facts that answer a witness's question."""
+    def vouch(self, question: Message, own_round: int) -> dict[str, str] | None:
+        """Return the facts that answer a witness's question.
+
+        None for the round under way here: the answer is owed until this node adopted that round.
+        """
         asked = number_in(question, OF)
+        if asked == own_round + 1:
+            self._owed[question.sender] = asked
+            return None
         return {OF: str(asked), ADOPTED: str(own_round), DIGEST: self.past.get(asked, "")}
+
+    def owed(self, own_round: int) -> list[tuple[str, dict[str, str]]]:
+        """Return whom to answer after a round was adopted, and with which facts."""
+        found, self._owed = sorted(self._owed.items()), {}
+        return [
+            (peer, {OF: str(of), ADOPTED: str(own_round), DIGEST: self.past.get(of, "")})
+            for peer, of in found
+        ]
 
     def may_give(self, peer: str) -> bool:
         """Count a wish for our state; tell whether it is one of few between two rounds."""

@@ -7,6 +7,8 @@
     impostor       messages in another's name                  gossip      rumours of others' deaths
     false-state    a shared state of its own making            flood       each message many times
     equivocate     something else to each peer
+    collude        with others: a far round, a false state, and each vouches for the others
+    withhold       takes the wish for its state, and never gives it
 
 Label-flipped training is not here: it is an honest node with a hostile learner (`Flipped`).
 """
@@ -15,38 +17,71 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
-from node.core.transfer import ADOPTED, STATE
+from node.core.events import AckCode
+from node.core.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from node.core.types import Job, Message, Progress, Report, Tensors, Update
 from node.learn.learner import Learner
 from node.sim.host import Traitor
 
-Say = list[tuple[str, Message]]
+Said = list[tuple[str, Message]]
 FLIPPED: Final = "label-flip"
+COLLUDE: Final = "collude"
+COLLUDE_SHARE: Final = 0.1
+"""Of the seeds of a scenario that has other liars too: in these all liars collude."""
+COLLUDING_MIN: Final = 2
 ENLARGED: Final = 3.0
 FLOOD: Final = 10
 FAR: Final = 10**9
 OLD_MAX: Final = 50
+FALSE: Final = 7.0
 
 
-def traitor(kind: str, names: tuple[str, ...], generator: random.Random, first: Tensors) -> Traitor:
-    """Return a hostile node's tongue; first: what it began with. Raise KeyError for none."""
+@dataclass(slots=True)
+class Plot:
+    """What colluding nodes agree on: how far ahead they say they are, and their false states.
+
+    states: digests of the states that one of them gave, by the round that it claimed for it.
+    """
+
+    ahead: int = 3
+    states: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def drawn(cls, generator: random.Random) -> Plot:
+        """Return a plot; with 0 they lie about the state alone, and not about the round."""
+        return cls(generator.choice([0, 3, 1000, 10**6]))
+
+
+def traitor(
+    kind: str,
+    names: tuple[str, ...],
+    generator: random.Random,
+    first: Tensors,
+    plot: Plot | None = None,
+) -> Traitor:
+    """Return a hostile node's tongue; first: what it began with. Raise KeyError for none.
+
+    plot: of all colluding nodes of a mesh.
+    """
+    if kind == COLLUDE and plot is not None:
+        return _colluding(plot)
     return KINDS[kind](names, generator, first)
 
 
 def _each(change: Callable[[Tensors], Tensors]) -> Traitor:
     """Change what is in a policy's messages, and leave those without arrays alone."""
 
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         if not message.tensors:
             return [(to, message)]
         return [(to, replace(message, tensors=change(message.tensors)))]
 
-    return say
+    return Traitor(say)
 
 
 def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Traitor:
@@ -90,12 +125,12 @@ def _wrong_schema(_: tuple[str, ...], generator: random.Random, __: Tensors) -> 
 def _replay(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
     said: list[Message] = []
 
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         said.append(message)
         del said[:-OLD_MAX]
         return [(to, message), *((to, generator.choice(said)) for _ in range(2))]
 
-    return say
+    return Traitor(say)
 
 
 def _free_rider(_: tuple[str, ...], __: random.Random, first: Tensors) -> Traitor:
@@ -107,47 +142,46 @@ def _free_rider(_: tuple[str, ...], __: random.Random, first: Tensors) -> Traito
 
 
 def _far_round(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         far = message.round + generator.choice([3, 1000, FAR])
         return [(to, replace(message, round=far))]
 
-    return say
+    return Traitor(say)
 
 
 def _impostor(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         return [(to, message), (to, replace(message, sender=generator.choice(names)))]
 
-    return say
+    return Traitor(say)
 
 
 def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         about, age = generator.choice(names), generator.choice([0, 1, 5, 10**6])
         state = generator.choice(["dead", "left", "suspect", "alive"])
         rumour = Update(about, state, age)  # type: ignore[arg-type]
         strange = Update(f"nobody-{generator.randrange(1000)}", "alive")
         return [(to, replace(message, members=(*message.members, rumour, strange)))]
 
-    return say
+    return Traitor(say)
 
 
 def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
     """Claim to be ahead, and give those who believe it a state of its own making."""
 
-    def say(to: str, message: Message) -> Say:
+    def say(to: str, message: Message) -> Said:
         far = replace(message, round=message.round + 3)
         if message.phase != STATE:
             return [(to, far)]
-        made = Tensors({name: np.full(one.shape, 7.0) for name, one in message.tensors.items()})
         facts = {ADOPTED: str(message.round + 3)}
-        return [(to, replace(far, tensors=made, facts=facts))]
+        return [(to, replace(far, tensors=_made_up(message.tensors), facts=facts))]
 
-    return say
+    return Traitor(say)
 
 
 def _flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Traitor:
-    return lambda to, message: [(to, message)] * FLOOD
+    return Traitor(lambda to, message: [(to, message)] * FLOOD)
 
 
 def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
@@ -156,6 +190,47 @@ def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Tr
             {name: one + generator.gauss(0.0, 1.0) for name, one in tensors.items()}
         )
     )
+
+
+def _made_up(tensors: Tensors) -> Tensors:
+    return Tensors({name: np.full(one.shape, FALSE) for name, one in tensors.items()})
+
+
+def _colluding(plot: Plot) -> Traitor:
+    """Claim a far round; give a false state; vouch for that of an accomplice and no other."""
+
+    def say(to: str, message: Message) -> Said:
+        far = replace(message, round=message.round + plot.ahead)
+        if message.phase == STATE:
+            number = number_in(message, ADOPTED) + plot.ahead
+            made = _made_up(message.tensors)
+            plot.states[number] = made.digest
+            return [(to, replace(far, tensors=made, facts={ADOPTED: str(number)}))]
+        if message.phase == VOUCH:
+            digest = plot.states.get(number_in(message, OF), "0" * 64)
+            return [(to, replace(far, facts={**message.facts, DIGEST: digest}))]
+        return [(to, far)]
+
+    return Traitor(say)
+
+
+def _collude(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    return _colluding(Plot.drawn(generator))
+
+
+def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    """Claim the true round, or a far one; take every wish for the state, and give none."""
+    ahead = generator.choice([0, 3, FAR])
+
+    def say(to: str, message: Message) -> Said:
+        if message.phase == STATE:
+            return []
+        return [(to, replace(message, round=message.round + ahead))]
+
+    def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+        return ("ok", "") if message.phase == WANT else (code, detail)
+
+    return Traitor(say, answer)
 
 
 KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Traitor]]] = {
@@ -172,6 +247,8 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Tr
     "false-state": _false_state,
     "flood": _flood,
     "equivocate": _equivocate,
+    COLLUDE: _collude,
+    "withhold": _withhold,
 }
 
 

@@ -25,9 +25,10 @@ from node.core.events import (
     Tuned,
     TuneFailed,
 )
+from node.core.rounds import AGAIN
 from node.core.swim import PHASES
-from node.core.transfer import QUESTIONS
-from node.core.types import Tensors
+from node.core.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
+from node.core.types import Message, Tensors
 from node.sim.world import World
 
 
@@ -254,6 +255,104 @@ class HonestStayFree(Check):
                 raise self.broken(world, name, f"quarantined an honest node: {effect.text}")
 
 
+@dataclass(slots=True)
+class MovesByHalf(Check):
+    """No claims of fewer than half of the members move a node's round or its state.
+
+    A record "round.taken" names the state that was taken over; whoever gave that state or vouched
+    for it speaks for it. For a round alone, whoever was heard in a later round speaks. What merges
+    that trust everyone agree on after a drift ("round.mended") moves no round, and is not judged.
+    """
+
+    _heard: dict[str, dict[str, int]] = field(default_factory=dict)
+    _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _granted: dict[str, int] = field(default_factory=dict)  # by a state that half vouched for
+
+    def started(self, world: World, name: str) -> None:
+        """Forget what an earlier life heard."""
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+        self._heard[name], self._states[name], self._granted[name] = {}, {}, 0
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Note who claims what; judge each state that is taken, and each round."""
+        if name in self.liars:
+            return
+        if isinstance(event, Received):
+            self._hear(name, event.message)
+        for effect in effects:
+            if isinstance(effect, Record) and effect.kind == "round.taken":
+                number, digest = effect.fields["round"], effect.fields["digest"]
+                assert isinstance(number, int)
+                assert isinstance(digest, str)
+                self._judge(world, name, effect.text, self._states[name].get((number, digest), ()))
+                self._granted[name] = number
+            elif isinstance(effect, Adopt):
+                self._adopted(world, name, effect.snapshot.policy.round)
+
+    def _hear(self, name: str, message: Message) -> None:
+        heard, states = self._heard[name], self._states[name]
+        heard[message.sender] = max(message.round, heard.get(message.sender, 0))
+        if message.phase == STATE:
+            key = number_in(message, ADOPTED), message.tensors.digest
+        elif message.phase == VOUCH:
+            key = number_in(message, OF), message.facts.get(DIGEST, "")
+        else:
+            return
+        states.setdefault(key, set()).add(message.sender)
+
+    def _adopted(self, world: World, name: str, number: int) -> None:
+        before, self._newest[name] = self._newest[name], number
+        most = world.kernel(name).context.rounds.max
+        if number <= before + 1:
+            return
+        if most and number > most:
+            raise self.broken(world, name, f"goes to round {number} of {most} by others' claims")
+        if number > self._granted[name]:
+            beyond = [peer for peer, at in self._heard[name].items() if at > number]
+            self._judge(world, name, f"goes to round {number} after {before}", beyond)
+
+    def _judge(self, world: World, name: str, what: str, voices: Collection[str]) -> None:
+        if 2 * len(voices) < len(world.hosts):
+            text = f"moves by the claims of {len(voices)} of {len(world.hosts)} members: {what}"
+            raise self.broken(world, name, text)
+
+
+@dataclass(slots=True)
+class WaitsWithinDeadlines(Check):
+    """A stage's wait for others ends within one deadline, and catching up adds at most one."""
+
+    SLACK_S: Final = 2.0
+    _since: dict[str, float] = field(default_factory=dict)
+    _said: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Begin anew."""
+        self._since[name], self._said[name] = world.now, set()
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Measure how long a policy waits for others without beginning anything."""
+        kernel = world.kernel(name)
+        if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
+            self._since[name] = world.now
+            return
+        waited, limit = world.now - self._since[name], kernel.context.rounds.deadline_s
+        if waited > 2 * limit + self.SLACK_S:
+            raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
+
+    def _begins(self, name: str, effects: Sequence[Effect]) -> bool:
+        """Tell whether a tuning, a commit or a stage begins."""
+        stages = {
+            (effect.message.round, effect.message.phase)
+            for effect in effects
+            if isinstance(effect, Send) and effect.message.phase not in PHASES | QUESTIONS | {AGAIN}
+        }
+        fresh = stages - self._said[name]
+        self._said[name] |= fresh
+        return bool(fresh) or any(isinstance(effect, Adopt | Tune) for effect in effects)
+
+
 ALL: Final[tuple[type[Check], ...]] = (
     ResumesWhereItWas,
     RoundsGoForward,
@@ -264,5 +363,7 @@ ALL: Final[tuple[type[Check], ...]] = (
     TellsOnlyWhatIsStored,
     KeepsWithinBounds,
     HonestStayFree,
+    MovesByHalf,
+    WaitsWithinDeadlines,
 )
 """Safety. What must come about once all is healed is in node/sim/scenario.py."""

@@ -6,17 +6,35 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from node.core.events import Effect, Event, Record
+from node.core.events import AckCode, Effect, Event, Record
 from node.core.kernel import Kernel
 from node.core.types import Message, Snapshot
 from node.learn.learner import Learner
 from node.transports.framing import wire_bytes
 from node.wire.codec import Dtype
 
-Traitor = Callable[[str, Message], list[tuple[str, Message]]]
+Say = Callable[[str, Message], list[tuple[str, Message]]]
 """What a hostile node says in place of a message to somebody: to whom what, any number of times."""
+Answers = Callable[[str, Message, AckCode, str], tuple[AckCode, str]]
+"""How a hostile node answers a message of somebody, in place of a code and a sentence."""
 Build = Callable[[Snapshot | None], Kernel]
 """Make a node's kernel, from what its disk holds (None at its first start)."""
+
+
+def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+    return code, detail
+
+
+@dataclass(frozen=True, slots=True)
+class Traitor:
+    """A hostile node's tongue: it changes what its node sends and how its node answers."""
+
+    say: Say
+    answer: Answers = _as_it_is
+
+    def __call__(self, to: str, message: Message) -> list[tuple[str, Message]]:
+        """Return what is said in place of a message."""
+        return self.say(to, message)
 
 
 @dataclass(slots=True)

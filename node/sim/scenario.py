@@ -28,7 +28,16 @@ from node.core.settings import (
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.sim.acts import Act, schedule, switch_on
-from node.sim.byzantine import FLIPPED, KINDS, Flipped, traitor
+from node.sim.byzantine import (
+    COLLUDE,
+    COLLUDE_SHARE,
+    COLLUDING_MIN,
+    FLIPPED,
+    KINDS,
+    Flipped,
+    Plot,
+    traitor,
+)
 from node.sim.checkers import ALL, Violation
 from node.sim.plan import Plan
 from node.sim.world import World
@@ -36,6 +45,7 @@ from node.sim.world import World
 HOUR_S: Final = 3600.0
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5
+COLLUDING_NODES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +103,9 @@ class Scenario:
 
     nodes: fewest and most. rounds: of each node. fault_s: virtual seconds with faults. heal_s: in
     which all must be well afterwards. liars: kinds of hostile nodes (node/sim/byzantine.py, and
-    "label-flip"); a seed draws at most liar_share (0..1) of the nodes.
+    "label-flip"); a seed draws at most liar_share (0..1) of the nodes, or exactly liar_count. In a
+    seed that draws "collude" all liars do, at least two of at least five nodes; a tenth of the
+    seeds do, or all if there is no other kind.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -106,6 +118,7 @@ class Scenario:
     deadline_s: float = 30.0
     liars: tuple[str, ...] = ()
     liar_share: float = 0.34
+    liar_count: int | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -113,6 +126,11 @@ class Scenario:
         bounded("nodes", self.nodes[1], self.nodes[0], 26)
         bounded("rounds", self.rounds, 1)
         bounded("liar_share", self.liar_share, 0, 1)
+        if self.liar_count is not None:
+            bounded("liar_count", self.liar_count, 0, self.nodes[0])
+        if COLLUDE in self.liars and self.nodes[1] < COLLUDING_NODES:
+            text = f"two of them are fewer than half of {COLLUDING_NODES} nodes or more"
+            raise ValueError(f"nodes is {list(self.nodes)} and liars names {COLLUDE!r}; {text}.")
         for key in ("fault_s", "heal_s", "deadline_s"):
             positive(key, getattr(self, key))
         for kind in self.liars:
@@ -165,9 +183,7 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
     chance, faults = random.Random(seed), scenario.faults
     which = chance.randrange(len(scenario.meshes))
     mesh = scenario.meshes[which]
-    names = tuple("abcdefghijklmnopqrstuvwxyz"[: chance.randint(*scenario.nodes)])
-    most = int(scenario.liar_share * len(names)) if scenario.liars else 0
-    lying = sorted(chance.sample(names, chance.randint(0, most)))
+    names, liars = _members(scenario, chance)
     calm = chance.random() < 0.2  # some runs have a good network
 
     def share(value: float) -> float:
@@ -180,13 +196,28 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
         chance.choice(mesh.modes),
         names,
         tuple(sorted(_acts(scenario, names, chance), key=lambda act: act.at)),
-        {name: chance.choice(scenario.liars) for name in lying},
+        liars,
         share(faults.loss),
         share(faults.duplicates),
         0.02 + share(faults.delay_s),
         chance.choice([0.0, chance.uniform(0, faults.slow_disk_s)]),
         chance.choice([0.0, faults.skew_s]),
     )
+
+
+def _members(scenario: Scenario, chance: random.Random) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return a seed's nodes, and which of them lie in what way."""
+    kinds = [kind for kind in scenario.liars if kind != COLLUDE]
+    rare = COLLUDE in scenario.liars and chance.random() < COLLUDE_SHARE
+    colluding = rare or scenario.liars == (COLLUDE,)
+    least, most = scenario.nodes
+    least = max(least, COLLUDING_NODES) if colluding else least
+    names = tuple("abcdefghijklmnopqrstuvwxyz"[: chance.randint(least, most)])
+    count = chance.randint(0, int(scenario.liar_share * len(names)) if scenario.liars else 0)
+    count = max(count, COLLUDING_MIN) if colluding else count
+    count = count if scenario.liar_count is None else scenario.liar_count
+    lying = sorted(chance.sample(names, count))
+    return names, {name: COLLUDE if colluding else chance.choice(kinds) for name in lying}
 
 
 def _acts(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -> list[Act]:
@@ -291,12 +322,13 @@ def _world(scenario: Scenario, case: Case) -> World:
     learners = {name: _learner(case, name) for name in case.names}
     world.place(plan, learners, TUNE_S)
     chance = random.Random(case.seed)
+    plot = Plot.drawn(random.Random(case.seed))
     for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
         host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
         lie = case.liars.get(name, FLIPPED)
         if lie != FLIPPED:
-            host.traitor = traitor(lie, case.names, chance, learners[name].initial(1))
+            host.traitor = traitor(lie, case.names, chance, learners[name].initial(1), plot)
     for act in case.acts:
         schedule(world, act)
     return world

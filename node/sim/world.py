@@ -9,7 +9,7 @@ stay. `watch` sees every snapshot.
 
 Faults are set by the caller: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, what else
 `network` can do, a disk that is `full` or slow, a clock that is off, and a `traitor`, which changes
-what its node sends. Checkers (node/sim/checkers.py) see every step.
+what its node sends and answers. Checkers (node/sim/checkers.py) see every step.
 """
 
 from __future__ import annotations
@@ -320,6 +320,8 @@ class World:
                 continue
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, partial(self._arrive, exchange, target, decoded))
+        if not told:  # withheld: the traitor's own node is told that it arrived
+            self._post(sender, life, 0.0, Delivered(to, message))
 
     def _carry(self, delay: float, sender: str, to: str, act: Callable[[], None]) -> None:
         """Let something arrive later, where its link is whole then, and not clogged."""
@@ -356,6 +358,9 @@ class World:
         return held[3]
 
     def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
+        traitor = self.hosts[exchange.to].traitor
+        if traitor is not None:
+            code, detail = traitor.answer(exchange.sender, exchange.message, code, detail)
         event = acknowledged(exchange.to, exchange.message, code, detail)
         for delay in self.network.arrivals(exchange.to, exchange.sender):
             act = partial(self._end, exchange, event)

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from node.commands.simulate import load
-from node.core import averaging, conduct, gate, kernel, membership, policy, rounds, transfer
-from node.core.events import Adopted, AdoptFailed, Answer
+from node.core import averaging, behind, conduct, gate, kernel, membership, policy, rounds
+from node.core.events import Adopted, AdoptFailed, Answer, SetTimer
 from node.core.types import Tensors
 from node.policies.zerodfl import exchange as zerodfl
 from node.policies.zerodfl import state as memory
+from node.sim import checkers
+from node.sim import scenario as scenarios
 from node.sim.scenario import Scenario, draw, play
 
 FILE = Path(__file__).resolve().parent.parent.parent / "configs/sim/everything.yaml"
@@ -28,12 +30,17 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Bug:
-    """A way to break the code; policies: those of the meshes that it is looked for in."""
+    """A way to break the code; policies: those of the meshes that it is looked for in.
+
+    liars: kinds of hostile nodes, if not those of the file.
+    """
 
     plant: Callable[[Patch], None]
     found_by: tuple[str, ...]
     policies: tuple[str, ...] = ()
     mode: str = ""
+    liars: tuple[str, ...] | None = None
+    heal_s: float = 300.0
 
 
 def gate_lets_everything_in(patch: Patch) -> None:
@@ -79,7 +86,7 @@ def the_next_round_begins_before_the_commit(patch: Patch) -> None:
 
 
 def a_far_round_is_believed(patch: Patch) -> None:
-    patch.setattr(transfer.Transfer, "doubt", lambda *_, **__: "")
+    patch.setattr(behind, "needed", lambda others: 1)
 
 
 def the_furthest_leads_zerodfl(patch: Patch) -> None:
@@ -185,6 +192,25 @@ def a_restart_goes_back_a_round(patch: Patch) -> None:
     patch.setattr(kernel.Kernel, "resume", classmethod(resume))
 
 
+def one_word_is_enough(patch: Patch) -> None:
+    """No liar is there to use it: what is taken over is true, and only too few vouched for it."""
+    patch.setattr(behind, "needed", lambda others: 1)
+
+
+def a_deadline_is_put_off(patch: Patch) -> None:
+    """A stage waits for three deadlines in place of one."""
+    original, seen = rounds.Staged._give_up, dict[tuple[str, int, int], int]()
+
+    def give_up(self: Any) -> Any:
+        key = self.context.name, self.current, self._stage
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] % 3:
+            return [SetTimer(policy.DEADLINE, self.context.rounds.deadline_s)]
+        return original(self)
+
+    patch.setattr(rounds.Staged, "_give_up", give_up)
+
+
 AVERAGES = ("promptfl", "fedtpg", "fedclip", "fedmaple")
 BUGS: dict[str, Bug] = {
     "gate": Bug(gate_lets_everything_in, ("AdoptsWhatIsSound",), AVERAGES),
@@ -196,7 +222,15 @@ BUGS: dict[str, Bug] = {
         ("TellsOnlyWhatIsStored", "OneTuningAtATime", "AllEndsWell"),
         AVERAGES,
     ),
-    "far": Bug(a_far_round_is_believed, ("RoundsGoForward",), (*AVERAGES, "plan", "diprompt")),
+    "far": Bug(
+        a_far_round_is_believed,
+        ("RoundsGoForward", "MovesByHalf"),
+        (*AVERAGES, "plan", "diprompt"),
+    ),
+    "word": Bug(one_word_is_enough, ("MovesByHalf",), (*AVERAGES, "plan"), "sync", liars=()),
+    "deadline": Bug(
+        a_deadline_is_put_off, ("WaitsWithinDeadlines",), AVERAGES, "sync", heal_s=3600.0
+    ),
     "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward",), ("zerodfl",)),
     "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",)),
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync"),
@@ -211,6 +245,10 @@ BUGS: dict[str, Bug] = {
 }
 
 
+ALONE = ("word", "deadline")
+"""Bugs that no other checker finds."""
+
+
 def narrowed(bug: Bug) -> tuple[Scenario, tuple[Any, ...]]:
     """Return the shipped scenario with the meshes that the bug is looked for in."""
     scenario, configs = load(FILE)
@@ -221,7 +259,8 @@ def narrowed(bug: Bug) -> tuple[Scenario, tuple[Any, ...]]:
         if not bug.mode or bug.mode in mesh.modes
     ]
     meshes, kept = zip(*pairs, strict=True)
-    return replace(scenario, meshes=meshes, heal_s=300.0), kept
+    liars = scenario.liars if bug.liars is None else bug.liars
+    return replace(scenario, meshes=meshes, heal_s=bug.heal_s, liars=liars), kept
 
 
 @pytest.mark.parametrize("name", sorted(BUGS))
@@ -234,6 +273,10 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
         if found is not None:
             print(f"{name}: seed {seed}: {str(found)[:200]}")
             assert found.checker in bug.found_by, found
+            if name in ALONE:
+                others = [one for one in checkers.ALL if one.__name__ not in bug.found_by]
+                monkeypatch.setattr(scenarios, "ALL", others)
+                assert play(scenario, draw(scenario, configs, seed)).violation is None
             return
     pytest.fail(f"not found within {SEEDS} seeds")
 

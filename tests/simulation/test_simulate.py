@@ -18,7 +18,7 @@ from node.core.transfer import STATE
 from node.core.types import Message, Tensors
 from node.errors import ConfigError
 from node.sim.acts import DEEDS
-from node.sim.byzantine import FLIPPED, KINDS, Flipped, traitor
+from node.sim.byzantine import COLLUDE, FLIPPED, KINDS, Flipped, Plot, traitor
 from node.sim.network import Network
 from node.sim.scenario import draw, play
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
@@ -158,7 +158,7 @@ def test_frames_are_lost_doubled_delayed_and_held_back() -> None:
     assert len(network.arrivals("a", "b")) == 1
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {COLLUDE, "withhold"}))
 def test_every_liar_lies_and_always_says_something(kind: str) -> None:
     first = Tensors({"context": np.zeros((2, 2))})
     tongue = traitor(kind, ("a", "b", "c"), random.Random(2), first)
@@ -173,6 +173,50 @@ def test_every_liar_lies_and_always_says_something(kind: str) -> None:
     assert {to for to, _ in said} == {"c"}
     if kind != "impostor":
         assert {one.sender for _, one in said} == {"b"}
+
+
+def answer(phase: str, **facts: str) -> Message:
+    tensors = PROMPTS if phase == STATE else Tensors({})
+    return message(phase=phase, tensors=tensors, facts=facts, round=4)
+
+
+def test_colluding_nodes_vouch_for_the_same_false_state() -> None:
+    first, plot = Tensors({"context": np.zeros((2, 2))}), Plot(ahead=1000)
+    one, other = (traitor(COLLUDE, ("a", "b"), random.Random(2), first, plot) for _ in range(2))
+    ((_, state),) = one("c", answer(STATE, adopted="3"))
+    assert (state.round, state.facts["adopted"]) == (1004, "1003")
+    ((_, vouch),) = other("c", answer("vouch", of="1003", adopted="3", digest=""))
+    assert vouch.facts["digest"] == state.tensors.digest != PROMPTS.digest
+    ((_, denied),) = other("c", answer("vouch", of="3", adopted="3", digest=PROMPTS.digest))
+    assert denied.facts["digest"] != PROMPTS.digest
+    assert {Plot.drawn(random.Random(seed)).ahead for seed in range(40)} == {0, 3, 1000, 10**6}
+
+
+def test_who_withholds_its_state_takes_every_wish_for_it() -> None:
+    tongue = traitor("withhold", ("a", "b"), random.Random(2), PROMPTS)
+    assert tongue("c", answer(STATE, adopted="3")) == []
+    assert len(tongue("c", message(round=4))) == 1
+    assert tongue.answer("c", answer("want"), "refused", "no") == ("ok", "")
+    assert tongue.answer("c", message(), "stale", "old") == ("stale", "old")
+
+
+def test_in_a_tenth_of_the_seeds_all_liars_collude_and_are_two_or_more() -> None:
+    scenario, configs = load(FILE)
+    cases = [draw(scenario, configs, seed) for seed in range(1, 1001)]
+    colluding = [one for one in cases if COLLUDE in one.liars.values()]
+    assert 70 <= len(colluding) <= 130
+    for one in colluding:
+        assert set(one.liars.values()) == {COLLUDE}
+        assert 2 <= len(one.liars) < len(one.names) / 2
+    assert {kind for one in cases for kind in one.liars.values()} == set(scenario.liars)
+
+
+def test_a_file_may_give_the_number_of_liars() -> None:
+    scenario, configs = load(FILE.parent / "collude.yaml")
+    for seed in range(1, 51):
+        case = draw(scenario, configs, seed)
+        assert list(case.liars.values()) == [COLLUDE] * 2
+        assert len(case.names) == 7
 
 
 def test_flipped_training_goes_the_other_way() -> None:

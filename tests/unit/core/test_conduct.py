@@ -1,4 +1,4 @@
-"""Faults fade or add up to quarantine, which ends; who is waited for; whose state is taken."""
+"""Faults fade or add up to quarantine, which ends; who is waited for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ from node.core.events import (
 from node.core.kernel import RELEASE, Kernel
 from node.core.patience import ROUNDS_MAX, Patience
 from node.core.settings import LimitSettings, StartSettings
-from node.core.transfer import Transfer
-from node.core.types import Message, Tensors
+from node.core.types import Tensors
 from node.policies.zerodfl.config import ZeroDFLConfig
 from node.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
@@ -164,81 +163,3 @@ def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=0), 1))
     assert kernel._behind(3) == frozenset()
-
-
-# Whose state to take ------------------------------------------------------------------------------
-
-STATE = Tensors({"shared/context": [[1.0]]})
-OFFER = Message("m", "f", "p", "c", 7, "state", STATE, facts={"adopted": "6"})
-
-
-def vouch(sender: str, digest: str, of: int = 6) -> Message:
-    facts = {"of": str(of), "adopted": "7", "digest": digest}
-    return Message("m", "f", "p", sender, 7, "vouch", facts=facts)
-
-
-@pytest.mark.parametrize(
-    ("digests", "alone", "mending", "doubt"),
-    [
-        ([STATE.digest], False, False, ""),
-        ([STATE.digest, "other"], False, False, ""),
-        (["other"], False, False, "nobody else vouches"),
-        (["other", "other"], False, False, "others hold another"),
-        (["other", "other"], False, True, "others hold another"),
-        (["", ""], False, False, "nobody else vouches"),
-        (["x", "y"], False, True, ""),
-        (["", ""], False, True, ""),
-        ([], True, False, ""),
-        ([], False, False, "nobody else vouches"),
-    ],
-)
-def test_a_state_is_taken_when_others_vouch_for_it(
-    digests: list[str], alone: bool, mending: bool, doubt: str
-) -> None:
-    transfer = Transfer()
-    transfer.ask("c")
-    names = [f"w{at}" for at in range(len(digests))]
-    assert transfer.offered(OFFER, names) == names[:2]
-    for name, digest in zip(names, digests, strict=True):
-        assert transfer.offer is None
-        transfer.vouched(vouch(name, digest, of=5))  # of another round: no answer
-        transfer.vouched(vouch("zoe", digest))  # nobody asked zoe
-        transfer.vouched(vouch(name, digest))
-    assert transfer.offer == OFFER
-    assert doubt in transfer.doubt(alone, mending)
-    assert bool(doubt) == bool(transfer.doubt(alone, mending))
-
-
-def test_witnesses_that_go_are_not_waited_for() -> None:
-    transfer = Transfer()
-    transfer.ask("c")
-    transfer.offered(OFFER, ["a", "b"])
-    transfer.lost("a")
-    assert transfer.offer is None
-    transfer.lost("b")
-    assert transfer.offer == OFFER
-
-
-def test_digests_of_the_last_rounds_alone_are_kept_and_wishes_are_few() -> None:
-    transfer = Transfer()
-    for number in range(1, 9):
-        transfer.adopted(number, STATE)
-    assert sorted(transfer.past) == [5, 6, 7, 8]
-    question = replace(vouch("b", ""), phase="witness", facts={"of": "7"})
-    assert transfer.vouch(question, 8) == {"of": "7", "adopted": "8", "digest": STATE.digest}
-    assert transfer.vouch(replace(question, facts={"of": "x"}), 8)["digest"] == ""
-    assert [transfer.may_give("b") for _ in range(5)] == [True, True, True, False, False]
-    transfer.adopted(9, STATE)
-    assert transfer.may_give("b")
-
-
-def test_what_most_began_from_is_what_all_take() -> None:
-    def said(base: str) -> Message:
-        return replace(OFFER, contributors=base)
-
-    transfer = Transfer()
-    assert transfer.majority({"b": said("x"), "c": said("x")}, "y") == "b"
-    assert transfer.majority({"b": said("x"), "c": said("y")}, "y") == ""
-    assert transfer.majority({"b": said("x")}, "y") == ""  # of two the greater digest counts
-    assert transfer.majority({"b": said("y")}, "x") == "b"
-    assert transfer.majority({"b": said("")}, "x") == ""

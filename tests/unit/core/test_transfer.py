@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from node.core.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, Transfer
+import pytest
+
+from node.core.transfer import ADOPTED, DIGEST, OF, PAST, STATE, VOUCH, Transfer, needed
 from node.core.types import Message, Tensors
 
 OURS, THEIRS, LIES = Tensors({"a": [1.0]}), Tensors({"a": [2.0]}), Tensors({"a": [9.0]})
@@ -17,37 +19,108 @@ def message(
     return replace(made, contributors=base)
 
 
-def offered(tensors: Tensors, *vouched: Tensors) -> Transfer:
-    """Return a node that asked a for its state, and heard others vouch for some."""
+def offered(tensors: Tensors, vouched: dict[str, str], silent: str = "") -> Transfer:
+    """Return a node that asked a for its state, and what others vouched for, by digest."""
     transfer = Transfer()
-    transfer.ask("a")
-    transfer.offered(replace(message("a", STATE, tensors), facts={ADOPTED: "2"}), ["b", "c"])
-    for name, held in zip("bc", vouched, strict=False):
-        facts = {OF: "2", ADOPTED: "2", DIGEST: held.digest}
-        transfer.vouched(replace(message(name, VOUCH, Tensors({})), facts=facts))
+    transfer.begin(["a"])
+    assert transfer.next_giver() == "a"
+    offer = replace(message("a", STATE, tensors), facts={ADOPTED: "2"})
+    transfer.offered(offer, [*vouched, *silent])
+    for name, digest in vouched.items():
+        assert not transfer.vouched(vouch(name, digest, of=1)), "of another round: no answer"
+        assert not transfer.vouched(vouch("zoe", digest)), "nobody asked zoe"
+        assert transfer.vouched(vouch(name, digest))
     return transfer
 
 
-def test_where_all_differ_one_word_is_enough_only_where_merges_trust_everyone() -> None:
-    transfer = offered(LIES, OURS, THEIRS)
-    assert transfer.doubt(alone=False, mending=True, trusting=True) == ""
-    assert "nobody else" in transfer.doubt(alone=False, mending=True, trusting=False)
+def vouch(sender: str, digest: str, of: int = 2) -> Message:
+    facts = {OF: str(of), ADOPTED: "2", DIGEST: digest}
+    return replace(message(sender, VOUCH, Tensors({})), facts=facts)
 
 
-def test_a_backed_state_is_taken_and_an_outvoted_one_is_not() -> None:
-    for trusting in (True, False):
-        assert offered(THEIRS, THEIRS, OURS).doubt(False, True, trusting) == ""
-        assert "another state" in offered(LIES, OURS, OURS).doubt(False, True, trusting)
+@pytest.mark.parametrize(
+    ("others", "need"), [(1, 2), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (8, 5), (9, 5)]
+)
+def test_half_of_all_members_have_to_say_the_same(others: int, need: int) -> None:
+    """This node counts among all: fewer than half of others + 1 members are never enough."""
+    assert needed(others) == need
+    liars = max(one for one in range(others + 1) if 2 * one < others + 1)
+    assert needed(others) > liars
+
+
+@pytest.mark.parametrize(
+    ("vouched", "believed"),
+    [
+        ({"b": THEIRS.digest, "c": THEIRS.digest, "d": "x"}, True),
+        ({"b": THEIRS.digest, "c": "", "d": ""}, False),
+        ({"b": "", "c": "", "d": "", "e": ""}, False),
+        ({"b": THEIRS.digest, "c": "x", "d": "x", "e": "x"}, False),
+    ],
+)
+def test_what_is_not_known_counts_against(vouched: dict[str, str], believed: bool) -> None:
+    transfer = offered(THEIRS, vouched)
+    assert transfer.heard_all
+    assert transfer.believed(3) == believed
+
+
+def test_of_three_who_hold_another_state_one_is_asked_next() -> None:
+    transfer = offered(LIES, {"b": "x", "c": "x", "d": "x", "e": LIES.digest})
+    assert transfer.holders(3) == ["b", "c", "d"]
+    assert transfer.holders(4) == []
+
+
+def test_where_all_differ_any_state_mends_and_a_rarer_one_does_not() -> None:
+    assert offered(THEIRS, {"b": OURS.digest, "c": LIES.digest}).agreed_by_trust()
+    assert offered(THEIRS, {"b": "", "c": ""}).agreed_by_trust()
+    assert not offered(LIES, {"b": OURS.digest, "c": OURS.digest}).agreed_by_trust()
+
+
+def test_witnesses_that_go_are_not_waited_for() -> None:
+    transfer = offered(THEIRS, {}, silent="bc")
+    transfer.lost("b")
+    assert not transfer.heard_all
+    transfer.lost("c")
+    assert transfer.heard_all
+
+
+def test_who_broke_a_promise_is_asked_last_and_nobody_twice_in_an_attempt() -> None:
+    transfer = Transfer(broken={"b"})
+    transfer.begin(["b", "d", "c"])
+    assert [transfer.next_giver() for _ in range(4)] == ["d", "c", "b", ""]
+    assert not transfer.busy
+
+
+def test_digests_of_the_last_rounds_alone_are_kept_and_wishes_are_few() -> None:
+    transfer = Transfer()
+    for number in range(1, 30):
+        transfer.adopted(number, OURS)
+    assert sorted(transfer.past) == list(range(30 - PAST, 30))
+    question = replace(vouch("b", ""), facts={OF: "28"})
+    assert transfer.vouch(question, 29) == {OF: "28", ADOPTED: "29", DIGEST: OURS.digest}
+    unknown = transfer.vouch(replace(question, facts={OF: "x"}), 29)
+    assert unknown is not None
+    assert unknown[DIGEST] == ""
+    assert [transfer.may_give("b") for _ in range(5)] == [True, True, True, False, False]
+    transfer.adopted(30, OURS)
+    assert transfer.may_give("b")
+
+
+def test_a_witness_of_the_round_under_way_answers_after_it() -> None:
+    transfer = Transfer(past={4: OURS.digest})
+    assert transfer.vouch(replace(vouch("b", ""), facts={OF: "5"}), 4) is None
+    transfer.adopted(5, THEIRS)
+    assert transfer.owed(5) == [("b", {OF: "5", ADOPTED: "5", DIGEST: THEIRS.digest})]
+    assert transfer.owed(5) == []
 
 
 def test_a_liar_who_makes_all_differ_is_not_asked_for_its_state() -> None:
     transfer, high = Transfer(), "f" * 64
     heard = {"a": message("a", base=high), "b": message("b", base="1"), "c": message("c", base="2")}
-    assert transfer.majority(heard, "0", trusting=False) == ""
-    assert transfer.majority(heard, "0", trusting=True) == "a"
+    assert transfer.majority(heard, "0", trusting=False) == frozenset()
+    assert transfer.majority(heard, "0", trusting=True) == {"a"}
     heard["b"] = message("b", base="2")
-    assert transfer.majority(heard, "0", trusting=False) == "b"
-    assert transfer.majority(heard, "2", trusting=False) == ""
+    assert transfer.majority(heard, "0", trusting=False) == {"b", "c"}
+    assert transfer.majority(heard, "2", trusting=False) == frozenset()
 
 
 def test_moored_is_who_began_where_more_than_half_did() -> None:
@@ -67,3 +140,15 @@ def test_a_later_stage_is_merged_of_those_who_heard_the_same_where_they_are_most
     heard["d"] = message("d", base="3")
     assert Transfer.like_minded(heard, "1", trusting=True).keys() == set()
     assert Transfer.like_minded(heard, "1", trusting=False) == heard
+
+
+def test_what_most_began_from_is_what_all_take() -> None:
+    def said(base: str) -> Message:
+        return message("b", base=base)
+
+    transfer = Transfer()
+    assert transfer.majority({"b": said("x"), "c": said("x")}, "y") == {"b", "c"}
+    assert transfer.majority({"b": said("x"), "c": said("y")}, "y") == frozenset()
+    assert transfer.majority({"b": said("x")}, "y") == frozenset(), "of two the greater counts"
+    assert transfer.majority({"b": said("y")}, "x") == {"b"}
+    assert transfer.majority({"b": said("")}, "x") == frozenset()

@@ -26,7 +26,7 @@ from node.core.events import (
     Undelivered,
 )
 from node.core.facts import contributors
-from node.core.policy import DEADLINE, RESEND
+from node.core.policy import CATCH_UP, DEADLINE, RESEND
 from node.core.rounds import Staged
 from node.core.settings import Barrier
 from node.core.transfer import ADOPTED
@@ -140,22 +140,128 @@ def test_other_prompts_to_begin_from_are_shown() -> None:
     assert kinds(delivered(policy, effects)) == ["round.drift"]
 
 
-def test_who_is_two_rounds_behind_asks_for_the_state_and_takes_it() -> None:
-    policy = waiting()
+NINES = Tensors({"shared/context": np.full((1, 2), 9.0)})
+
+
+def behind(policy: Staged, peers: str = "bc", number: int = 7) -> str:
+    """Let peers speak of a far round; return who is asked for its state, "" if nobody is."""
+    asked: list[str] = []
+    for peer in peers:
+        effects = policy.handle(0.0, said(policy, peer, number=number))
+        asked += [one for one, phase in sends(effects) if phase == "want"]
+    return "".join(asked)
+
+
+def state_of(peer: str, after: int = 6) -> Received:
+    facts = {ADOPTED: str(after)}
+    return Received(Message("m", "f", "promptfl", peer, 7, "state", NINES, facts=facts))
+
+
+def vouch_of(peer: str, digest: str = NINES.digest, after: int = 6) -> Received:
+    facts = {"of": str(after), "adopted": "6", "digest": digest}
+    return Received(Message("m", "f", "promptfl", peer, 6, "vouch", facts=facts))
+
+
+def test_who_is_behind_half_of_the_members_takes_the_state_that_they_hold() -> None:
+    policy = waiting(peers="bcde")
     begin(policy)
-    asked = policy.handle(0.0, said(policy, "c", number=7))
-    assert ("c", "want") in sends(asked)
-    shared = Tensors({"shared/context": np.full((1, 2), 9.0)})
-    state = Message("m", "f", "promptfl", "c", 7, "state", shared, facts={ADOPTED: "6"})
-    assert policy.fault(state) == ""
-    assert policy.handle(0.0, Received(replace(state, sender="b"))) == [], "nobody asked b"
-    assert sends(policy.handle(0.0, Received(state))) == [("b", "witness")]
-    facts = {"of": "6", "adopted": "6", "digest": shared.digest}
-    vouch = Message("m", "f", "promptfl", "b", 6, "vouch", facts=facts)
-    effects = policy.handle(0.0, Received(vouch))
+    assert behind(policy, "bc") == "", "two of five are fewer than half"
+    assert policy.phase == "exchanging"
+    giver = behind(policy, "d")
+    others = [one for one in "bcde" if one != giver]
+    assert policy.fault(state_of(giver).message) == ""
+    assert policy.handle(0.0, state_of(others[0])) == [], "nobody asked it"
+    asked = policy.handle(0.0, state_of(giver))
+    assert sends(asked) == [(one, "witness") for one in others]
+    assert policy.handle(0.0, vouch_of(others[0])) == []
+    effects = policy.handle(0.0, vouch_of(others[1]))
     assert kinds(effects) == ["round.taken"]
     assert policy.state().round == 6
     assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]
+
+
+def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
+    policy = waiting(peers="bcdefg")
+    begin(policy)
+    assert behind(policy, "bc", 1000) == ""
+    assert behind(policy, "de") in {"b", "c", "d", "e"}, "now four of seven are beyond"
+    policy = waiting(peers="bcdefg")
+    begin(policy)
+    giver = behind(policy, "bcde")
+    false = replace(state_of(giver, 999).message, sender=giver)
+    policy.handle(0.0, Received(false))
+    others = [one for one in "bcdefg" if one != giver]
+    policy.handle(0.0, vouch_of(others[0], after=999))
+    for honest in others[1:-1]:
+        assert policy.handle(0.0, vouch_of(honest, "", after=999)) == []
+    effects = policy.handle(0.0, vouch_of(others[-1], "", after=999))
+    assert kinds(effects) == ["round.doubted"]
+    assert policy.state().round == 0
+    assert behind(policy, "bcde", 8) == "", "once a deadline"
+    again = policy.handle(0.0, TimerFired(CATCH_UP))
+    assert [phase for _, phase in sends(again)] == ["want"]
+
+
+def test_where_half_hold_another_state_than_the_giver_one_of_them_is_asked() -> None:
+    policy = waiting(peers="bcde")
+    begin(policy)
+    giver = behind(policy, "bcde")
+    policy.handle(0.0, state_of(giver))
+    effects: list[Effect] = []
+    for peer in (one for one in "bcde" if one != giver):
+        effects += policy.handle(0.0, vouch_of(peer, "ab" * 32))
+    assert kinds(effects) == ["round.doubted"]
+    (again,) = [one for one, phase in sends(effects) if phase == "want"]
+    assert again != giver
+
+
+def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
+    policy = waiting("quorum", 3, "bcde")
+    begin(policy)
+    before = policy.state().tensors
+    giver = behind(policy, "bcd")  # e is near: this node waits for it
+    policy.handle(0.0, state_of(giver))
+    effects: list[Effect] = []
+    for peer in (one for one in "bcde" if one != giver):
+        effects += policy.handle(0.0, vouch_of(peer, peer * 64))
+    assert kinds(effects) == ["round.doubted", "round.skipped"]
+    assert (policy.state().round, policy.state().tensors) == (6, before)
+
+
+def test_no_word_moves_a_node_beyond_its_last_round() -> None:
+    """Others had further rounds by `retune`: their state is taken, as that of the last round."""
+    policy = waiting(peers="bcd")  # rounds.max is 9
+    begin(policy)
+    giver = behind(policy, "bc", 13)
+    policy.handle(0.0, state_of(giver, 12))
+    other = "c" if giver == "b" else "b"
+    effects = policy.handle(0.0, vouch_of(other, after=12))
+    assert kinds(effects) == ["round.taken"]
+    assert policy.state().round == 9
+
+
+def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
+    policy = waiting(peers="bc")
+    tune = policy.handle(0.0, RoundDue(1))
+    giver = behind(policy, "bc")
+    assert policy.phase == "tuning"
+    policy.handle(0.0, state_of(giver))
+    assert policy.handle(0.0, vouch_of("c" if giver == "b" else "b"))
+    assert policy.phase == "tuning"
+    assert any(isinstance(one, Adopt) for one in trained(policy, tune))
+    assert policy.state().round == 6
+
+
+def test_a_state_that_is_withheld_costs_what_a_broken_promise_costs() -> None:
+    policy = waiting(peers="bcd")
+    begin(policy)
+    giver = behind(policy, "bc")
+    assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))], "no wait"
+    effects = policy.handle(0.0, TimerFired(CATCH_UP))
+    assert kinds(effects) == ["round.withheld"]
+    assert giver in policy._patience.held
+    other = "c" if giver == "b" else "b"
+    assert sends(effects) == [(other, "want")], "who broke a promise is asked last"
 
 
 @pytest.mark.parametrize("value", [90.0, float("nan")])
@@ -173,36 +279,41 @@ def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
     assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
 
 
-@pytest.mark.parametrize(("met", "taken"), [("c", "round.taken"), ("bc", "round.doubted")])
-def test_one_word_is_enough_only_where_a_second_peer_was_never_met(met: str, taken: str) -> None:
-    """With an introducer peers.yaml may list nobody, however large the mesh is."""
-    policy = waiting(peers=())
+@pytest.mark.parametrize(
+    ("listed", "met", "lease", "asked"),
+    [
+        ("c", "c", b"", "c"),  # a mesh of two by the operator's word
+        ("", "c", b"", ""),  # an introducer's mesh may have more members than this node met
+        ("c", "c", b"signed", ""),
+        ("", "bc", b"", ""),
+        ("bc", "c", b"", ""),
+    ],
+)
+def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
+    listed: str, met: str, lease: bytes, asked: str
+) -> None:
+    policy = promptfl(replace(context("promptfl", listed), proof=lease))
     for peer in met:
         policy.handle(0.0, PeerUp(peer))
-    if "b" in met:
-        policy.handle(0.0, PeerDown("b"))
     begin(policy)
-    policy.handle(0.0, said(policy, "c", number=7))
-    shared = Tensors({"shared/context": np.full((1, 2), 9.0)})
-    state = Message("m", "f", "promptfl", "c", 7, "state", shared, facts={ADOPTED: "6"})
-    assert kinds(policy.handle(0.0, Received(state))) == [taken]
+    assert behind(policy, "c") == asked
+    if asked:
+        assert kinds(policy.handle(0.0, state_of("c"))) == ["round.taken"]
 
 
-@pytest.mark.parametrize("ending", ["death", "deadline", "old", "undelivered"])
-def test_who_gets_no_state_goes_on_with_its_own(ending: str) -> None:
-    policy = waiting()
+@pytest.mark.parametrize("ending", ["death", "old", "undelivered"])
+def test_who_gets_no_state_asks_another_and_goes_on_with_its_own(ending: str) -> None:
+    policy = waiting(peers="bcd")
     begin(policy)
-    asked = policy.handle(0.0, said(policy, "c", number=7))
-    want = next(one for one in asked if isinstance(one, Send))
-    shared = Tensors({"shared/context": np.full((1, 2), 9.0)})
-    old = Message("m", "f", "promptfl", "c", 7, "state", shared, facts={ADOPTED: "0"})
+    giver = behind(policy, "bc")
+    want = policy.message("want")
     endings: dict[str, Event] = {
-        "death": PeerDown("c"),
-        "deadline": TimerFired(DEADLINE),
-        "old": Received(old),
-        "undelivered": Undelivered("c", want.message, "unreachable", "nobody"),
+        "death": PeerDown(giver),
+        "old": state_of(giver, 0),
+        "undelivered": Undelivered(giver, want, "unreachable", "nobody"),
     }
-    policy.handle(0.0, endings[ending])
+    effects = policy.handle(0.0, endings[ending])
+    assert sends(effects) == [("c" if giver == "b" else "b", "want")]
     assert policy.phase == "exchanging"
     assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))]
 

@@ -165,15 +165,19 @@ def test_a_node_that_nobody_lists_is_met_through_one_that_it_knows() -> None:
 
 
 @pytest.mark.parametrize("mode", ["sync", "quorum"])
-def test_a_late_joiner_takes_over_the_state_that_others_vouch_for(mode: Barrier) -> None:
+def test_a_late_joiner_takes_over_the_state_that_half_hold_or_goes_on_in_their_round(
+    mode: Barrier,
+) -> None:
     made = mesh(KINDS["promptfl"], 2, mode, names=FIVE, most=40)
     made.crash("e")
     assert made.run(lambda: made.kernel("a").view().round >= 20, LIMIT_S)
     made.start("e")
     run(made)
-    (taken,) = texts(made, "round.taken")
-    assert "took the state of" in taken
-    assert texts(made, "round.doubted") == []
+    if mode == "sync":
+        assert texts(made, "round.doubted") == []
+        assert len(texts(made, "round.taken")) == 1
+    else:  # under a quorum nodes may merge different contributions, and no state is held by half
+        assert texts(made, "round.taken") or texts(made, "round.skipped")
     rounds = [one.policy.round for one in made.hosts["e"].history]
     assert rounds[0] >= 20
     if mode == "sync":
