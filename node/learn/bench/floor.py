@@ -118,7 +118,7 @@ def operations(frozen: Backbone, given: Inputs, cached: bool = False) -> float:
 def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
     """Return the operations of encoding the class names behind `count` prompts."""
     tower = Tower(frozen.text.width, frozen.text.layers)
-    lengths = (frozen.text.tokens(given.names).ends + 1).tolist()
+    lengths = (frozen.text.tokens(given.needed).ends + 1).tolist()
     prefix, own = 1 + given.task.context_length, sum(lengths)
     pairs = prefix * (prefix + 1) // 2 + sum(n * prefix + n * (n + 1) // 2 for n in lengths)
     sizes = (prefix + own, pairs, len(lengths), sum(n + prefix for n in lengths), 0)

@@ -128,7 +128,8 @@ class Step:
 
     def __init__(self, frozen: Backbone, given: Inputs, side: Callable[..., Encoders]) -> None:
         self._given, self._scale = given, frozen.logit_scale
-        self._encoders = side(frozen, given.names, given.task.context_length)
+        names = given.names if side is Plain else given.needed
+        self._encoders = side(frozen, names, given.task.context_length)
         start = given.start.items()
         self.prompts = {name: one.clone().requires_grad_() for name, one in start}
         self._descent = _descent(given.task.method, list(self.prompts.values()))

@@ -81,6 +81,12 @@ class Inputs:
     constants: dict[str, Tensor] = field(default_factory=dict)
     start: dict[str, Tensor] = field(default_factory=dict)
 
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Names whose texts ours encodes: for Fed-DPT those that the batch has (equation 9)."""
+        most = self.task.images if self.task.method == "feddpt" else self.task.classes
+        return self.names[:most]
+
 
 def inputs(frozen: Backbone, task: Task) -> Inputs:
     """Draw a step's numbers; equal for equal sizes."""

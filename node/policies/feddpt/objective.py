@@ -130,12 +130,15 @@ class _Job:
     def loss(self, batch: Batch) -> Tensor:
         objective, given = self._objective, self._given
         prompts = {**self._others, **given.prompts}
-        banks = objective.banks(prompts, given.classes)
         features, weights = objective.see(prompts, batch, objective.settings.recompute)
         if objective.config.loss == "ce":
+            banks = objective.banks(prompts, given.classes)
             cosines = objective.cosines(features, weights, banks)
             return F.cross_entropy(objective.backbone.logit_scale * cosines, batch.truth)
-        mixed = torch.einsum("bn,nbd->bd", weights, banks[:, batch.truth])
+        # Equation 9 has the true classes alone: the others' texts need not be encoded.
+        present, place = batch.truth.unique(return_inverse=True)
+        banks = objective.banks(prompts, tuple(given.classes[at] for at in present.tolist()))
+        mixed = torch.einsum("bn,nbd->bd", weights, banks[:, place])
         return -(features * F.normalize(mixed, dim=1)).sum(dim=1).mean()
 
     @torch.no_grad()

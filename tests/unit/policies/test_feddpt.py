@@ -93,6 +93,24 @@ def test_the_loss_against_float64(model: Backbone, score: str, loss: str) -> Non
     assert abs(wanted - -np.einsum("bd,bd->b", images, flat[LABELS.numpy()]).mean()) > 1e-3
 
 
+def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, names = objective(model), (*CLASSES, "teapot", "anchor")
+    prompts = leaves(drawn(one.initial(1), 7))
+    wanted = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, pixels=pixels()))
+    encoded: list[tuple[str, ...]] = []
+    encode = model.text.encode
+    monkeypatch.setattr(
+        model.text,
+        "encode",
+        lambda tokens, *rest: encoded.append(tokens.names) or encode(tokens, *rest),
+    )
+    found = one.begin(given(prompts, names)).loss(batch(LABELS, pixels=pixels()))
+    assert set(encoded) == {CLASSES}
+    assert float(found) == pytest.approx(float(wanted), rel=1e-6)
+
+
 def test_the_gradient_goes_through_the_weights_into_the_visual_tokens(model: Backbone) -> None:
     """Along the gradient, the loss changes as finite differences say."""
     one = objective(model)
