@@ -1,12 +1,14 @@
 """Align the image side with names: first a linear map, then the trunk's last stages.
 
-The output for a picture is what the trunk's concept token will hold,
+The trunk's concept token will hold
 
-    normalize(linear map of the tuned branch's mean) + sum over ImageNet's names i of p_i e_i,
+    normalize(linear map of the tuned branch's mean) + KNOWN_WEIGHT * sum over names i of p_i e_i,
 
-with p the untouched classifier's softmax for the same view. What the classifier is sure of need not
-be learned again, and is not forgotten. The loss is a soft cross-entropy among all concepts plus the
-distance to the mean vector of the target.
+with p the untouched classifier's softmax for the same view and e_i the unit vectors of ImageNet's
+names. The first term alone is trained, and by itself. Trained together with the second one, it
+learned only what the classifier does not say: pictures of names that the classifier has never met
+were then found half as often. The loss is a soft cross-entropy among all concepts plus the distance
+to the mean vector of the target.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ LABEL_SHARE: Final = 0.6
 """Of the target of a photo that was labelled by eye; the rest is the classifier's."""
 SHARES: Final = {"coco": 0.45, "icons": 0.33, "quick": 0.22}
 """Of a batch."""
-KNOWN_WEIGHT: Final = 0.3
+KNOWN_WEIGHT: Final = 0.7
+"""Of what the classifier says, beside a vector of length 1."""
 NEARNESS: Final = 3.0
 log = logging.getLogger("pretrain")
 
@@ -106,10 +109,11 @@ def gather(
 
 
 class Aligned(nn.Module):
-    """The tuned branch, the linear map, the names' vectors and the loss's scale."""
+    """The tuned branch, the linear map, the names' fixed vectors and the loss's scale."""
 
     mean: Tensor
     spread: Tensor
+    names: Tensor
 
     def __init__(self, trunk: Trunk, names: Tensor, known: Tensor) -> None:
         """names: [1000, width]; known: features whose mean and spread the linear map starts at."""
@@ -117,21 +121,22 @@ class Aligned(nn.Module):
         self.tuned, self.classifier = trunk.tuned, trunk.classifier
         width = names.shape[1]
         self.linear = nn.Linear(known.shape[1], width)
-        self.names = nn.Parameter(KNOWN_WEIGHT * names)
         self.scale = nn.Parameter(torch.tensor(3.0))
+        self.register_buffer("names", KNOWN_WEIGHT * names, persistent=False)
         self.register_buffer("mean", known.float().mean(0))
         self.register_buffer("spread", known.float().std(0) + 0.02)
 
-    def forward(self, pooled: Tensor, known: Tensor) -> Tensor:
-        """Return the concept token [n, width] of pooled tuned and known features [n, 1280]."""
-        own: Tensor = F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
-        with torch.no_grad():
-            sure = self.classifier(known).softmax(-1)
-        token: Tensor = own + sure @ self.names
-        return token
+    def forward(self, pooled: Tensor) -> Tensor:
+        """Return the linear map's unit vectors [n, width] of pooled tuned features [n, 1280]."""
+        return F.normalize(self.linear((pooled - self.mean) / self.spread), dim=-1)
+
+    def token(self, pooled: Tensor, known: Tensor) -> Tensor:
+        """Return the concept tokens [n, width] of pooled tuned and known features [n, 1280]."""
+        found: Tensor = self(pooled) + self.classifier(known).softmax(-1) @ self.names
+        return found
 
     def loss(self, out: Tensor, target: Tensor, texts: Tensor) -> Tensor:
-        """Return the loss of concept tokens, among the concepts' unit vectors [concepts, width]."""
+        """Return the loss of vectors [n, width], among the concepts' unit vectors."""
         out = F.normalize(out, dim=-1)
         logits = self.scale.exp().clamp(max=60) * out @ texts.T
         meant = F.normalize(target @ texts, dim=-1)
@@ -150,14 +155,14 @@ def _drawn(views: Views, count: int, seed: int) -> Tensor:
 
 
 def map_linearly(model: Aligned, views: Views, texts: Tensor, steps: int, path: Path) -> None:
-    """Train the linear map and the names' vectors on the features of the untouched trunk."""
-    learned = [model.linear.weight, model.linear.bias, model.names, model.scale]
+    """Train the linear map on the features of the untouched trunk."""
+    learned = [model.linear.weight, model.linear.bias, model.scale]
     descent = torch.optim.AdamW(learned, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)
 
     def step(number: int) -> float:
         rows = _drawn(views, 512, 1_000_000 + number)
         known = views.known[rows].float()
-        loss = model.loss(model(known, known), views.target[views.picture[rows]].float(), texts)
+        loss = model.loss(model(known), views.target[views.picture[rows]].float(), texts)
         descent.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         descent.step()
@@ -178,7 +183,7 @@ def tune(
     seed: int = 0,
 ) -> None:
     """Train the tuned branch with the linear map on top."""
-    heads = [model.linear.weight, model.linear.bias, model.names, model.scale]
+    heads = [model.linear.weight, model.linear.bias, model.scale]
     branch = list(model.tuned.parameters())
     descent = torch.optim.AdamW(
         [
@@ -193,8 +198,7 @@ def tune(
         rows = _drawn(views, batch, seed * 10_000_000 + number)
         grid = views.grid[rows].float().contiguous(memory_format=torch.channels_last)
         pooled = branch_of(grid).mean((2, 3))
-        out = model(pooled, views.known[rows].float())
-        loss = model.loss(out, views.target[views.picture[rows]].float(), texts)
+        loss = model.loss(model(pooled), views.target[views.picture[rows]].float(), texts)
         descent.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_([*heads, *branch], 1.0)
@@ -209,8 +213,7 @@ def held_out(model: Aligned, views: Views, texts: Tensor, most: int = 1500) -> d
 
     def features(rows: Tensor) -> Tensor:
         grid = views.grid[rows].float().contiguous(memory_format=torch.channels_last)
-        found: Tensor = model(model.tuned(grid).mean((2, 3)), views.known[rows].float())
-        return found
+        return model.token(model.tuned(grid).mean((2, 3)), views.known[rows].float())
 
     return accuracies(features, views, texts, most)
 
@@ -238,9 +241,8 @@ def accuracies(
 
 @torch.no_grad()
 def take(model: Aligned, trunk: Trunk) -> None:
-    """Begin at a finished trunk's tuned branch, linear map and names."""
+    """Begin at a finished trunk's tuned branch and linear map."""
     model.tuned.load_state_dict(trunk.tuned.state_dict())
     weight = trunk.project.weight[:, :, 0, 0]
     model.linear.weight.copy_(weight * model.spread)
     model.linear.bias.copy_(trunk.project.bias + weight @ model.mean)
-    model.names.copy_(trunk.names)

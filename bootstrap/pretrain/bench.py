@@ -205,7 +205,6 @@ class Bench:
     def _hybrid(self, aligned: Aligned) -> Any:
         torch.manual_seed(1)
         trunk = hybrid.finished_trunk(aligned)
-        hybrid.add_names(trunk, self._names)
         model: Any = hybrid.model_of(trunk)
         hybrid.begin(model.visual, self._least())
         return model

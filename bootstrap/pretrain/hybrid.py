@@ -35,9 +35,6 @@ FAITHFUL: Final = 5.0
 """Weight of the distance to the concept token's vector."""
 TARGET_WEIGHT: Final = 0.1
 """Of the loss by targets: a larger one fits the few words of drawings and forgets other names."""
-NAMES_MORE: Final = 0.3
-"""Of ImageNet's names, added to the vectors that alignment has drawn towards their hypernyms. The
-mean of the accuracies on held-out pictures and on a thousand photos, one of each name, chose it."""
 STRANGE_MOST: Final = 1.2
 """Length of a name's vector that is added to some concept tokens: copying must not depend on it."""
 CONFIG: Final[Mapping[str, Any]] = {
@@ -76,12 +73,6 @@ def finished_trunk(aligned: Aligned) -> Trunk:
     made.project.bias.copy_(bias / length)
     made.names.copy_(aligned.names)
     return made
-
-
-@torch.no_grad()
-def add_names(trunk: Trunk, names: Tensor) -> None:
-    """Add NAMES_MORE of the names' own unit vectors [1000, width] to the trunk's."""
-    trunk.names.add_(NAMES_MORE * names)
 
 
 def model_of(trunk: Trunk) -> CLIP:

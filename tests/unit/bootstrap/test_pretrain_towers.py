@@ -74,7 +74,7 @@ def test_the_finished_trunk_says_what_was_aligned(monkeypatch: pytest.MonkeyPatc
     pixels = images().double()
     grid = finished.base(pixels)
     known = finished.known(grid).mean((2, 3))
-    wanted = made(made.tuned(grid).mean((2, 3)), known)
+    wanted = made.token(made.tuned(grid).mean((2, 3)), known)
     token = finished(pixels)[:, :, -1, 0]
     torch.testing.assert_close(token, wanted, rtol=1e-9, atol=1e-10)
 
@@ -88,8 +88,7 @@ def test_aligning_goes_on_where_a_finished_trunk_stands(monkeypatch: pytest.Monk
     second = Aligned(world.trunk(8), names, numbers(20, 1280, seed=7)).double()
     align.take(second, finished)
     grid = finished.base(images().double())
-    known = finished.known(grid).mean((2, 3))
-    found, wanted = (one(one.tuned(grid).mean((2, 3)), known) for one in (second, first))
+    found, wanted = (one(one.tuned(grid).mean((2, 3))) for one in (second, first))
     torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-10)
 
 
@@ -158,8 +157,7 @@ def test_the_linear_map_learns_and_leaves_the_trunk_alone(
     align.map_linearly(made, seen, texts, 30, tmp_path / "linear.pt")
 
     def features(rows: Tensor) -> Tensor:
-        known = seen.known[rows].float()
-        found: Tensor = made(known, known)
+        found: Tensor = made(seen.known[rows].float())
         return found
 
     assert set(align.accuracies(features, seen, texts, 9).values()) == {1.0}
