@@ -18,7 +18,7 @@ from open_clip.model import CLIP
 from torch import Tensor, nn
 
 from bootstrap.pretrain import schedule, teachers, tower
-from bootstrap.pretrain.align import Aligned, Views, accuracies
+from bootstrap.pretrain.align import SOFTNESS, Aligned, Views, accuracies
 from bootstrap.pretrain.sources import SIDE
 from bootstrap.pretrain.space import WIDTH
 from node.clip import mini
@@ -72,6 +72,8 @@ def finished_trunk(aligned: Aligned) -> Trunk:
     made.project.weight.copy_((weight / length)[:, :, None, None])
     made.project.bias.copy_(bias / length)
     made.names.copy_(aligned.names)
+    for parameter in made.classifier.parameters():
+        parameter.div_(SOFTNESS)
     return made
 
 
