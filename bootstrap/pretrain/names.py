@@ -22,6 +22,8 @@ MANNERS: Final = (
 )
 """Templates whose own meaning is taught; each concept comes in two of them."""
 WORDS_MOST: Final = 4
+PLURAL_LETTERS: Final = 6
+"""Of a noun of one word whose plural is taught."""
 GLOSS_WORDS: Final = 16
 GLOSS_EVERY: Final = 9
 
@@ -30,7 +32,7 @@ GLOSS_EVERY: Final = 9
 class Texts:
     """What is taught. names: by the plain template; the first `concepts` of them are concepts.
 
-    sentences: taught as they are (manners, glosses).
+    sentences: taught as they are (manners, glosses, plurals in the plain template).
     """
 
     names: tuple[str, ...]
@@ -53,7 +55,11 @@ def collect(words: WordNet, concepts: Sequence[str], folder: Path) -> Texts:
         for at, name in enumerate(known)
         for more in (0, len(MANNERS) // 2)
     ]
-    return Texts((*known, *nouns), len(known), (*manners, *glosses(words, folder)))
+    short = [one for one in nouns if one.isalpha() and len(one) <= PLURAL_LETTERS]
+    many = dict.fromkeys(words.plural(one) for one in (*known, *short))
+    plurals = [PLAIN.format(one) for one in many if one not in known and one not in nouns]
+    sentences = (*manners, *glosses(words, folder), *plurals)
+    return Texts((*known, *nouns), len(known), sentences)
 
 
 def glosses(words: WordNet, folder: Path) -> list[str]:

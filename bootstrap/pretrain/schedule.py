@@ -37,10 +37,8 @@ def run(
     parts: modules to save beside the optimizers. The chances of a step must follow from its number,
     so that a run that was ended and goes on takes the same steps.
     """
-    begin, full = (
-        _resume(parts, descents, path),
-        [[group["lr"] for group in one.param_groups] for one in descents.values()],
-    )
+    full = [[group["lr"] for group in one.param_groups] for one in descents.values()]
+    begin = _resume(parts, descents, path)
     saved = began = time.monotonic()
     total, count = 0.0, 0
     for number in range(begin, steps):

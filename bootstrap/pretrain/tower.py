@@ -27,7 +27,7 @@ LONGEST: Final = 32
 BATCH: Final = 512
 GROUPS: Final = 4
 """That a batch is encoded in, by length, so that little is computed for padding."""
-SHARES: Final = (0.4, 0.4, 0.2)
+SHARES: Final = (0.3, 0.3, 0.4)
 """Of a batch: concepts, other names, sentences."""
 LIKENESS_SCALE: Final = 20.0
 BLOCK_RATE: Final = 1e-3

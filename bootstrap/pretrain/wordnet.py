@@ -73,6 +73,17 @@ class WordNet:
         return word
 
 
+    def plural(self, name: str) -> str:
+        """Return the plural of a noun; of a name of several words, that of its last word."""
+        *before, last = name.split()
+        odd = next((many for many, one in self.plurals.items() if one == last), None)
+        if odd is None and last.endswith(("s", "x", "z", "ch", "sh")):
+            odd = f"{last}es"
+        elif odd is None and last.endswith("y") and last[-2:-1] not in "aeiou":
+            odd = f"{last[:-1]}ies"
+        return " ".join([*before, odd or f"{last}s"])
+
+
 def read_wordnet(folder: Path) -> WordNet:
     """Read `data.noun`, `index.noun` and `noun.exc` of a WordNet dictionary folder."""
     for name in ("data.noun", "index.noun", "noun.exc"):
