@@ -21,8 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from node.clip import backbone
-from node.clip.settings import ModelSettings
+from node.clip.backbone import Backbone
 from node.core.types import Array, Tensors
 from node.errors import ModelError, StateError
 from node.learn.context import NAME
@@ -94,7 +93,7 @@ def read_coop(path: Path) -> Tensors:
 
 @torch.no_grad()
 def matrix(
-    model: ModelSettings,
+    frozen: Backbone,
     tuning: TuningSettings,
     objective: type[Objective],
     config: Any,
@@ -106,7 +105,6 @@ def matrix(
     Raise ModelError for prompts that change what is seen of an image, or weigh it otherwise than a
     matrix can.
     """
-    frozen = backbone.load(model)
     made = objective(frozen, tuning, config)
     refused = ModelError(
         "these prompts do more than a matrix of text features can: they change how images are "
