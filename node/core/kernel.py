@@ -289,7 +289,7 @@ class Kernel:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
-        effects += self._swim.learn(now, message.members)
+        effects += self._swim.learn(now, message.members, sender)
         errand = self._swim.received(now, message, token)
         answer = [Answer(token, "ok")] if errand is None else errand
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]

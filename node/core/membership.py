@@ -164,15 +164,17 @@ class Members:
         self._table = {name: table[name] for name in sorted(table)}
         return True
 
-    def place(self, news: Update) -> bool:
+    def place(self, news: Update, sender: str) -> bool:
         """Take over address, id and proof; tell whether the peer is reached another way now.
 
-        Of listed peers others are believed no address (node.identity.trust): the listed one holds.
+        A member's own word gives its address. The word of another member gives an address only
+        where none is held. Of listed peers others are believed no address (node.identity.trust).
         """
         held = self._table[news.name]
+        believed = news.address if news.name == sender or not held.address else ""
         new = replace(
             held,
-            address=news.address or held.address,
+            address=believed or held.address,
             id=news.id or held.id,
             proof=held.proof if news.state == "revoked" else news.proof or held.proof,
         )

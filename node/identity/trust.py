@@ -2,7 +2,8 @@
 
 A name belongs to one id: the one that peers.yaml gives it, or the one in a lease that the mesh key
 signed. What members tell of others is believed only as far as that goes: nobody enters the mesh by
-word of mouth, and nobody is led to another address but by the member itself.
+word of mouth, and nobody is led to another address but by the member itself. The address that
+others tell of a member with a lease only says where to greet it first (node.core.membership).
 """
 
 from __future__ import annotations
