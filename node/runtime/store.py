@@ -210,6 +210,21 @@ def read_model(folder: Path) -> str:
         raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
 
 
+def has_rounds(folder: Path) -> bool:
+    """Tell whether a directory has adopted a round after its beginning.
+
+    Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+    """
+    path = folder / "journal.db"
+    if not path.is_file():
+        return False
+    try:
+        with contextlib.closing(Journal.look(path)) as journal:
+            return any(row.round > 0 for row in journal.snapshots())
+    except sqlite3.Error as fault:
+        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+
+
 def read_snapshot(folder: Path) -> Snapshot:
     """Return the newest whole snapshot of a directory that a running node may be using.
 
