@@ -276,7 +276,8 @@ class Kernel:
         effects: list[Effect] = []
         if self._life == "leaving":
             return [Answer(token, "busy", "this node is leaving the mesh")]
-        if message.phase == "hello" and sender not in self._members:
+        known = sender in self._members and self._members[sender].state != "revoked"
+        if message.phase == "hello" and not known:
             introduction = [one for one in message.members if one.name == sender]
             effects += self._swim.meet(introduction)
         code, reason, text = self._gate.check(message, self.policy)

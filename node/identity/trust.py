@@ -98,7 +98,7 @@ class Trust:
     clock: Callable[[], float] = time.time
     _leased: dict[str, Statement] = field(default_factory=dict)  # by name
     _revoked: dict[str, bytes] = field(default_factory=dict)  # by id: the proof
-    _heirs: dict[str, str] = field(default_factory=dict)  # a listed id and what came after it
+    _heirs: dict[str, Statement] = field(default_factory=dict)  # by listed id: what came after it
 
     def judge(self, certificate: bytes, who: str = "") -> tuple[str, str]:
         """Judge a certificate in DER, of whoever connects, or where `who` is to be reached.
@@ -127,7 +127,7 @@ class Trust:
     def name_of(self, id: str) -> str:
         """Return the name that an id has here; "" where it has none."""
         for name, listed in self.listed.items():
-            if id and id == self._heirs.get(listed, listed):
+            if id and id == self._present(listed):
                 return name
         for name, found in self._leased.items():
             if found.id == id and not found.fault(self.mesh, self.clock()):
@@ -150,7 +150,8 @@ class Trust:
 
     def _believe(self, sender: str, news: Update) -> Update | None:
         if news.state == "revoked":
-            return news if self._revoke(news) else None
+            # A name that has another key by now goes on with that one.
+            return news if self._revoke(news) and not self.id_of(news.name) else None
         if news.proof:
             self._take(news.proof, news.id)
         known = self.id_of(news.name)
@@ -165,10 +166,15 @@ class Trust:
     def id_of(self, name: str) -> str:
         """Return the id that a name has here; "" where it has none, or a revoked one."""
         listed = self.listed.get(name, "")
-        found = self._heirs.get(listed, listed)
+        found = self._present(listed)
         if not found and self.leased(name):
             found = self._leased[name].id
         return "" if found in self._revoked else found
+
+    def _present(self, listed: str) -> str:
+        """Return the id that came after a listed one, or the listed one."""
+        heir = self._heirs.get(listed)
+        return heir.id if heir else listed
 
     def leased(self, name: str) -> bool:
         """Tell whether a name holds a lease that has not ended."""
@@ -218,7 +224,11 @@ class Trust:
         return "" if newer else "a newer lease of its name is for another key"
 
     def _inherit(self, proof: bytes, found: Statement, id: str) -> str:
-        """Take over the new id of a listed one, as its old key signed it."""
+        """Take over the new id of a listed one, as its old key signed it.
+
+        A key has one successor: whoever holds the old key cannot name another later. Once the old
+        key is revoked, only a succession that is dated before counts.
+        """
         listed = self.listed.get(found.name, "")
         old = keys.read_public(found.by)
         found = leases.read(proof, old)
@@ -227,7 +237,11 @@ class Trust:
             return wrong
         if found.id != id or not listed or keys.fingerprint(keys.raw(old)) != listed:
             return f"its succession is not signed by the key that peers.yaml gives {found.name!r}"
-        if listed in self._revoked:
-            return "the key that it succeeds was revoked by the mesh key"
-        self._heirs[listed] = id
+        revoked = self._revoked.get(listed)
+        if revoked and found.issued > leases.peek(revoked).issued:
+            return "the key that it succeeds was revoked by the mesh key before"
+        held = self._heirs.get(listed)
+        if held and held.id != id and held.id not in self._revoked:
+            return f"another key, {held.id}, came after the one that it succeeds"
+        self._heirs[listed] = found
         return ""

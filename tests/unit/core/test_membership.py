@@ -128,6 +128,18 @@ def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
     assert (state(members), update and update.proof) == ("revoked", b"signed")
 
 
+def test_a_revocation_is_of_a_key_and_the_name_goes_on_with_another(members: Members) -> None:
+    members.place(news("alive", id="OLD"), "a")
+    members.weigh(Update("a", "revoked", id="OTHER", proof=b"signed"), 0.0, 0.0)
+    assert state(members) != "revoked"
+    members.weigh(Update("a", "revoked", id="OLD", proof=b"signed"), 0.0, 0.0)
+    assert state(members) == "revoked"
+    assert not members.meet(news("alive", id="OLD"))
+    assert not members.meet(news("alive"))
+    assert members.meet(news("alive", id="NEW"))
+    assert state(members) == "unknown"
+
+
 def test_newcomers_are_met_once_alive_and_up_to_a_limit(members: Members) -> None:
     assert not members.meet(news("dead", name="c"))
     assert members.meet(news("alive", name="c"))

@@ -141,6 +141,37 @@ def test_a_successor_signed_by_the_old_key_takes_its_place() -> None:
     assert "not signed by the key" in shown(believes, made_key(8), proof=forged)
 
 
+@pytest.mark.parametrize("later", [-60, 0, 60])
+def test_the_holder_of_the_old_key_cannot_take_the_name_back(later: int) -> None:
+    believes, thief = trust(), made_key(8)
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    text = shown(believes, thief, proof=succession("a", A, thief, NOW + later))
+    assert "another key" in text
+    assert believes.name_of(keys.node_id(STRANGER)) == "a"
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+
+
+def test_a_successor_outlives_the_revocation_of_the_key_before_it() -> None:
+    proof, thief = succession("a", A, STRANGER), made_key(8)
+    for met in (True, False):  # before the revocation
+        believes = trust()
+        assert not met or shown(believes, STRANGER, proof=proof) == ""
+        believes.take_revocation(revocation("a", A, issued=NOW + 60))
+        late = succession("a", A, thief, NOW + 120)
+        assert shown(believes, thief, proof=late)
+        assert shown(believes, STRANGER, proof=proof) == ""
+        assert believes.id_of("a") == keys.node_id(STRANGER)
+        assert shown(believes, A) == "its key was revoked by the mesh key"
+
+
+def test_news_of_an_old_keys_revocation_leaves_its_successor_in() -> None:
+    believes, line = trust(), revocation("a", A, issued=NOW + 60)
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    assert believes.believed("b", [Update("a", "revoked", id=LISTED["a"], proof=line)]) == ()
+    assert believes.refusal(LISTED["a"], "a") != ""
+    assert believes.refusal(keys.node_id(STRANGER), "a") == ""
+
+
 def news(name: str, state: Any = "alive", **more: Any) -> Update:
     return Update(name, state, 1, **more)
 
