@@ -21,7 +21,7 @@ import yaml
 from node.commands.plan import recall
 from node.config import Settings, Source, policy_of, settings_of
 from node.core.types import Array, Tensors
-from node.errors import ConfigError, DataError
+from node.errors import ConfigError, DataError, ModelError
 
 if TYPE_CHECKING:
     from node.clip.backbone import Backbone
@@ -149,11 +149,21 @@ def _images(given: Sequence[str | Path]) -> list[Path]:
     return paths
 
 
-def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings and class names in an exported file's metadata; raise ConfigError."""
-    own: Any = yaml.safe_load(facts.get("settings", "{}"))
+def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...], int]:
+    """Return the settings, class names and round in an exported file's metadata.
+
+    Raise ConfigError for settings that are wrong, ModelError for metadata that is none of ours.
+    """
+    try:
+        own: Any = yaml.safe_load(facts.get("settings", "{}"))
+        classes = tuple(map(str, json.loads(facts.get("classes", "[]"))))
+        number = int(facts.get("round", "0"))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:
+        raise ModelError(
+            f"{file} holds metadata that `fednode export` did not write: export it again."
+        ) from fault
     settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
-    return settings, tuple(map(str, json.loads(facts.get("classes", "[]"))))
+    return settings, classes, number
 
 
 def load(path: str | Path) -> Prompts:
@@ -168,8 +178,8 @@ def load(path: str | Path) -> Prompts:
         from node.learn.share import read_arrays
 
         arrays, facts = read_arrays(place)
-        settings, classes = _described(facts, place)
-        return Prompts(settings, classes, arrays, int(facts.get("round", "0")))
+        settings, classes, number = _described(facts, place)
+        return Prompts(settings, classes, arrays, number)
     tuned = recall(place)
     if tuned.settings.tuning.kind != "torch":
         raise ConfigError(

@@ -1,8 +1,9 @@
 """The state directory: what a node has adopted, safe under kill -9 and power loss.
 
     lock                    held while a process uses the directory
-    identity/               the node's key
+    identity/               the node's key; the revocations and successions that it took
     journal.db              SQLite: a row for each adopted round
+    privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
 
 The journal's row that names a tensor file is the commit point: a crash before it leaves the round

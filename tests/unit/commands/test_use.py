@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import node
 from node import registry
@@ -38,7 +39,7 @@ from node.config import Settings, policy_of
 from node.core.types import PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
 from node.errors import ConfigError, DataError, ModelError, StateError
-from node.learn.share import matrix
+from node.learn.share import FORMAT, matrix
 from node.peers import PeerEntry, Peers
 from node.runtime.settings import PageSettings
 from node.runtime.store import Store, read_snapshot
@@ -251,6 +252,10 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
     assert "There is no file" in fednode.fault("import", nothing, "--state", tmp_path / "s")
     nothing.write_bytes(b"no tensors")
     assert "cannot be read as safetensors" in fednode.fault(
+        "import", nothing, "--state", tmp_path / "s"
+    )
+    save_file({"context": torch.zeros(4, 7)}, nothing, {"format": FORMAT, "round": "1e9"})
+    assert "holds metadata that `fednode export` did not write" in fednode.fault(
         "import", nothing, "--state", tmp_path / "s"
     )
     other = tmp_path / "other.pth"
