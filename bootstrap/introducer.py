@@ -28,7 +28,7 @@ import grpc
 
 from bootstrap.enrol import CONTACTS_MAX
 from node.config import NAME, NAME_RULE
-from node.errors import AddressError, IdentityError, StateError
+from node.errors import AddressError, ConfigError, IdentityError, StateError
 from node.files import put
 from node.identity import keys
 from node.identity import lease as leases
@@ -89,20 +89,18 @@ class Book:
     def token(self, name: str = "", uses: int = 1) -> str:
         """Return a fresh token for a name, or for any."""
         text = secrets.token_urlsafe(TOKEN_BYTES)
-        self.add_token(text, name, uses)
-        return text
-
-    def add_token(self, text: str, name: str = "", uses: int = 1) -> None:
-        """Keep a token that somebody else made; the same one again changes nothing."""
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._alone():
-            held = self._tokens()
-            if all(one.digest != digest for one in held):
-                more = [*held, Token(digest, name, uses)]
-                self._write("tokens.json", [asdict(one) for one in more])
+            more = [*self._tokens(), Token(digest, name, uses)]
+            self._write("tokens.json", [asdict(one) for one in more])
+        return text
 
     def enrol(self, id: str, mesh: str, name: str, address: str, token: str) -> bytes:
-        """Return a lease on a name for a key; raise IdentityError with why not."""
+        """Return a lease on a name for a key; raise IdentityError with why not.
+
+        A name belongs to the key that enrolled it, which renews the lease without a token, until
+        the operator frees the name or revokes the key. A key has one name.
+        """
         if mesh != self.mesh:
             raise IdentityError(f"this introducer is of mesh {self.mesh!r}, not {mesh[:64]!r}")
         if not NAME.fullmatch(name):
@@ -118,11 +116,18 @@ class Book:
         if any(leases.peek(proof).id == id for proof in self.revocations()):
             raise IdentityError(f"the key {id} was revoked")
         held = {one.name: one for one in self.enrolled()}
-        renewing = name in held and held[name].id == id
-        if not renewing:
+        if name not in held:
+            other = next((one.name for one in held.values() if one.id == id), "")
+            if other:
+                raise IdentityError(f"this key has the name {other!r}: a key has one name")
             self._spend(token, name)
-            if name not in held and len(held) >= ENROLLED_MAX:
+            if len(held) >= ENROLLED_MAX:
                 raise IdentityError(f"{ENROLLED_MAX} nodes are enrolled, which is the limit")
+        elif held[name].id != id:
+            raise IdentityError(
+                f"the name {name!r} belongs to another key, {held[name].id}: where that key is "
+                "lost, the operator frees the name (`fednode introducer free`)"
+            )
         now = int(self._clock())
         statement = Statement("lease", self.mesh, name, id, now, now + LEASE_DAYS * DAY_S)
         proof = leases.sign(self.key, statement)
@@ -156,6 +161,19 @@ class Book:
             left = [asdict(one) for one in self.enrolled() if one.id != id]
             self._write("enrolled.json", left)
         return armour(proof)
+
+    def free(self, name: str) -> str:
+        """Let another key have a name; return a token for it.
+
+        Raise ConfigError if no key has the name.
+        """
+        with self._alone():
+            held = self.enrolled()
+            left = [one for one in held if one.name != name]
+            if len(left) == len(held):
+                raise ConfigError(f"--name is {name!r}, and no key has that name: it is free.")
+            self._write("enrolled.json", [asdict(one) for one in left])
+        return self.token(name)
 
     def revocations(self) -> list[bytes]:
         """Return all revocations, oldest first."""

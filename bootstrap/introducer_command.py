@@ -26,21 +26,13 @@ def introducer() -> None:
 @MESH
 @click.option("--listen", default="127.0.0.1:7099", show_default=True, help="Where newcomers call.")
 @click.option(
-    "--token", "tokens", multiple=True, envvar="FEDNODE_TOKENS", help="Accept this token, too."
-)
-@click.option("--uses", default=1, show_default=True, help="Nodes that each --token enrols.")
-@click.option(
     "--until",
     default=0,
     help="End once so many nodes hold leases and nobody has called for half a minute.",
 )
-def run(
-    state: Path, mesh_name: str, listen: str, tokens: tuple[str, ...], uses: int, until: int
-) -> None:
+def run(state: Path, mesh_name: str, listen: str, until: int) -> None:
     """Serve newcomers until SIGTERM or Ctrl-C."""
     book = Book(state, named("--mesh", mesh_name))
-    for text in tokens:
-        book.add_token(text, uses=uses)
 
     async def main() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -60,10 +52,11 @@ def run(
 @click.option("--peers", "template", type=Path, required=True, help="peers.yaml without mesh_key.")
 @click.option("--out", type=Path, required=True, help="Folder that all nodes read.")
 def invite(state: Path, template: Path, out: Path) -> None:
-    """Write what nodes need to enrol by themselves: peers.yaml with the mesh key, and a token.
+    """Write what nodes need to enrol by themselves: peers.yaml with the mesh key, and tokens.
 
-    The token enrols as many nodes as peers.yaml lists; a page-token for their pages comes with it.
-    Run again, it makes no new ones: see `fednode introducer token`.
+    Each node that peers.yaml lists has a token of its own, token-NAME, which enrols that name
+    once; a page-token for their pages comes with them. Run again, it makes no new ones: see
+    `fednode introducer token`.
     """
     for name in written(state, template, out):
         click.echo(out / name)
@@ -77,6 +70,19 @@ def invite(state: Path, template: Path, out: Path) -> None:
 def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
     """Print a new token."""
     click.echo(Book(state, named("--mesh", mesh_name)).token(name, uses))
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", required=True, help="Name of the node.")
+def free(state: Path, mesh_name: str, name: str) -> None:
+    """Free the name of a node whose key is lost, and print a token for its new key.
+
+    The lost key's lease is believed until the new one enrols; where the key may be in other
+    hands, use `revoke`.
+    """
+    click.echo(Book(state, named("--mesh", mesh_name)).free(name))
 
 
 @introducer.command()

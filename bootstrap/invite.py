@@ -1,7 +1,7 @@
 """What nodes need to enrol by themselves: peers.yaml with the mesh key, and secrets as files.
 
 peers.yaml    the one given, and the mesh key
-token         enrols as many nodes as peers.yaml lists
+token-NAME    enrols the node of that name, once; one for each node that peers.yaml lists
 page-token    for page.token, where all nodes are one owner's
 """
 
@@ -17,7 +17,7 @@ from node.errors import ConfigError, StateError
 from node.files import put
 from node.peers import load_peers
 
-TOKEN: Final = "token"
+TOKEN: Final = "token-"
 PAGE_TOKEN: Final = "page-token"
 ELSEWHERE: Final = "folder with --out"
 
@@ -51,12 +51,13 @@ def invite(state: Path, template: Path, folder: Path) -> list[str]:
             f"{folder} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
         ) from fault
     put(path, text, ELSEWHERE)
-    nodes = len(load_peers(path).peers)
     written = [path.name]
-    # A token is good for the introducer that made it, which is known by its key.
-    if book.mesh_key not in before or not (folder / TOKEN).exists():
-        put(folder / TOKEN, book.token(uses=max(1, nodes)) + "\n", ELSEWHERE, secret=True)
-        written.append(TOKEN)
+    for peer in load_peers(path).peers:
+        file = folder / f"{TOKEN}{peer.name}"
+        # A token is good for the introducer that made it, which is known by its key.
+        if book.mesh_key not in before or not file.exists():
+            put(file, book.token(peer.name) + "\n", ELSEWHERE, secret=True)
+            written.append(file.name)
     if not (folder / PAGE_TOKEN).exists():
         page_token = secrets.token_urlsafe(TOKEN_BYTES)
         put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE, secret=True)

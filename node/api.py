@@ -21,10 +21,10 @@ import yaml
 from node.commands.plan import recall
 from node.config import Settings, Source, policy_of, settings_of
 from node.core.types import Array, Tensors
-from node.errors import ConfigError, DataError
+from node.errors import ConfigError, DataError, ModelError
 
 if TYPE_CHECKING:
-    from node.clip.settings import ModelSettings
+    from node.clip.backbone import Backbone
     from node.learn.explain import Explainer, Near
     from node.learn.objective import Objective
     from node.learn.settings import TuningSettings
@@ -74,7 +74,7 @@ class Prompts:
         """
         from node.learn.share import matrix
 
-        found, scale = matrix(*self._made_of, self.arrays, self._names(classes))
+        found, scale = matrix(self._frozen, *self._made_of, self.arrays, self._names(classes))
         features: Array = found.numpy()
         return features, scale
 
@@ -105,26 +105,33 @@ class Prompts:
         return self._explainer.features(_images(images))
 
     @property
-    def _made_of(self) -> tuple[ModelSettings, TuningSettings, type[Objective], Any]:
-        """Model, tuning, objective and the policy's own settings: what uses of prompts ask for."""
+    def _made_of(self) -> tuple[TuningSettings, type[Objective], Any]:
+        """Tuning, objective and the policy's own settings: what uses of prompts ask for."""
         from node import registry
 
         kind, config = policy_of(self.settings)
-        return self.settings.model, self.settings.tuning, registry.objective(kind.name), config
+        return self.settings.tuning, registry.objective(kind.name), config
 
     @cached_property
     def _explainer(self) -> Explainer:
         """The model once more, in float32, watched."""
         from node.learn.explain import Explainer
 
-        return Explainer(*self._made_of, self.arrays)
+        return Explainer(self.settings.model, *self._made_of, self.arrays)
+
+    @cached_property
+    def _frozen(self) -> Backbone:
+        """The model, loaded once."""
+        from node.clip import backbone
+
+        return backbone.load(self.settings.model)
 
     @cached_property
     def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
-        """The model, loaded once."""
+        """What names images with given prompts."""
         from node.learn.build import predictor
 
-        return predictor(*self._made_of)
+        return predictor(self._frozen, *self._made_of)
 
     def _names(self, classes: Sequence[str] | None) -> tuple[str, ...]:
         names = self.classes if classes is None else tuple(classes)
@@ -142,29 +149,43 @@ def _images(given: Sequence[str | Path]) -> list[Path]:
     return paths
 
 
-def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings and class names in an exported file's metadata; raise ConfigError."""
-    own: Any = yaml.safe_load(facts.get("settings", "{}"))
+def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...], int]:
+    """Return the settings, class names and round in an exported file's metadata.
+
+    Raise ConfigError for settings that are wrong, ModelError for metadata that is none of ours.
+    """
+    try:
+        own: Any = yaml.safe_load(facts.get("settings", "{}"))
+        classes = tuple(map(str, json.loads(facts.get("classes", "[]"))))
+        number = int(facts.get("round", "0"))
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:
+        raise ModelError(
+            f"{file} holds metadata that `fednode export` did not write: export it again."
+        ) from fault
     settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
-    return settings, tuple(map(str, json.loads(facts.get("classes", "[]"))))
+    return settings, classes, number
 
 
 def load(path: str | Path) -> Prompts:
     """Return the prompts of a state directory, or of a file that `fednode export` wrote.
 
-    Raise StateError or ModelError where there are none, ConfigError where they know no images.
+    The model of a state directory is loaded, and must be the one that the prompts were tuned with.
+    Raise StateError if it is another one, StateError or ModelError where there are no prompts,
+    ConfigError where they know no images.
     """
     place = Path(path)
     if place.is_file():
         from node.learn.share import read_arrays
 
         arrays, facts = read_arrays(place)
-        settings, classes = _described(facts, place)
-        return Prompts(settings, classes, arrays, int(facts.get("round", "0")))
+        settings, classes, number = _described(facts, place)
+        return Prompts(settings, classes, arrays, number)
     tuned = recall(place)
     if tuned.settings.tuning.kind != "torch":
         raise ConfigError(
             f"{place} was tuned with tuning.kind {tuned.settings.tuning.kind!r}, which knows no "
             "images."
         )
-    return Prompts(tuned.settings, tuned.classes, tuned.prompts, tuned.round)
+    prompts = Prompts(tuned.settings, tuned.classes, tuned.prompts, tuned.round)
+    tuned.require_model(prompts._frozen.fingerprint)
+    return prompts

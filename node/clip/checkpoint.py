@@ -6,6 +6,7 @@ and safetensors' format is mapped, not read: processes that map it have it in me
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,7 @@ def read(path: Path) -> tuple[State, bool]:
     state = {
         str(name).removeprefix("module."): value
         for name, value in named.items()
-        if isinstance(value, torch.Tensor) and name not in OPENAI_EXTRAS
+        if _plain(value) and name not in OPENAI_EXTRAS
     }
     if not state:
         raise ModelError(f"{path} holds no tensors: it is not a checkpoint of a model.")
@@ -50,12 +51,28 @@ def read(path: Path) -> tuple[State, bool]:
 def _load(path: Path) -> Any:
     if not path.is_file():
         raise ModelError(f"There is no checkpoint file {path}: correct model.pretrained.")
+    if path.suffix != ".safetensors":
+        return load_weights(path)
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as fault:
-        raise ModelError(f"{path} is no safetensors file, or a damaged one: {fault}.") from fault
+        return load_file(path)
+    except (OSError, SafetensorError) as fault:
+        raise ModelError(
+            f"{path} is no safetensors file, or a damaged one: fetch the file again."
+        ) from fault
+
+
+def load_weights(path: Path) -> Any:
+    """Return what torch.load reads of a file with weights_only, so that no file can run code.
+
+    Raise ModelError for any other file. What torch says of it is the exception's cause, and torch's
+    warnings are left out: they are about its own calls and source lines.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as fault:
+        raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
     except Exception as fault:
         # torch.load raises many types on damaged or refused files; all mean the same to the user.
         if "TorchScript" in str(fault):
@@ -63,10 +80,18 @@ def _load(path: Path) -> Any:
                 f"{path} is a TorchScript archive, which can hold code: save its state_dict() with "
                 "torch.save or as .safetensors and give that file."
             ) from fault
-        reason = " ".join(str(fault).split())[:160]
         raise ModelError(
-            f"{path} cannot be read as a file of weights only ({type(fault).__name__}: {reason})."
+            f"{path} cannot be read as a file of weights only: it is damaged, of another kind, or "
+            "holds Python objects, which can run code. Save a state_dict() with torch.save or as "
+            ".safetensors and give that file."
         ) from fault
+
+
+def _plain(value: object) -> bool:
+    """Tell whether a value is a tensor of a kind that a model's weights are."""
+    if not isinstance(value, torch.Tensor):
+        return False
+    return value.layout == torch.strided and not (value.is_complex() or value.is_quantized)
 
 
 def put(model: nn.Module, state: State, path: Path, name: str) -> None:

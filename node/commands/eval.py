@@ -20,6 +20,7 @@ def eval(state: Path | None, flags: tuple[str, ...], as_json: bool) -> None:
     """Measure a node's tuned prompts beside the hand-written one, on test images."""
     tuned = recall(find(state), flags)
     learner = learner_of(tuned.settings, tuned.settings.name or "", None if flags else tuned.folder)
+    tuned.require_model(learner.backbone)
     found = {
         "zero-shot": learner.evaluate(Tensors(), lambda: False),
         "tuned": learner.evaluate(tuned.prompts, lambda: False),

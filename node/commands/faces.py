@@ -36,7 +36,12 @@ class Faces:
             plan.settings.model.title,
         )
         self.service = NodeService(
-            store, about, mesh.transport.caller, self.events, mesh.transport.channel
+            store,
+            about,
+            mesh.transport.caller,
+            self.events,
+            mesh.transport.channel,
+            mesh.trust.is_revoked,
         )
         self.metrics.watch(self.service.read)
         self._health = Health()

@@ -24,6 +24,8 @@ from node.transports.tls import Tls
 ENROL_TRIES: Final = 10
 ENROL_WAIT_S: Final = 3.0
 IDENTITY: Final = "identity"
+KEPT: Final = "believed"
+"""Revocations and successions that this node took, a line each."""
 RENEWAL_S: Final = 6 * 3600.0
 LOG = logging.getLogger("fednode")
 
@@ -40,7 +42,10 @@ class Mesh:
 
 
 def join(plan: Plan) -> Mesh:
-    """Return how a node speaks with its mesh: plain on loopback, or over mutual TLS."""
+    """Return how a node speaks with its mesh: plain on loopback, or over mutual TLS.
+
+    Raise StateError if what it believed before is damaged.
+    """
     identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
     refusals = Refusals()
     if plan.peers.insecure:
@@ -54,6 +59,7 @@ def join(plan: Plan) -> Mesh:
             "that holds the key."
         )
     trust = trust_of(plan.peers)
+    trust.keep_in(plan.state / IDENTITY / KEPT)
     return Mesh(identity, trust, transport_of(identity, trust, refusals), refusals)
 
 

@@ -21,7 +21,7 @@ from node.files import put
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
 from node.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
-from node.runtime.store import read_snapshot
+from node.runtime.store import has_rounds, read_model, read_snapshot, require_model
 
 SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
@@ -68,13 +68,21 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a state directory holds for use: prompts, the round they are of, and their settings."""
+    """What a state directory holds for use: prompts, the round they are of, and their settings.
+
+    backbone: fingerprint of the model that they were tuned with, "" if it is not known.
+    """
 
     folder: Path
     settings: Settings
     classes: tuple[str, ...]
     prompts: Tensors
     round: int
+    backbone: str
+
+    def require_model(self, backbone: str) -> None:
+        """Raise StateError if the prompts were tuned with another model than the loaded one."""
+        require_model(self.folder, self.backbone, backbone)
 
 
 def make(
@@ -174,12 +182,15 @@ def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
 
 
 def private(plan: Plan, learner: Learner) -> Learner:
-    """Return the learner that a daemon trains with: clipped and blurred where that is set."""
-    settings = plan.settings
-    if settings.privacy.clip is None:
-        return learner
-    from node.learn.private import PrivateLearner
+    """Return the learner that a daemon trains with: counted, clipped and blurred where that is set.
 
+    Raise StateError if privacy is on and nobody knows what earlier rounds released.
+    """
+    from node.learn.private import PrivateLearner, begin_account
+
+    settings = plan.settings
+    if settings.privacy.clip is not None:
+        begin_account(plan.state, has_rounds(plan.state))
     seed = start_seed(start_of(settings), settings.seed, plan.name)
     return PrivateLearner(learner, settings.privacy, seed, plan.state)
 
@@ -233,7 +244,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
     prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:
         raise StateError(f"{folder} holds no tuned prompts yet: let the node finish a round.")
-    return Tuned(folder, settings, classes, prompts, number)
+    return Tuned(folder, settings, classes, prompts, number, read_model(folder))
 
 
 def find(state: Path | None) -> Path:

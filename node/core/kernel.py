@@ -276,7 +276,8 @@ class Kernel:
         effects: list[Effect] = []
         if self._life == "leaving":
             return [Answer(token, "busy", "this node is leaving the mesh")]
-        if message.phase == "hello" and sender not in self._members:
+        known = sender in self._members and self._members[sender].state != "revoked"
+        if message.phase == "hello" and not known:
             introduction = [one for one in message.members if one.name == sender]
             effects += self._swim.meet(introduction)
         code, reason, text = self._gate.check(message, self.policy)
@@ -289,7 +290,7 @@ class Kernel:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
-        effects += self._swim.learn(now, message.members)
+        effects += self._swim.learn(now, message.members, sender)
         errand = self._swim.received(now, message, token)
         answer = [Answer(token, "ok")] if errand is None else errand
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]

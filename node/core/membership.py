@@ -157,24 +157,37 @@ class Members:
     # What others say ------------------------------------------------------------------------------
 
     def meet(self, news: Update) -> bool:
-        """Take in a member that was not known; tell whether it was new and there was room."""
-        if news.name in self._table or len(self._table) >= MEMBERS_MAX or news.state != "alive":
+        """Take in a member that was not known; tell whether it was new and there was room.
+
+        A name whose key was revoked is new with another key, which the host vouches for.
+        """
+        held = self._table.get(news.name)
+        if held is not None:
+            if held.state == "revoked" and news.state == "alive" and news.id not in {"", held.id}:
+                self._put(Member(news.name))
+                return True
+            return False
+        if len(self._table) >= MEMBERS_MAX or news.state != "alive":
             return False
         table = {**self._table, news.name: Member(news.name)}
         self._table = {name: table[name] for name in sorted(table)}
         return True
 
-    def place(self, news: Update) -> bool:
+    def place(self, news: Update, sender: str) -> bool:
         """Take over address, id and proof; tell whether the peer is reached another way now.
 
-        Of listed peers others are believed no address (node.identity.trust): the listed one holds.
+        A member's own word gives its address. The word of another member gives an address only
+        where none is held. Of listed peers others are believed no address (node.identity.trust).
         """
         held = self._table[news.name]
+        if news.state == "revoked":
+            return False
+        believed = news.address if news.name == sender or not held.address else ""
         new = replace(
             held,
-            address=news.address or held.address,
+            address=believed or held.address,
             id=news.id or held.id,
-            proof=held.proof if news.state == "revoked" else news.proof or held.proof,
+            proof=news.proof or held.proof,
         )
         self._table[news.name] = new
         return bool(new.address) and (new.address, new.id) != (held.address, held.id)
@@ -186,8 +199,10 @@ class Members:
         """
         held = self._table[news.name]
         if news.state == "revoked" and held.state != "revoked":
-            text = "its key was revoked by the mesh"
-            self._put(replace(held, state="revoked", reason=text, proof=news.proof))
+            if held.id and news.id not in {"", held.id}:
+                return ""  # it has another key by now
+            text, id = "its key was revoked by the mesh", news.id or held.id
+            self._put(replace(held, state="revoked", reason=text, id=id, proof=news.proof))
             return "revoked"
         older = news.incarnation < held.incarnation or news.incarnation > INCARNATION_MAX
         if older or held.state == "revoked":

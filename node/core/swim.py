@@ -279,30 +279,30 @@ class Swim:
 
     # News -----------------------------------------------------------------------------------------
 
-    def learn(self, now: float, news: Iterable[Update]) -> list[Effect]:
-        """Weigh what a peer tells of members."""
+    def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
+        """Weigh what a peer tells of members; sender: "" for the introducer."""
         effects: list[Effect] = []
         for one in news:
             effects += self._contradict(one) if one.name == self._context.name else ()
             if one.name != self._context.name:
-                effects += self._learn(now, one)
+                effects += self._learn(now, one, sender)
         return effects
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
-        """Take in members that were not known before."""
+        """Take in members that were not known before, by their own word."""
         members = self.members
         return [
             Introduce(one.name, members[one.name].address)
             for one in news
-            if members.meet(one) and members.place(one)
+            if members.meet(one) and members.place(one, one.name)
         ]
 
-    def _learn(self, now: float, news: Update) -> list[Effect]:
+    def _learn(self, now: float, news: Update, sender: str) -> list[Effect]:
         members, effects = self.members, list[Effect]()
         new = members.meet(news)
         if news.name not in members:
             return []
-        if members.place(news):
+        if members.place(news, sender):
             effects.append(Introduce(news.name, members[news.name].address))
         what = members.weigh(news, now, 2 * self._timing.probe_interval_s)
         if new or what == "ask":

@@ -2,27 +2,33 @@
 
 A name belongs to one id: the one that peers.yaml gives it, or the one in a lease that the mesh key
 signed. What members tell of others is believed only as far as that goes: nobody enters the mesh by
-word of mouth, and nobody is led to another address but by the member itself.
+word of mouth, and nobody is led to another address but by the member itself. The address that
+others tell of a member with a lease only says where to greet it first (node.core.membership).
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from node.core.types import Update
-from node.errors import AddressError, IdentityError
+from node.errors import AddressError, IdentityError, StateError
+from node.files import put
 from node.identity import keys
 from node.identity import lease as leases
 from node.identity.certificate import Shown, judged
+from node.identity.identity import ELSEWHERE, armour, disarm
 from node.identity.lease import Statement
 from node.transports.address import parse
 
 KNOWN_MAX: Final = 4096
+LOG: Final = logging.getLogger("fednode")
 
 
 class Believes(Protocol):
@@ -42,6 +48,10 @@ class Believes(Protocol):
 
     def take_revocation(self, proof: bytes) -> Update:
         """Take a revocation from the operator; raise IdentityError where it does not hold."""
+        ...
+
+    def is_revoked(self, id: str) -> bool:
+        """Tell whether a key was revoked."""
         ...
 
 
@@ -74,6 +84,10 @@ class Listed:
         """Refuse it: there are no keys."""
         raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
+    def is_revoked(self, id: str) -> bool:
+        """Nobody has a key."""
+        return False
+
 
 def _moved(news: Update, sender: str) -> bool:
     """Tell whether a member speaks of itself, with an address on loopback."""
@@ -88,7 +102,8 @@ class Trust:
     """With keys: see the file's header.
 
     listed: names and ids of peers.yaml, "" where a lease is to give the id. clock: seconds since
-    the epoch, for the ends of leases and certificates alone; nothing else looks at it.
+    the epoch, for the ends of leases and certificates alone; nothing else looks at it. `keep_in`
+    makes revocations and successions outlive the process.
     """
 
     mesh: str
@@ -97,7 +112,46 @@ class Trust:
     clock: Callable[[], float] = time.time
     _leased: dict[str, Statement] = field(default_factory=dict)  # by name
     _revoked: dict[str, bytes] = field(default_factory=dict)  # by id: the proof
-    _heirs: dict[str, str] = field(default_factory=dict)  # a listed id and what came after it
+    _heirs: dict[str, Statement] = field(default_factory=dict)  # by listed id: what came after it
+    _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
+    _file: Path | None = None  # where they are kept
+
+    def keep_in(self, file: Path) -> None:
+        """Take the revocations and successions of a file, and keep in it those that come.
+
+        Raise StateError if the file is damaged.
+        """
+        try:
+            lines = file.read_text(encoding="ascii").splitlines() if file.exists() else []
+            for line in lines:
+                self._take_back(disarm(line))
+        except (OSError, UnicodeDecodeError, IdentityError) as fault:
+            raise StateError(
+                f"{file} is damaged ({fault}), so which keys were revoked is not known: restore it "
+                "from a backup, or delete it and put the revocations under `revoked` in peers.yaml."
+            ) from fault
+        self._file = file
+
+    def _take_back(self, proof: bytes) -> None:
+        """Take what was believed before; the clock is not asked again."""
+        found = leases.peek(proof)
+        if found.kind == "succession":
+            self._inherit(proof, found, found.id, found.issued)
+        elif self.mesh_key is not None:
+            self._revoked.setdefault(leases.read(proof, self.mesh_key).id, proof)
+            self._keep(proof)
+
+    def _keep(self, proof: bytes) -> None:
+        """Keep a proof over restarts; what cannot be written holds until the process ends."""
+        if proof in self._proofs:
+            return
+        self._proofs.append(proof)
+        if self._file is None:
+            return
+        try:
+            put(self._file, "".join(f"{armour(one)}\n" for one in self._proofs), ELSEWHERE)
+        except StateError as fault:
+            LOG.warning("A revoked or succeeded key is forgotten at the next start: %s", fault)
 
     def judge(self, certificate: bytes, who: str = "") -> tuple[str, str]:
         """Judge a certificate in DER, of whoever connects, or where `who` is to be reached.
@@ -126,7 +180,7 @@ class Trust:
     def name_of(self, id: str) -> str:
         """Return the name that an id has here; "" where it has none."""
         for name, listed in self.listed.items():
-            if id and id == self._heirs.get(listed, listed):
+            if id and id == self._present(listed):
                 return name
         for name, found in self._leased.items():
             if found.id == id and not found.fault(self.mesh, self.clock()):
@@ -149,7 +203,7 @@ class Trust:
 
     def _believe(self, sender: str, news: Update) -> Update | None:
         if news.state == "revoked":
-            return news if self._revoke(news) else None
+            return self._revoke(news)
         if news.proof:
             self._take(news.proof, news.id)
         known = self.id_of(news.name)
@@ -164,10 +218,15 @@ class Trust:
     def id_of(self, name: str) -> str:
         """Return the id that a name has here; "" where it has none, or a revoked one."""
         listed = self.listed.get(name, "")
-        found = self._heirs.get(listed, listed)
+        found = self._present(listed)
         if not found and self.leased(name):
             found = self._leased[name].id
         return "" if found in self._revoked else found
+
+    def _present(self, listed: str) -> str:
+        """Return the id that came after a listed one, or the listed one."""
+        heir = self._heirs.get(listed)
+        return heir.id if heir else listed
 
     def leased(self, name: str) -> bool:
         """Tell whether a name holds a lease that has not ended."""
@@ -182,21 +241,29 @@ class Trust:
         fault = found.fault(self.mesh, self.clock())
         if found.kind != "revocation" or fault:
             raise IdentityError(fault or f"this proof is a {found.kind}, not a revocation")
-        self._revoked[found.id] = proof
+        if found.id not in self._revoked:
+            self._revoked[found.id] = proof
+            self._keep(proof)
         return Update(found.name, "revoked", id=found.id, proof=proof)
 
-    def _revoke(self, news: Update) -> bool:
+    def is_revoked(self, id: str) -> bool:
+        """Tell whether a key was revoked."""
+        return id in self._revoked
+
+    def _revoke(self, news: Update) -> Update | None:
+        """Return what a proof revokes; None for a name that has another key by now."""
         try:
-            return self.take_revocation(news.proof).name == news.name
+            found = self.take_revocation(news.proof)
         except IdentityError:
-            return False
+            return None
+        return found if found.name == news.name and not self.id_of(found.name) else None
 
     def _take(self, proof: bytes, id: str) -> str:
         """Take over a lease or a succession; say why it does not hold."""
         try:
             found = leases.peek(proof)
             if found.kind == "succession":
-                return self._inherit(proof, found, id)
+                return self._inherit(proof, found, id, self.clock())
             if self.mesh_key is None:
                 return "it shows a lease, and peers.yaml names no mesh_key to check it by"
             found = leases.read(proof, self.mesh_key)
@@ -216,17 +283,26 @@ class Trust:
             self._leased[found.name] = found
         return "" if newer else "a newer lease of its name is for another key"
 
-    def _inherit(self, proof: bytes, found: Statement, id: str) -> str:
-        """Take over the new id of a listed one, as its old key signed it."""
+    def _inherit(self, proof: bytes, found: Statement, id: str, now: float) -> str:
+        """Take over the new id of a listed one, as its old key signed it.
+
+        A key has one successor: whoever holds the old key cannot name another later. Once the old
+        key is revoked, only a succession that is dated before counts.
+        """
         listed = self.listed.get(found.name, "")
         old = keys.read_public(found.by)
         found = leases.read(proof, old)
-        wrong = found.fault(self.mesh, self.clock())
+        wrong = found.fault(self.mesh, now)
         if wrong:
             return wrong
         if found.id != id or not listed or keys.fingerprint(keys.raw(old)) != listed:
             return f"its succession is not signed by the key that peers.yaml gives {found.name!r}"
-        if listed in self._revoked:
-            return "the key that it succeeds was revoked by the mesh key"
-        self._heirs[listed] = id
+        revoked = self._revoked.get(listed)
+        if revoked and found.issued > leases.peek(revoked).issued:
+            return "the key that it succeeds was revoked by the mesh key before"
+        held = self._heirs.get(listed)
+        if held and held.id != id and held.id not in self._revoked:
+            return f"another key, {held.id}, came after the one that it succeeds"
+        self._heirs[listed] = found
+        self._keep(proof)
         return ""

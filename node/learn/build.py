@@ -82,10 +82,9 @@ Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]
 
 
 def predictor(
-    model: ModelSettings, tuning: TuningSettings, objective: type[Objective], config: Any
+    frozen: backbone.Backbone, tuning: TuningSettings, objective: type[Objective], config: Any
 ) -> Predictor:
-    """Load a model and return what names images with given prompts; needs no training images."""
-    frozen = backbone.load(model)
+    """Return what names images with given prompts; needs no training images."""
     features, made = Features(frozen), objective(frozen, tuning, config)
 
     @torch.no_grad()

@@ -11,13 +11,17 @@ The unit is the message: the guarantee is that of one node's whole data set agai
 one released result, composed over all releases of the node's life. Replacing the data moves a
 clipped result by at most 2 * clip, so the Gaussian mechanism's noise multiplier is noise / 2. It is
 no per-record guarantee: that would take clipped per-example gradients.
+
+The account, privacy.json, holds the clip and the noise of each release, so that a release has the
+price of its own noise whatever is set later. A release without clipping is noted, too: after one no
+epsilon holds.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,12 +34,18 @@ from node.files import put
 from node.learn.learner import Learner
 from node.learn.settings import PrivacySettings
 
+Releases = Mapping[tuple[float | None, float], int]
+"""How many results were released with each clip and noise; clip None: without any."""
+
 ACCOUNT: Final = "privacy.json"
 ELSEWHERE: Final = "state directory with --state"
 
 
 class PrivateLearner:
-    """A learner whose results are clipped and blurred, and counted before they are released."""
+    """A learner whose results are counted before they are released, and clipped and blurred.
+
+    With privacy.clip None they are released as they are, and the account says so.
+    """
 
     def __init__(
         self,
@@ -49,15 +59,12 @@ class PrivateLearner:
 
         Raise ConfigError where the accountant's library is missing.
         """
-        assert settings.clip is not None, "privacy is on"
-        self._inner, self._settings, self._clip = inner, settings, settings.clip
+        self._inner, self._settings, self._folder = inner, settings, folder
         self._initial = inner.initial(seed)
-        self._account = folder / ACCOUNT
         self._releases = read_account(folder)
         self._chance = np.random.default_rng() if generator is None else generator
-        epsilon(
-            settings.noise, 1, settings.delta
-        )  # that the library is there is known at the start
+        if settings.clip is not None:  # that the library is there is known at the start
+            epsilon(settings.noise, 1, settings.delta)
 
     @property
     def schema(self) -> str:
@@ -82,6 +89,8 @@ class PrivateLearner:
     @property
     def notes(self) -> tuple[str, ...]:
         """The other's, and what was spent so far."""
+        if self._settings.clip is None:
+            return self._inner.notes
         return (*self._inner.notes, said(self._settings, self._releases))
 
     @property
@@ -103,12 +112,12 @@ class PrivateLearner:
         report = self._inner.tune(job, cancelled, progress)
         if job.stage == MEASURE:
             return report
+        clip, noise = self._settings.clip, self._settings.noise
         # Counted before it is released: a crash in between counts one too many, never one too few.
-        put(self._account, json.dumps({"releases": self._releases + 1}) + "\n", ELSEWHERE)
-        self._releases += 1
-        told = blurred(
-            report.tensors, self._initial, self._clip, self._settings.noise, self._chance
-        )
+        self._count(clip, 0.0 if clip is None else noise)
+        if clip is None:
+            return report
+        told = blurred(report.tensors, self._initial, clip, noise, self._chance)
         if not job.measure:
             return replace(report, tensors=told)
         look = replace(job, stage=MEASURE, tensors=told, carry=EMPTY)
@@ -118,6 +127,14 @@ class PrivateLearner:
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         """As the other's."""
         return self._inner.evaluate(tensors, cancelled)
+
+    def _count(self, clip: float | None, noise: float) -> None:
+        held = self._releases.get((clip, noise), 0)
+        if clip is None and held:
+            return  # how many there were changes nothing
+        releases = {**self._releases, (clip, noise): held + 1}
+        write_account(self._folder, releases)
+        self._releases = releases
 
 
 def blurred(
@@ -141,11 +158,18 @@ def blurred(
 
 
 def epsilon(noise: float, releases: int, delta: float) -> float:
-    """Return the epsilon of so many releases by Renyi accounting (Mironov, CSF 2017).
+    """Return the epsilon of so many releases with one noise; see composed."""
+    return composed([(noise, releases)] if releases else [], delta)
 
-    Raise ConfigError where dp-accounting is not installed.
+
+def composed(releases: Iterable[tuple[float, int]], delta: float) -> float:
+    """Return the epsilon of releases by Renyi accounting (Mironov, CSF 2017).
+
+    releases: noises, in clips, and how many results were released with each. Raise ConfigError
+    where dp-accounting is not installed.
     """
-    if releases == 0:
+    groups = list(releases)
+    if not groups:
         return 0.0
     try:
         from dp_accounting import GaussianDpEvent
@@ -156,29 +180,71 @@ def epsilon(noise: float, releases: int, delta: float) -> float:
             "it with `pip install fednode[privacy]`, or leave privacy.clip null."
         ) from missing
     accountant = RdpAccountant()
-    accountant.compose(GaussianDpEvent(noise / 2.0), releases)
+    for noise, count in groups:
+        accountant.compose(GaussianDpEvent(noise / 2.0), count)
     return float(accountant.get_epsilon(delta))
 
 
-def said(settings: PrivacySettings, releases: int) -> str:
+def said(settings: PrivacySettings, releases: Releases) -> str:
     """Return what was spent, for people; never as more than it is."""
-    spent = epsilon(settings.noise, releases, settings.delta)
+    if any(clip is None for clip, _ in releases):
+        return (
+            "privacy: no epsilon holds for this node's data set: it released results without "
+            "clipping and noise before, and what members heard of them stays with them"
+        )
+    spent = composed([(noise, count) for (_, noise), count in releases.items()], settings.delta)
+    kinds = [
+        f"{count:,} with clip {clip:g} and noise {noise:g}"
+        for (clip, noise), count in sorted(releases.items())
+    ]
     return (
         f"privacy: epsilon {spent:.3g} at delta {settings.delta:g} for this node's data set as a "
-        f"whole, per message, over {releases:,} messages (clip {settings.clip:g}, noise "
-        f"{settings.noise:g}); this is no guarantee for single images"
+        f"whole, per message, over {sum(releases.values()):,} messages "
+        f"({', '.join(kinds) or 'none yet'}); this is no guarantee for single images"
     )
 
 
-def read_account(folder: Path) -> int:
-    """Return how many results a node released so far; raise StateError where that is not known."""
+def begin_account(folder: Path, has_rounds: bool) -> None:
+    """Begin the account of a new state directory.
+
+    has_rounds: whether the directory has rounds in its journal. Raise StateError if it has, and
+    their account is missing.
+    """
+    path = folder / ACCOUNT
+    if path.exists():
+        return
+    if has_rounds:
+        raise StateError(
+            f"{path} is missing, and this state directory has rounds, so what they released is "
+            "not known: restore it from a backup. Or give another directory with --state: its "
+            "epsilon begins at 0 and leaves out what these rounds released."
+        )
+    write_account(folder, {})
+
+
+def write_account(folder: Path, releases: Releases) -> None:
+    """Write down what a node released; raise StateError where that fails."""
+    rows = [
+        {"clip": clip, "noise": noise, "count": count} for (clip, noise), count in releases.items()
+    ]
+    put(folder / ACCOUNT, json.dumps({"releases": rows}) + "\n", ELSEWHERE)
+
+
+def read_account(folder: Path) -> Releases:
+    """Return what a node released so far; raise StateError where that is not known."""
     path = folder / ACCOUNT
     if not path.exists():
-        return 0
+        return {}
     try:
-        found = int(json.loads(path.read_text(encoding="utf-8"))["releases"])
+        rows = json.loads(path.read_text(encoding="utf-8"))["releases"]
+        return {
+            (None if row["clip"] is None else float(row["clip"]), float(row["noise"])): int(
+                row["count"]
+            )
+            for row in rows
+        }
     except (OSError, ValueError, TypeError, KeyError) as fault:
         raise StateError(
-            f"{path} is damaged, so what was released is not known: restore it from a backup."
+            f"{path} is damaged, or of an older version that kept no noise, so what was released "
+            "is not known: restore it from a backup, or give another directory with --state."
         ) from fault
-    return found

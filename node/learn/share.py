@@ -21,8 +21,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from node.clip import backbone
-from node.clip.settings import ModelSettings
+from node.clip.backbone import Backbone
+from node.clip.checkpoint import load_weights
 from node.core.types import Array, Tensors
 from node.errors import ModelError, StateError
 from node.learn.context import NAME
@@ -50,7 +50,9 @@ def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         prompts = Tensors(found)
     except (OSError, SafetensorError, ValueError, TypeError) as fault:
-        raise ModelError(f"{path} cannot be read as safetensors: {fault}.") from fault
+        raise ModelError(
+            f"{path} cannot be read as safetensors: give a file that `fednode export` wrote."
+        ) from fault
     if facts.get("format") != FORMAT or not prompts.finite():
         raise ModelError(f"{path} holds no prompts that `fednode export` wrote, or no numbers.")
     return prompts, facts
@@ -76,12 +78,13 @@ def write_coop(prompts: Tensors, number: int, folder: Path) -> Path:
 
 def read_coop(path: Path) -> Tensors:
     """Return the context vectors of a CoOp checkpoint; nothing in it is run."""
+    found = load_weights(path)
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
         context = found["state_dict"]["ctx"].float().numpy()
-    except Exception as fault:  # whatever a reader of old formats finds wrong
+    except Exception as fault:  # whatever is there instead of a tensor
         raise ModelError(
-            f"{path} is no CoOp checkpoint with a state_dict of ctx ({type(fault).__name__})."
+            f"{path} is no CoOp checkpoint: it holds no tensor `ctx` in a `state_dict`. Give a "
+            "model.pth.tar-N of CoOp's prompt_learner, or a .safetensors file of `fednode export`."
         ) from fault
     prompts = Tensors({NAME: context})
     if context.ndim != 2 or not prompts.finite():
@@ -94,7 +97,7 @@ def read_coop(path: Path) -> Tensors:
 
 @torch.no_grad()
 def matrix(
-    model: ModelSettings,
+    frozen: Backbone,
     tuning: TuningSettings,
     objective: type[Objective],
     config: Any,
@@ -106,7 +109,6 @@ def matrix(
     Raise ModelError for prompts that change what is seen of an image, or weigh it otherwise than a
     matrix can.
     """
-    frozen = backbone.load(model)
     made = objective(frozen, tuning, config)
     refused = ModelError(
         "these prompts do more than a matrix of text features can: they change how images are "

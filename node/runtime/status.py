@@ -58,12 +58,15 @@ class NodeService(status_pb2_grpc.NodeServicer):
         caller: Callable[[Any], str | None] = lambda _: "",
         events: Events | None = None,
         dial: Callable[[str, str], Awaitable[Any]] | None = None,
+        is_revoked: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Caller: whose call it is, "" where nobody proves anything, None for nobody's.
 
         events: of the node, from before its driver is there. dial: returns a channel to the address
         and name of a peer, which the caller closes; None where peers are not to be asked.
+        is_revoked: tells of an id; asked at each answer, for connections outlive a revocation.
         """
+        self._is_revoked = is_revoked
         self._dial = dial
         self._store = store
         self._caller = caller
@@ -110,7 +113,15 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
         """Return the node as it is now."""
+        await self._admit(context)
         return self.now()
+
+    async def _admit(self, context: Any) -> None:
+        """End a call of a key that was revoked since its connection was let in."""
+        caller = self._caller(context)
+        if caller and self._is_revoked(caller):
+            text = f"the key {caller} was revoked by the mesh key"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
 
     def now(self) -> status_pb2.StatusReply:
         """Return the node as it is now."""
@@ -200,12 +211,14 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
         """Return every peer as this node sees it; none while it loads."""
+        await self._admit(context)
         return status_pb2.PeersReply(peers=self.now().peers)
 
     async def Watch(
         self, request: status_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[status_pb2.Event]:
         """Yield what is kept, and go on as it happens where that is asked for."""
+        await self._admit(context)
         level = request.level or "info"
         if level not in LEVELS:
             text = f"there is no level {level[:40]!r}; there are {', '.join(LEVELS)}"
@@ -218,6 +231,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             found = self.events.follow(request.since, cast("Level", level), request.follow)
             async with contextlib.aclosing(found) as events:
                 async for one in events:
+                    await self._admit(context)
                     yield event_of(one)
         finally:
             self._watchers -= 1
@@ -226,6 +240,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.HistoryRequest, context: Any
     ) -> status_pb2.HistoryReply:
         """Return the figures of past rounds, at most 1,000 a call."""
+        await self._admit(context)
         limit = min(request.limit or HISTORY_MAX, HISTORY_MAX)
         rows = await self._rows(request.since, limit)
         return status_pb2.HistoryReply(

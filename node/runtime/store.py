@@ -1,8 +1,9 @@
 """The state directory: what a node has adopted, safe under kill -9 and power loss.
 
     lock                    held while a process uses the directory
-    identity/               the node's key
+    identity/               the node's key; the revocations and successions that it took
     journal.db              SQLite: a row for each adopted round
+    privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
 
 The journal's row that names a tensor file is the commit point: a crash before it leaves the round
@@ -75,14 +76,7 @@ class Store:
             held = self._journal.settings()
             if not held:
                 self._journal.set_settings(facts)
-        was, now = held.get(BACKBONE), facts.get(BACKBONE)
-        if was and now and was != now:
-            raise StateError(
-                f"The state directory {self.folder} was tuned with another model, or another "
-                f"version of it (fingerprint {was[:12]}), than this node has ({now[:12]}). Prompts "
-                "fit only the model that they were tuned with: give another directory with "
-                f"--state, or move {self.folder} away, and the node begins at round 1."
-            )
+        require_model(self.folder, held.get(BACKBONE, ""), facts.get(BACKBONE, ""))
         for key in sorted({*held, *facts} if held else ()):
             if held.get(key) != facts.get(key):
                 before, now = held.get(key, "not set"), facts.get(key, "not set")
@@ -188,6 +182,48 @@ class Store:
                 f"The state directory {self.folder} {what}: {because(fault)}. Make sure that there "
                 "is room and that this user may write there."
             ) from fault
+
+
+def require_model(folder: Path, was: str, now: str) -> None:
+    """Raise StateError if a directory was tuned with another model than the one that is loaded.
+
+    was, now: the fingerprints of both models; "" where one is not known.
+    """
+    if was and now and was != now:
+        raise StateError(
+            f"The state directory {folder} was tuned with another model, or another "
+            f"version of it (fingerprint {was[:12]}), than this node has ({now[:12]}). Prompts "
+            "fit only the model that they were tuned with: give another directory with "
+            f"--state, or move {folder} away, and the node begins at round 1."
+        )
+
+
+def read_model(folder: Path) -> str:
+    """Return the fingerprint of the model that a directory was tuned with; "" if none is known.
+
+    Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+    """
+    path = folder / "journal.db"
+    try:
+        with contextlib.closing(Journal.look(path)) as journal:
+            return journal.settings().get(BACKBONE, "")
+    except sqlite3.Error as fault:
+        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+
+
+def has_rounds(folder: Path) -> bool:
+    """Tell whether a directory has adopted a round after its beginning.
+
+    Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+    """
+    path = folder / "journal.db"
+    if not path.is_file():
+        return False
+    try:
+        with contextlib.closing(Journal.look(path)) as journal:
+            return any(row.round > 0 for row in journal.snapshots())
+    except sqlite3.Error as fault:
+        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
 
 
 def read_snapshot(folder: Path) -> Snapshot:

@@ -27,15 +27,14 @@ from tests.command_line import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 K8S, WATCH = ROOT / "configs" / "k8s", ROOT / "configs" / "watch"
-SECRETS = (TOKEN, PAGE_TOKEN)
 
 
-def settings_in(environment: Mapping[str, str], config: Path, folder: Path) -> Any:
+def settings_in(environment: Mapping[str, str], config: Path, folder: Path, token: str) -> Any:
     """Return a node's settings with the secrets of its environment put into a folder."""
     here = dict(environment)
     for key, value in environment.items():
         if key.endswith("_FILE"):
-            assert Path(value).name in SECRETS
+            assert Path(value).name in {token, PAGE_TOKEN}
             (folder / Path(value).name).write_text("a secret of 16 letters\n")
             here[key] = str(folder / Path(value).name)
     return load_settings(config, here)
@@ -71,7 +70,8 @@ def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     assert [peer.name for peer in peers.peers] == list(NODES)
     for peer in peers.peers:
         environment = NODES[peer.name]["environment"]
-        found = settings_in(environment, ROOT / "configs" / "demo" / "node.yaml", tmp_path)
+        demo, token = ROOT / "configs" / "demo" / "node.yaml", f"{TOKEN}{peer.name}"
+        found = settings_in(environment, demo, tmp_path, token)
         assert environment["FEDNODE_NAME"] == peer.name
         assert peer.address == f"{peer.name}:{found.listen.split(':')[1]}"
         assert (found.token, found.page.token) == ("a secret of 16 letters",) * 2
@@ -113,7 +113,9 @@ SETS = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "S
 
 
 def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
-    invite(tmp_path / "key", K8S / "peers.yaml", tmp_path)
+    _, *secrets = invite(tmp_path / "key", K8S / "peers.yaml", tmp_path)
+    enrol, _ = yaml.safe_load((K8S / "kustomization.yaml").read_text())["secretGenerator"]
+    assert enrol["files"] == [f"made/{name}" for name in secrets]
     peers = load_peers(tmp_path / "peers.yaml")
     nodes = SETS["fednode"]["spec"]
     port = nodes["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
@@ -122,7 +124,7 @@ def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     assert [(peer.name, peer.address) for peer in peers.peers] == wanted
     given = nodes["template"]["spec"]["containers"][0]["env"]
     environment = {one["name"]: one["value"] for one in given if "value" in one}
-    found = settings_in(environment, K8S / "node.yaml", tmp_path)
+    found = settings_in(environment, K8S / "node.yaml", tmp_path, "token")
     assert found.listen == f"0.0.0.0:{port}"
     door = SETS["fednode-introducer"]["spec"]["template"]["spec"]["containers"][0]["args"]
     assert parsed(door).params["mesh_name"] == peers.mesh

@@ -19,11 +19,15 @@ from node.identity import lease as leases
 from node.identity.identity import Identity, armour, disarm
 from node.identity.lease import DAY_S, LEASE_DAYS
 from node.peers import load_peers
-from tests.unit.identity.people import LISTED, MESH, NOW
+from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
 GUARD_S = 20.0
 ADDRESS = "127.0.0.1:7101"
 A_ID, B_ID = LISTED["a"], LISTED["b"]
+
+
+def some_id(number: int) -> str:
+    return keys.node_id(made_key(number))
 
 
 def book(folder: Path, now: float = NOW) -> Book:
@@ -47,8 +51,38 @@ def test_a_lease_is_renewed_without_a_token_by_its_own_key_alone(tmp_path: Path)
     made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
     assert made.enrol(A_ID, MESH, "a", "127.0.0.1:9", "")
     assert [one.address for one in made.enrolled()] == ["127.0.0.1:9"]
-    with pytest.raises(IdentityError, match="token is wrong"):
+    with pytest.raises(IdentityError, match="belongs to another key"):
         made.enrol(B_ID, MESH, "a", ADDRESS, "")
+
+
+def test_no_token_takes_over_a_name_that_another_key_has(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token("a"))
+    for token in (made.token(), made.token("a")):
+        with pytest.raises(IdentityError, match=f"'a' belongs to another key, {A_ID}: .* free"):
+            made.enrol(B_ID, MESH, "a", ADDRESS, token)
+    assert [(one.name, one.id) for one in made.enrolled()] == [("a", A_ID)]
+    assert made.enrol(A_ID, MESH, "a", ADDRESS, "")  # the real node renews
+
+
+def test_the_operator_frees_the_name_of_a_lost_key(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token("a"))
+    token = made.free("a")
+    with pytest.raises(IdentityError, match="token is wrong, spent"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, "")
+    assert made.enrol(B_ID, MESH, "a", ADDRESS, token)
+    with pytest.raises(ConfigError, match="--name is 'b', and no key has that name"):
+        made.free("b")
+
+
+def test_one_key_collects_no_names(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    token = made.token(uses=3)
+    made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    with pytest.raises(IdentityError, match="this key has the name 'a': a key has one name"):
+        made.enrol(A_ID, MESH, "b", ADDRESS, token)
+    assert made.enrol(B_ID, MESH, "b", ADDRESS, token)  # no use was spent on it
 
 
 def test_what_several_processes_revoke_at_once_is_all_kept(tmp_path: Path) -> None:
@@ -73,10 +107,9 @@ def test_tokens_may_be_for_one_name_or_for_several_nodes(tmp_path: Path) -> None
         made.enrol(B_ID, MESH, "b", ADDRESS, named)
     made.enrol(A_ID, MESH, "a", ADDRESS, named)
     made.enrol(B_ID, MESH, "b", ADDRESS, shared)
-    made.add_token(shared, uses=9)  # the same token again changes nothing
-    made.enrol(B_ID, MESH, "c", ADDRESS, shared)
+    made.enrol(some_id(4), MESH, "c", ADDRESS, shared)
     with pytest.raises(IdentityError, match="spent"):
-        made.enrol(B_ID, MESH, "d", ADDRESS, shared)
+        made.enrol(some_id(5), MESH, "d", ADDRESS, shared)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +156,7 @@ def test_a_revoked_key_gets_nothing_and_is_shown_to_nobody(tmp_path: Path) -> No
 def test_a_sample_is_bounded_and_without_the_asker(tmp_path: Path) -> None:
     made = book(tmp_path)
     for number in range(3 * CONTACTS_MAX):
-        made.enrol(A_ID, MESH, f"n{number}", ADDRESS, made.token())
+        made.enrol(some_id(number), MESH, f"n{number}", ADDRESS, made.token())
     for _ in range(20):
         names = [one.name for one in made.sample("n1")]
         assert len(set(names)) == CONTACTS_MAX
@@ -207,25 +240,27 @@ def test_an_invitation_holds_all_that_a_node_needs(tmp_path: Path) -> None:
     template, out = tmp_path / "peers.yaml", tmp_path / "mesh"
     listed = "peers:\n  - {name: a, address: 'a:7100'}\n  - {name: b, address: 'b:7100'}\n"
     template.write_text(f"# ours\nmesh: {MESH}\nintroducer: door:7099\n{listed}")
-    assert invite(tmp_path / "book", template, out) == ["peers.yaml", "token", "page-token"]
+    assert invite(tmp_path / "book", template, out) == [
+        "peers.yaml", "token-a", "token-b", "page-token",
+    ]  # fmt: skip
     made = Book(tmp_path / "book", MESH)
     peers = load_peers(out / "peers.yaml")
     assert (peers.mesh_key, peers.introducer, len(peers.peers)) == (made.mesh_key, "door:7099", 2)
     assert (out / "peers.yaml").read_text().startswith("# ours\n")
-    token = (out / "token").read_text().strip()
-    for name, id in (("a", A_ID), ("b", B_ID)):
-        made.enrol(id, MESH, name, ADDRESS, token)
-    with pytest.raises(IdentityError, match="spent"):
-        made.enrol(B_ID, MESH, "c", ADDRESS, token)
-    assert {path.stat().st_mode & 0o777 for path in out.glob("*token")} == {0o600}
+    first, second = ((out / f"token-{name}").read_text().strip() for name in "ab")
+    with pytest.raises(IdentityError, match="another name than 'b'"):
+        made.enrol(A_ID, MESH, "b", ADDRESS, first)
+    made.enrol(A_ID, MESH, "a", ADDRESS, first)
+    made.enrol(B_ID, MESH, "b", ADDRESS, second)
+    assert {path.stat().st_mode & 0o777 for path in out.glob("*token*")} == {0o600}
     # Again: the same secrets, and what changed in the template.
     template.write_text(template.read_text() + f"\nmesh_key: {made.mesh_key}\n")
     assert invite(tmp_path / "book", template, out) == ["peers.yaml"]
-    assert (out / "token").read_text().strip() == token
+    assert (out / "token-a").read_text().strip() == first
     # Another introducer's key: the old token would be good for nothing.
     template.write_text(f"mesh: {MESH}\nintroducer: door:7099\n{listed}")
-    assert invite(tmp_path / "other", template, out) == ["peers.yaml", "token"]
-    assert (out / "token").read_text().strip() != token
+    assert invite(tmp_path / "other", template, out) == ["peers.yaml", "token-a", "token-b"]
+    assert (out / "token-a").read_text().strip() != first
     with pytest.raises(StateError, match=r"cannot be used: .*; choose another folder with --out"):
         invite(tmp_path / "book", template, template / "below")
 

@@ -5,8 +5,11 @@ The images are coloured squares of two classes, made here; the model is the one 
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import shutil
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import node
 from node import registry
@@ -35,7 +39,7 @@ from node.config import Settings, policy_of
 from node.core.types import PolicyState, Snapshot, Tensors
 from node.data.base import DataSettings, PartitionSettings
 from node.errors import ConfigError, DataError, ModelError, StateError
-from node.learn.share import matrix
+from node.learn.share import FORMAT, matrix
 from node.peers import PeerEntry, Peers
 from node.runtime.settings import PageSettings
 from node.runtime.store import Store, read_snapshot
@@ -250,6 +254,10 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
     assert "cannot be read as safetensors" in fednode.fault(
         "import", nothing, "--state", tmp_path / "s"
     )
+    save_file({"context": torch.zeros(4, 7)}, nothing, {"format": FORMAT, "round": "1e9"})
+    assert "holds metadata that `fednode export` did not write" in fednode.fault(
+        "import", nothing, "--state", tmp_path / "s"
+    )
     other = tmp_path / "other.pth"
     torch.save({"state_dict": {"weights": torch.zeros(3)}}, other)
     assert "no CoOp checkpoint" in fednode.fault("import", other, "--state", tmp_path / "s")
@@ -267,9 +275,10 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
 def test_prompts_that_change_images_are_no_matrix(name: str) -> None:
     _, config = policy_of(Settings(policy={"name": name}))
     objective, tuning = registry.objective(name), Settings().tuning
-    prompts = objective(backbone.load(ModelSettings()), tuning, config).initial(1)
+    frozen = backbone.load(ModelSettings())
+    prompts = objective(frozen, tuning, config).initial(1)
     with pytest.raises(ModelError, match="more than a matrix"):
-        matrix(ModelSettings(), tuning, objective, config, prompts, ("lemon", "sea"))
+        matrix(frozen, tuning, objective, config, prompts, ("lemon", "sea"))
 
 
 def test_secrets_do_not_stay_in_the_state_directory() -> None:
@@ -302,6 +311,24 @@ def test_prompts_from_python(fednode: Fednode, tuned: Path, tmp_path: Path) -> N
         prompts.names(images, ["", "a"])
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         node.lode  # noqa: B018
+
+
+def test_prompts_of_another_model_are_refused(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    """A directory that version 1 of the embedded model was tuned in: its fingerprint differs."""
+    state = tmp_path / "state"
+    shutil.copytree(tuned / "state", state)
+    with contextlib.closing(sqlite3.connect(state / "journal.db")) as rows, rows:
+        rows.execute("update settings set value = ? where key = 'backbone'", ("1" * 64,))
+    said = "was tuned with another model, or another version of it (fingerprint 111111111111)"
+    image = tuned / "images" / "sea" / "0.png"
+    assert said in fednode.fault("eval", "--state", state)
+    assert said in fednode.fault("predict", "--state", state, image)
+    assert said in fednode.fault("export", "--state", state, tmp_path / "prompts.safetensors")
+    assert not (tmp_path / "prompts.safetensors").exists()
+    with pytest.raises(StateError, match="was tuned with another model"):
+        node.load(state)
 
 
 def test_explain_prints_words_and_draws_pictures(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from node.commands.plan import learner_of, make, remember
+from node.commands.plan import facts_of, learner_of, make, remember
 from node.core.types import Job, PolicyState, Snapshot
 from node.runtime.store import Store
 from tests.unit.commands.run import PEERS
@@ -37,6 +37,7 @@ def tune_in(folder: Path) -> Path:
     learner = learner_of(plan.settings, "a", plan.state)
     first = learner.initial(1)
     report = learner.tune(Job(1, "prompts", first, 3, rounds=1), lambda: False, lambda _: None)
+    store.bind({"name": "a", **facts_of(plan, learner)})
     remember(plan, learner)
     store.commit(Snapshot(PolicyState(1, report.tensors, report.tensors), report.metrics))
     store.close()

@@ -128,17 +128,39 @@ def test_what_is_revoked_stays_so_whatever_is_heard(members: Members) -> None:
     assert (state(members), update and update.proof) == ("revoked", b"signed")
 
 
+def test_a_revocation_is_of_a_key_and_the_name_goes_on_with_another(members: Members) -> None:
+    members.place(news("alive", id="OLD"), "a")
+    members.weigh(Update("a", "revoked", id="OTHER", proof=b"signed"), 0.0, 0.0)
+    assert state(members) != "revoked"
+    members.weigh(Update("a", "revoked", id="OLD", proof=b"signed"), 0.0, 0.0)
+    assert state(members) == "revoked"
+    assert not members.meet(news("alive", id="OLD"))
+    assert not members.meet(news("alive"))
+    assert members.meet(news("alive", id="NEW"))
+    assert state(members) == "unknown"
+
+
 def test_newcomers_are_met_once_alive_and_up_to_a_limit(members: Members) -> None:
     assert not members.meet(news("dead", name="c"))
     assert members.meet(news("alive", name="c"))
     assert not members.meet(news("alive", name="c"))
-    assert members.place(news("alive", name="c", address="127.0.0.1:1", id="X"))
-    assert not members.place(news("suspect", name="c"))
+    assert members.place(news("alive", name="c", address="127.0.0.1:1", id="X"), "a")
+    assert not members.place(news("suspect", name="c"), "a")
     assert (members["c"].address, members["c"].id) == ("127.0.0.1:1", "X")
     for number in range(MEMBERS_MAX + 10):
         members.meet(news("alive", name=f"n{number}"))
     assert len(members) == MEMBERS_MAX
     assert [one.name for one in members.view()] == sorted(one.name for one in members.view())
+
+
+def test_an_address_is_changed_by_the_members_own_word_alone(members: Members) -> None:
+    members.meet(news("alive", name="c"))
+    assert members.place(news("alive", name="c", address="h:1"), "a")  # where to greet it first
+    assert not members.place(news("alive", name="c", address="evil:1"), "b")
+    assert members["c"].address == "h:1"
+    assert members.place(news("alive", name="c", address="h:2"), "c")
+    assert not members.place(news("alive", name="c", address="evil:1"), "b")
+    assert members["c"].address == "h:2"
 
 
 def test_nothing_is_told_of_who_was_never_heard_or_is_refused_here(members: Members) -> None:

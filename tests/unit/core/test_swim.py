@@ -202,9 +202,9 @@ def test_a_newcomer_is_introduced_greeted_and_told_of() -> None:
 def test_a_member_that_moved_is_reached_at_its_new_address() -> None:
     made = swim()
     made.learn(1.0, [Update("b", "alive", 0, "127.0.0.1:1")])
-    assert made.learn(2.0, [Update("b", "alive", 1, "127.0.0.1:2")])[0] == Introduce(
-        "b", "127.0.0.1:2"
-    )
+    moved = [Update("b", "alive", 1, "127.0.0.1:2")]
+    assert made.learn(2.0, moved, "c") == []
+    assert made.learn(2.0, moved, "b") == [Introduce("b", "127.0.0.1:2")]
     assert made.members["b"].state == "alive"
 
 

@@ -46,9 +46,11 @@ def revocation(
     return leases.sign(signer, statement("revocation", name, key, expires=0, issued=issued))
 
 
-def succession(name: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> bytes:
+def succession(
+    name: str, old: Ed25519PrivateKey, new: Ed25519PrivateKey, issued: int = NOW
+) -> bytes:
     by = keys.written(old.public_key())
-    return leases.sign(old, statement("succession", name, new, expires=0, by=by))
+    return leases.sign(old, statement("succession", name, new, expires=0, by=by, issued=issued))
 
 
 def trust(listed: dict[str, str] | None = None, clock: Callable[[], float] = lambda: NOW) -> Trust:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.core.types import Update
-from node.errors import IdentityError
+from node.errors import IdentityError, StateError
 from node.identity import keys
 from node.identity import lease as leases
 from node.identity.certificate import SKEW, der, look, mint
+from node.identity.identity import armour
 from node.identity.lease import DAY_S, SKEW_S
 from node.identity.trust import Listed, Trust
 from tests.unit.identity.people import (
@@ -139,6 +141,70 @@ def test_a_successor_signed_by_the_old_key_takes_its_place() -> None:
     assert "no such id" in shown(believes, A)
     forged = succession("b", A, made_key(8))
     assert "not signed by the key" in shown(believes, made_key(8), proof=forged)
+
+
+@pytest.mark.parametrize("later", [-60, 0, 60])
+def test_the_holder_of_the_old_key_cannot_take_the_name_back(later: int) -> None:
+    believes, thief = trust(), made_key(8)
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    text = shown(believes, thief, proof=succession("a", A, thief, NOW + later))
+    assert "another key" in text
+    assert believes.name_of(keys.node_id(STRANGER)) == "a"
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+
+
+def test_a_successor_outlives_the_revocation_of_the_key_before_it() -> None:
+    proof, thief = succession("a", A, STRANGER), made_key(8)
+    for met in (True, False):  # before the revocation
+        believes = trust()
+        assert not met or shown(believes, STRANGER, proof=proof) == ""
+        believes.take_revocation(revocation("a", A, issued=NOW + 60))
+        late = succession("a", A, thief, NOW + 120)
+        assert shown(believes, thief, proof=late)
+        assert shown(believes, STRANGER, proof=proof) == ""
+        assert believes.id_of("a") == keys.node_id(STRANGER)
+        assert shown(believes, A) == "its key was revoked by the mesh key"
+
+
+def test_news_of_an_old_keys_revocation_leaves_its_successor_in() -> None:
+    believes, line = trust(), revocation("a", A, issued=NOW + 60)
+    assert shown(believes, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    assert believes.believed("b", [Update("a", "revoked", id=LISTED["a"], proof=line)]) == ()
+    assert believes.refusal(LISTED["a"], "a") != ""
+    assert believes.refusal(keys.node_id(STRANGER), "a") == ""
+
+
+def test_revocations_and_successions_outlive_a_restart(tmp_path: Path) -> None:
+    file, late = tmp_path / "believed", made_key(8)
+    before = trust()
+    before.keep_in(file)
+    before.believed("b", [Update("z", "revoked", proof=revocation("z", late))])
+    assert shown(before, STRANGER, proof=succession("a", A, STRANGER)) == ""
+    after = trust(clock=lambda: NOW - 5 * DAY_S)  # a clock that is set later
+    after.keep_in(file)
+    assert after.is_revoked(keys.node_id(late))
+    assert shown(after, late, at=NOW - 5 * DAY_S) == "its key was revoked by the mesh key"
+    assert after.id_of("a") == keys.node_id(STRANGER)
+    other = trust({"a": keys.node_id(STRANGER)})  # peers.yaml gives the new id by now
+    other.keep_in(file)
+    assert other.id_of("a") == keys.node_id(STRANGER)
+
+
+@pytest.mark.parametrize("text", ["junk", "AAAA", armour(revocation("a", A, signer=B)), "Ä"])
+def test_a_damaged_file_of_revocations_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "believed").write_text(text)
+    with pytest.raises(StateError, match=r"believed is damaged \(.*restore it from a backup"):
+        trust().keep_in(tmp_path / "believed")
+
+
+def test_a_revocation_that_cannot_be_written_holds_until_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    believes = trust()
+    believes.keep_in(tmp_path / "gone" / "believed")
+    believes.take_revocation(revocation("b", B))
+    assert believes.is_revoked(LISTED["b"])
+    assert "forgotten at the next start" in caplog.text
 
 
 def news(name: str, state: Any = "alive", **more: Any) -> Update:

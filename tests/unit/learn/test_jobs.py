@@ -11,7 +11,6 @@ import torch
 from PIL import Image
 
 from node.clip.backbone import Backbone
-from node.clip.settings import ModelSettings
 from node.core.types import MEASURE, Job, Progress, Report, Tensors
 from node.data.base import DataSettings, NodeData
 from node.data.images import read_rgb
@@ -190,7 +189,7 @@ def test_a_predictor_looks_at_pixels_where_its_objective_does(
 ) -> None:
     one = feddpt(mini, data, features)
     prompts, config = one.initial(3), FedDPTConfig(domains=DOMAINS)
-    predict = predictor(ModelSettings(device="cpu"), TuningSettings(), FedDPT, config)
+    predict = predictor(mini, TuningSettings(), FedDPT, config)
     found = predict(prompts, [image.path for image in data.own.images], data.own.classes)
     labels = np.array([image.label for image in data.own.images])
     assert np.allclose(found.sum(axis=1), 1.0, atol=1e-5)

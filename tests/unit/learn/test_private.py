@@ -9,20 +9,23 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
-from node.commands.plan import make, private
+from node.commands.plan import Plan, make, private
 from node.core.policy import start_seed
-from node.core.types import MEASURE, Job, Tensors
+from node.core.types import MEASURE, Job, PolicyState, Snapshot, Tensors
 from node.errors import StateError
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.private import (
     ACCOUNT,
     PrivateLearner,
+    begin_account,
     blurred,
+    composed,
     epsilon,
     read_account,
     said,
 )
 from node.learn.settings import PrivacySettings
+from node.runtime.store import Store
 
 INITIAL = Tensors({"a": np.ones(3), "b": np.zeros((2, 2))})
 NO_NOISE = 1e-12
@@ -72,8 +75,8 @@ def test_nothing_released_costs_nothing() -> None:
     assert epsilon(1.0, 0, 1e-5) == 0.0
 
 
-def made(folder: Path, **settings: float) -> PrivateLearner:
-    given = PrivacySettings(**{"clip": 0.5, "noise": 0.1, **settings})
+def made(folder: Path, **settings: float | None) -> PrivateLearner:
+    given = PrivacySettings(**{"clip": 0.5, "noise": 0.1, **settings})  # type: ignore[arg-type]
     return PrivateLearner(ClosedFormLearner("a"), given, 1, folder, chance())
 
 
@@ -94,13 +97,61 @@ def test_releases_are_counted_on_disk_before_they_are_made(tmp_path: Path) -> No
     learner = made(tmp_path)
     for number in (1, 2, 3):
         learner.tune(job(learner, measure=number == 2), lambda: False, lambda _: None)
-        assert read_account(tmp_path) == number
+        assert read_account(tmp_path) == {(0.5, 0.1): number}
     learner.tune(job(learner, MEASURE), lambda: False, lambda _: None)
-    assert read_account(tmp_path) == 3  # measuring tells nothing
+    assert read_account(tmp_path) == {(0.5, 0.1): 3}  # measuring tells nothing
     again = made(tmp_path)
     assert "over 3 messages" in again.notes[-1]
     again.tune(job(again), lambda: False, lambda _: None)
-    assert read_account(tmp_path) == 4
+    assert read_account(tmp_path) == {(0.5, 0.1): 4}
+
+
+def released(learner: PrivateLearner, count: int) -> None:
+    for _ in range(count):
+        learner.tune(job(learner), lambda: False, lambda _: None)
+
+
+def test_each_release_keeps_the_price_of_its_own_noise(tmp_path: Path) -> None:
+    """At the noise of today 5 releases would cost next to nothing."""
+    released(made(tmp_path, noise=0.01), 3)
+    quiet = made(tmp_path, noise=100.0)
+    released(quiet, 2)
+    assert read_account(tmp_path) == {(0.5, 0.01): 3, (0.5, 100.0): 2}
+    spent = composed([(0.01, 3), (100.0, 2)], 1e-5)
+    assert spent > epsilon(0.01, 3, 1e-5) > 10_000
+    assert f"privacy: epsilon {spent:.3g} at delta 1e-05" in quiet.notes[-1]
+    assert "over 5 messages (3 with clip 0.5 and noise 0.01, 2 with " in quiet.notes[-1]
+
+
+def test_rounds_without_clipping_are_not_forgotten(tmp_path: Path) -> None:
+    open_ = made(tmp_path, clip=None)
+    assert open_.notes == ()
+    report = open_.tune(job(open_), lambda: False, lambda _: None)
+    same = ClosedFormLearner("a").tune(job(open_), lambda: False, lambda _: None)
+    assert report.tensors == same.tensors
+    released(open_, 2)
+    closed = made(tmp_path)
+    released(closed, 1)
+    assert closed.notes[-1].startswith("privacy: no epsilon holds for this node's data set")
+
+
+def test_a_missing_account_beside_rounds_is_refused(tmp_path: Path) -> None:
+    begin_account(tmp_path, has_rounds=False)
+    begin_account(tmp_path, has_rounds=True)
+    (tmp_path / ACCOUNT).unlink()
+    with pytest.raises(StateError, match="is missing, and this state directory has rounds"):
+        begin_account(tmp_path, has_rounds=True)
+
+
+def test_start_refuses_a_journal_of_rounds_whose_account_was_deleted(tmp_path: Path) -> None:
+    plan = planned(tmp_path, "privacy={clip: 0.5, noise: 0.1}")
+    private(plan, ClosedFormLearner("a"))
+    (plan.state / ACCOUNT).unlink()
+    store, prompts = Store(plan.state), ClosedFormLearner("a").initial(1)
+    store.commit(Snapshot(PolicyState(255, prompts, prompts), {}))
+    store.close()
+    with pytest.raises(StateError, match=r"privacy\.json is missing, .* restore it from a backup"):
+        private(plan, ClosedFormLearner("a"))
 
 
 def test_where_a_release_cannot_be_counted_none_is_made(tmp_path: Path) -> None:
@@ -110,13 +161,14 @@ def test_where_a_release_cannot_be_counted_none_is_made(tmp_path: Path) -> None:
 
 
 def test_a_damaged_account_is_no_account(tmp_path: Path) -> None:
-    (tmp_path / ACCOUNT).write_text("{}")
-    with pytest.raises(StateError, match=r"privacy\.json is damaged"):
-        made(tmp_path)
+    for text in ("{}", "", '{"releases": 172}'):  # the last is of a version that kept no noise
+        (tmp_path / ACCOUNT).write_text(text)
+        with pytest.raises(StateError, match=r"privacy\.json is damaged, or of an older version"):
+            made(tmp_path)
 
 
 def test_status_says_what_it_is_and_what_it_is_not() -> None:
-    text = said(PrivacySettings(clip=1.0, noise=20.0), 100)
+    text = said(PrivacySettings(clip=1.0, noise=20.0), {(1.0, 20.0): 100})
     assert text.startswith("privacy: epsilon ")
     assert "per message, over 100 messages" in text
     assert "no guarantee for single images" in text
@@ -128,13 +180,19 @@ def test_settings_are_bounded(key: str, value: float) -> None:
         PrivacySettings(**{key: value})
 
 
-def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -> None:
-    peers = tmp_path / "peers.yaml"
+def planned(folder: Path, *flags: str) -> Plan:
+    """Return the plan of a node in a folder, with a state directory that is there."""
+    peers = folder / "peers.yaml"
     peers.write_text('mesh: m\ninsecure: true\npeers: [{name: a, address: "127.0.0.1:7101"}]\n')
-    flags = ("privacy={clip: 1.0e-6, noise: 1.0e-3}", "tuning.kind=closed-form")
+    plan = make(peers, None, "a", ("tuning.kind=closed-form", *flags), folder / "state")
+    plan.state.mkdir(exist_ok=True)
+    return plan
+
+
+def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -> None:
+    flag = "privacy={clip: 1.0e-6, noise: 1.0e-3}"
     for start, seed in (("common", 1), ("own", start_seed("own", 1, "a"))):
-        plan = make(peers, None, "a", (*flags, f"tuning.start={start}"), tmp_path / start)
-        plan.state.mkdir()
+        plan = planned(tmp_path, flag, f"tuning.start={start}")
         learner = ClosedFormLearner("a")
         first = learner.initial(seed)
         told = private(plan, learner).tune(

@@ -188,7 +188,7 @@ def test_a_predictor_gives_probabilities_as_the_learner_would(
     mini: Backbone, data: NodeData, features: Features
 ) -> None:
     tuning = TuningSettings()
-    predict = predictor(ModelSettings(device="cpu"), tuning, ContextObjective, None)
+    predict = predictor(mini, tuning, ContextObjective, None)
     prompts = ContextObjective(mini, tuning).initial(4)
     paths = [image.path for image in data.own.images]
     found = predict(prompts, paths, data.own.classes)

@@ -72,6 +72,23 @@ async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> Non
                 await anext(client.watch(where, level="loud"))
 
 
+async def test_a_key_that_is_revoked_reads_nothing_more(tmp_path: Path) -> None:
+    store, revoked = Store(tmp_path), set[str]()
+    service = NodeService(store, ABOUT, lambda _: "KEY", is_revoked=revoked.__contains__)
+    service.events.record(Record("kind", "before"))
+    async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
+        assert (await anext(live)).text == "before"
+        assert (await client.status(where)).name == "a"
+        revoked.add("KEY")
+        service.events.record(Record("kind", "after"))
+        with pytest.raises(Refused, match="the key KEY was revoked"):
+            await anext(live)
+        for call in (client.status, client.history):
+            with pytest.raises(Refused, match="the key KEY was revoked"):
+                await call(where)
+    store.close()
+
+
 async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)

@@ -1,0 +1,77 @@
+"""Foreign and damaged checkpoints: one sentence of ours for each, and no warning of torch's."""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from node.clip import checkpoint
+from node.errors import ModelError
+from node.learn.share import read_coop
+
+BOMB = b"\x80\x02cbuiltins\nprint\n(X\x08\x00\x00\x00code rantR."
+"""A pickle of a call, which prints where it is read with code allowed."""
+
+
+def nested() -> bytes:
+    """Return a pickle that unfolds into 2 ** 64 lists."""
+    unfold = b"(lp0\n" + b"".join(b"(lp%d\ng%d\nag%d\na" % (at + 1, at, at) for at in range(64))
+    return b"\x80\x02" + unfold + b"."
+
+
+def foreign(folder: Path) -> dict[str, Path]:
+    """Write files that others make; return them by what they are."""
+    named = ("bomb", "lists", "garbage", "zip", "empty", "torchscript", "sparse", "storage")
+    found = {name: folder / f"{name}.pt" for name in named}
+    found["bomb"].write_bytes(BOMB)
+    found["lists"].write_bytes(nested())
+    found["garbage"].write_bytes(bytes(range(1, 256)) * 9)
+    with zipfile.ZipFile(found["zip"], "w") as made:
+        made.writestr("readme.txt", "nothing of torch's")
+    found["empty"].write_bytes(b"")
+    torch.save({"w": torch.zeros(2)}, found["torchscript"])
+    with zipfile.ZipFile(found["torchscript"], "a") as made:
+        made.writestr("torchscript/constants.pkl", b"")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.save({"w": torch.eye(2).to_sparse_csr()}, found["sparse"])
+        storage = torch.FloatStorage(2)  # type: ignore[no-untyped-call]
+        torch.save({"w": storage}, found["storage"])
+    return found
+
+
+@pytest.mark.parametrize("read", [checkpoint.read, read_coop])
+def test_a_foreign_checkpoint_gets_one_sentence_of_ours(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder, read: Any
+) -> None:
+    for path in foreign(tmp_path).values():
+        recwarn.clear()
+        with pytest.raises(ModelError) as fault:
+            read(path)
+        said = str(fault.value)
+        assert said.startswith(f"{path} ")
+        assert said.endswith(".")
+        for theirs in ("\n", "Error", "inline_container", "torch.load", "weights_only", "GLOBAL"):
+            assert theirs not in said
+        assert list(recwarn) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_weights_of_other_kinds_count_as_missing(tmp_path: Path) -> None:
+    held = {"w": torch.zeros(2), "c": torch.zeros(2, dtype=torch.complex64)}
+    torch.save(held, tmp_path / "mixed.pt")
+    state, _ = checkpoint.read(tmp_path / "mixed.pt")
+    assert set(state) == {"w"}
+
+
+def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "noise.safetensors"
+    for content in (b"", b"\xff" * 64):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match="or a damaged one: fetch the file again"):
+            checkpoint.read(path)
