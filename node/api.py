@@ -14,14 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from node import trees
 from node.commands.plan import recall
 from node.config import Settings, Source, policy_of, settings_of
 from node.core.types import Array, Tensors
 from node.errors import ConfigError, DataError
+
+SETTINGS_MAX: Final = 1 << 16
+"""Characters of settings in an exported file's metadata."""
 
 if TYPE_CHECKING:
     from node.clip.settings import ModelSettings
@@ -144,9 +148,14 @@ def _images(given: Sequence[str | Path]) -> list[Path]:
 
 def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...]]:
     """Return the settings and class names in an exported file's metadata; raise ConfigError."""
-    own: Any = yaml.safe_load(facts.get("settings", "{}"))
+    try:
+        own: Any = trees.read(facts.get("settings", "{}"), SETTINGS_MAX)[1]
+        classes = json.loads(facts.get("classes", "[]"))
+    except (yaml.YAMLError, ValueError, RecursionError) as fault:
+        shown = " ".join(str(fault).split())
+        raise ConfigError(f"{file} has metadata that cannot be read: {shown}.") from None
     settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
-    return settings, tuple(map(str, json.loads(facts.get("classes", "[]"))))
+    return settings, tuple(map(str, classes))
 
 
 def load(path: str | Path) -> Prompts:

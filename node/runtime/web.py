@@ -111,7 +111,7 @@ class Web:
                 headers={"WWW-Authenticate": "Bearer"},
             )
         elif "token" in request.query:
-            found = web.HTTPSeeOther(location=request.path)
+            found = web.HTTPSeeOther(location="/")
             found.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
             raise found
 
@@ -120,7 +120,7 @@ class Web:
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         shown = (bearer, request.cookies.get(COOKIE, ""), request.query.get("token", ""))
         wanted = self._token.encode()
-        return any(hmac.compare_digest(one.encode(), wanted) for one in shown)
+        return any(hmac.compare_digest(one.encode(errors="replace"), wanted) for one in shown)
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         text, kind = self._metrics()

@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from PIL import Image
+from yarl import URL
 
 from node.core.events import Record
 from node.errors import AddressError, ConfigError
@@ -69,6 +70,16 @@ async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
         session.get(url, allow_redirects=False, **more) as answer,
     ):
         return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def raw(url: str, said: bytes) -> bytes:
+    """Send bytes that no client of HTTP would; return the first line of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+    writer.write(said)
+    async with asyncio.timeout(30):
+        line = await reader.readline()
+    writer.close()
+    return line.strip()
 
 
 async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
@@ -175,6 +186,11 @@ async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
         cookie = headers["Set-Cookie"].split(";")
         assert {"HttpOnly", "SameSite=Strict"} <= {one.strip() for one in cookie}
         assert (await get(url, headers={"Cookie": cookie[0]}))[0] == 200
+        # A token that is none is no fault of the node, and no path leads off it.
+        said = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n"
+        assert await raw(url, said) == b"HTTP/1.1 401 Unauthorized"
+        for path in ("//evil.example/", "/\\evil.example/", "metrics"):
+            assert (await get(f"{url}{path}?token={TOKEN}"))[2]["Location"] == "/"
         # With a token any name may lead here, such as that of a proxy.
         assert (await get(url, headers={**right, "Host": "clinic.example"}))[0] == 200
 
