@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -103,7 +103,8 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ASKS_S", 1.0)
-    store, calls = Store(tmp_path), iter(["member"] * 1000)
+    calls: Iterator[str | None] = iter(["member"] * 1000)
+    store = Store(tmp_path)
     service = NodeService(store, ABOUT, caller=lambda _: next(calls))
     service.events.record(Record("kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
