@@ -46,7 +46,11 @@ class Doorway(asyncio.Protocol):
         if self in self._open:
             self._open[self] = self._open.pop(self)  # the last in line
             loop = asyncio.get_running_loop()
-            self._waits = loop.call_later(REQUEST_MAX_S, self._drop)
+            self._waits = loop.call_later(REQUEST_MAX_S / 2, self._late)
+
+    def _late(self) -> None:
+        """Wait on: after a stall of this process a request may lie here unread."""
+        self._waits = asyncio.get_running_loop().call_later(REQUEST_MAX_S / 2, self._drop)
 
     def _drop(self) -> None:
         self.busy()

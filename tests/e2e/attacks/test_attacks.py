@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
@@ -18,7 +18,6 @@ from node.errors import FednodeError
 from node.sim.host import Traitor
 from node.transports.places import MOVES_MAX, PER_PEER
 from node.wire import codec
-from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.e2e.attacks.live import HOSTILE, LIMIT_S, NAMES, descriptors, live
 
 pytestmark = pytest.mark.e2e
@@ -40,25 +39,19 @@ async def test_a_state_that_is_promised_and_never_sent_stops_nobody(tmp_path: Pa
         assert max(mesh.nodes[name].round for name in mesh.nodes) < FAR
 
 
-async def silent() -> AsyncIterator[exchange_pb2.Frame]:
-    await asyncio.Event().wait()
-    yield exchange_pb2.Frame()
-
-
 async def test_idle_streams_of_a_member_stop_nobody(tmp_path: Path) -> None:
     async with live(tmp_path) as mesh, contextlib.AsyncExitStack() as held:
-        for number in range(CONNECTIONS):
+        calls: list[grpc.aio.Call] = []
+        for _ in range(CONNECTIONS):
             transport = mesh.transport(HOSTILE)
             held.push_async_callback(transport.close)
             channel = await transport.channel(mesh.at["a"], "a")
             held.push_async_callback(channel.close)
-            for _ in range(STREAMS):
-                if number % 2:
-                    call = exchange_pb2_grpc.ExchangeStub(channel).DeliverChunks(silent())
-                else:
-                    request = health_pb2.HealthCheckRequest()
-                    call = health_pb2_grpc.HealthStub(channel).Watch(request)
-                held.callback(call.cancel)
+            watch = health_pb2_grpc.HealthStub(channel).Watch
+            calls += [watch(health_pb2.HealthCheckRequest()) for _ in range(STREAMS)]
+        held.callback(lambda: [call.cancel() for call in calls])
+        # Each is served by now, or was refused.
+        await asyncio.gather(*(call.read() for call in calls), return_exceptions=True)
         await mesh.rounds(3)
 
 
