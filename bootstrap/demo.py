@@ -19,7 +19,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from rich.console import Console
 
 from bootstrap import render, report
@@ -28,6 +27,7 @@ from bootstrap.mesh import POLL_S, Member, Mesh, MeshSettings
 from bootstrap.observe import NodeStatus, Observer, RoundStatus
 from bootstrap.process import FEDNODE
 from bootstrap.watch import Interrupted, View, interruptible, until
+from node import trees
 from node.errors import ConfigError
 
 CONFIG: Final = Path(__file__).resolve().parent.parent / "configs" / "demo" / "node.yaml"
@@ -270,7 +270,7 @@ def facts(
         "model": first.model,
         "backbone": first.backbone,
         "rounds": first.rounds_max,
-        "settings": yaml.safe_load(options.config.read_text("utf-8")) or {},
+        "settings": trees.read(options.config.read_text("utf-8"))[1] or {},
         "settings_on_top": [*options.common, "tuning.threads=1"],
         "versions": versions,
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},

@@ -45,8 +45,11 @@ KEY_FILE: Final = "mesh.key"
 LOCK_FILE: Final = "book.lock"
 ENROLLED_MAX: Final = 1024
 QUIET_S: Final = 30.0
-WRONG_TOKENS_MAX: Final = 20
-"""Wrong tokens a minute; beyond them all are refused until the minute is over."""
+ASKED_MAX: Final = 20
+"""Calls without a good token (wrong ones, renewals) that one source may make in a minute."""
+SOURCES_MAX: Final = 1024
+VISIT_S: Final = 15.0
+"""How long a connection lasts; an enrolment is one call."""
 TOKEN_BYTES: Final = 24
 ELSEWHERE: Final = "folder with --state"
 
@@ -79,7 +82,7 @@ class Book:
         path = folder / KEY_FILE
         with self._alone():
             self.key = keys.load(path) if path.exists() else keys.create(path)
-        self._wrong: list[float] = []
+        self._asked: dict[str, list[float]] = {}
 
     @property
     def mesh_key(self) -> str:
@@ -95,11 +98,14 @@ class Book:
             self._write("tokens.json", [asdict(one) for one in more])
         return text
 
-    def enrol(self, id: str, mesh: str, name: str, address: str, token: str) -> bytes:
+    def enrol(
+        self, id: str, mesh: str, name: str, address: str, token: str, source: str = ""
+    ) -> bytes:
         """Return a lease on a name for a key; raise IdentityError with why not.
 
         A name belongs to the key that enrolled it, which renews the lease without a token, until
-        the operator frees the name or revokes the key. A key has one name.
+        the operator frees the name or revokes the key. A key has one name. source: where the call
+        comes from. A good token is taken whatever else came from there.
         """
         if mesh != self.mesh:
             raise IdentityError(f"this introducer is of mesh {self.mesh!r}, not {mesh[:64]!r}")
@@ -109,6 +115,8 @@ class Book:
             parse(address)
         except AddressError as fault:
             raise IdentityError(str(fault)) from fault
+        if self._fitting(token, name) is None:
+            self._ask(source)
         with self._alone():
             return self._lease(id, name, address, token)
 
@@ -188,23 +196,34 @@ class Book:
             yield
 
     def _spend(self, token: str, name: str) -> None:
-        now = self._clock()
-        self._wrong = [moment for moment in self._wrong if now - moment < 60]
-        if len(self._wrong) >= WRONG_TOKENS_MAX:
-            raise IdentityError("too many wrong tokens came; try again in a minute")
+        found = self._fitting(token, name)
+        if found is None:
+            raise IdentityError(
+                f"the token is wrong, spent, or for another name than {name!r}: ask for a new one "
+                "(`fednode introducer token`)"
+            )
+        rest = [one for one in self._tokens() if one != found]
+        if found.uses > 1:
+            rest.append(Token(found.digest, found.name, found.uses - 1))
+        self._write("tokens.json", [asdict(one) for one in rest])
+
+    def _fitting(self, token: str, name: str) -> Token | None:
         digest = hashlib.sha256(token.encode()).hexdigest()
-        held = self._tokens()
-        for at, one in enumerate(held):
+        for one in self._tokens():
             if secrets.compare_digest(one.digest, digest) and one.name in {"", name}:
-                left = [Token(one.digest, one.name, one.uses - 1)] if one.uses > 1 else []
-                rest = [*held[:at], *left, *held[at + 1 :]]
-                self._write("tokens.json", [asdict(each) for each in rest])
-                return
-        self._wrong.append(now)
-        raise IdentityError(
-            f"the token is wrong, spent, or for another name than {name!r}: ask for a new one "
-            "(`fednode introducer token`)"
-        )
+                return one
+        return None
+
+    def _ask(self, source: str) -> None:
+        """Count a call without a good token; raise IdentityError where too many came."""
+        now = self._clock()
+        lately = [moment for moment in self._asked.pop(source, []) if now - moment < 60]
+        self._asked[source] = lately  # the latest last
+        if len(self._asked) > SOURCES_MAX:
+            del self._asked[next(iter(self._asked))]
+        if len(lately) >= ASKED_MAX:
+            raise IdentityError("too many wrong tokens came from there; try again in a minute")
+        lately.append(now)
 
     def _tokens(self) -> list[Token]:
         return [Token(**one) for one in self._read("tokens.json")]
@@ -226,9 +245,14 @@ class Book:
 class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
     """Answer newcomers from the book; one at a time, as each answer may write."""
 
-    def __init__(self, book: Book, caller: Callable[[Any], str | None]) -> None:
+    def __init__(
+        self,
+        book: Book,
+        caller: Callable[[Any], str | None],
+        source: Callable[[Any], str] = lambda _: "",
+    ) -> None:
         self._book = book
-        self._caller = caller
+        self._caller, self._source = caller, source
         self.called = asyncio.Event()
 
     async def Enrol(
@@ -236,9 +260,10 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
     ) -> introducer_pb2.EnrolReply:
         """Lease a name to the caller's key."""
         id, book = self._caller(context) or "", self._book
+        asked = request.mesh, request.name, request.address, request.token
         self.called.set()
         try:
-            lease = book.enrol(id, request.mesh, request.name, request.address, request.token)
+            lease = book.enrol(id, *asked, self._source(context))
         except IdentityError as fault:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except StateError as fault:
@@ -278,8 +303,8 @@ async def serve(
     async def no_frames(frame: bytes, caller: str) -> bytes:
         return b""
 
-    transport = GrpcTransport(Tls(credentials, judge, lambda *_: None))
-    service = IntroducerService(book, transport.caller)
+    transport = GrpcTransport(Tls(credentials, judge, lambda *_: None, VISIT_S))
+    service = IntroducerService(book, transport.caller, transport.source)
     transport.add_service(
         lambda server: introducer_pb2_grpc.add_IntroducerServicer_to_server(service, server)
     )

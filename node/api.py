@@ -14,14 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import yaml
 
+from node import trees
 from node.commands.plan import recall
 from node.config import Settings, Source, policy_of, settings_of
 from node.core.types import Array, Tensors
 from node.errors import ConfigError, DataError, ModelError
+
+SETTINGS_MAX: Final = 1 << 16
+"""Characters of settings in an exported file's metadata."""
 
 if TYPE_CHECKING:
     from node.clip.backbone import Backbone
@@ -155,7 +159,7 @@ def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[st
     Raise ConfigError for settings that are wrong, ModelError for metadata that is none of ours.
     """
     try:
-        own: Any = yaml.safe_load(facts.get("settings", "{}"))
+        own: Any = trees.read(facts.get("settings", "{}"), SETTINGS_MAX)[1]
         classes = tuple(map(str, json.loads(facts.get("classes", "[]"))))
         number = int(facts.get("round", "0"))
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as fault:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar, get_args, get_type_hints
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from node import registry
+from node import registry, trees
 from node.clip.settings import ModelSettings
 from node.core.policy import Policy
 from node.core.settings import (
@@ -213,8 +213,8 @@ def read_yaml(path: Path) -> Source:
         raise ConfigError(f"{path} cannot be read: {fault}.") from None
     places: dict[tuple[str, ...], str] = {}
     try:
-        _survey(yaml.compose(text, yaml.SafeLoader), path, (), places)
-        tree = yaml.safe_load(text)
+        node, tree = trees.read(text)
+        _survey(node, path, (), places)
     except yaml.YAMLError as fault:
         shown = " ".join(str(fault).split())
         raise ConfigError(f"{path} is not valid YAML: {shown}.") from None
@@ -259,7 +259,7 @@ def _variable(key: str, text: str) -> tuple[Any, str]:
 
 def _value(text: str, source: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return trees.read(text)[1]
     except yaml.YAMLError as fault:
         shown = " ".join(str(fault).split())
         raise ConfigError(f"{source}: {text!r} is not valid YAML: {shown}.") from None

@@ -72,7 +72,6 @@ class WordNet:
                 return word[: -len(ending)] + base
         return word
 
-
     def plural(self, name: str) -> str:
         """Return the plural of a noun; of a name of several words, that of its last word."""
         *before, last = name.split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
+from node.commands.link import draw
 from node.commands.mesh import Mesh
 from node.commands.plan import Plan
 from node.errors import ConfigError
@@ -25,7 +26,7 @@ class Faces:
     """Open from the first moment: a node that loads says so."""
 
     def __init__(self, plan: Plan, mesh: Mesh, store: Store) -> None:
-        self._settings = plan.settings
+        self._settings, self._state = plan.settings, plan.state
         self.events, self.metrics = Events(), Metrics()
         about = About(
             plan.name,
@@ -66,7 +67,8 @@ class Faces:
         if self._settings.page.listen is not None:
             from node.runtime.web import Web  # 36 MB that a node without a page does not need
 
-            self._web = Web(self.service, self.metrics.text, self._settings.page)
+            drawn = "" if self._settings.page.token else draw(self._state)
+            self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
             self.service.page = await self._web.listen(self._settings.page.listen)
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 

@@ -14,6 +14,7 @@ from node.commands.asking import Replies, ask_all
 from node.commands.formats import format_option, plain
 from node.commands.reach import Make, Targets, reach
 from node.errors import Unreachable
+from node.wire.gen import status_pb2
 
 
 @click.command()
@@ -41,8 +42,18 @@ def status(
         click.echo(json.dumps(shown[0] if single else shown, indent=2, sort_keys=True))
     elif not quiet:
         Console().print(show.node(found[0]) if single else show.mesh(replies))
+        if single and found[0].page:
+            _show_page(found[0], state)
     if not found:
         raise Unreachable(f"None of the {len(targets)} nodes of peers.yaml answers: start them.")
+
+
+def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
+    from node.commands.link import link  # 0.3 s of settings that most calls do without
+
+    page = link(reply.page, reply.mesh, reply.name, state)
+    if page:
+        click.echo(f"page: {page}")
 
 
 async def _ask(make: Make, targets: Targets, single: bool) -> Replies:

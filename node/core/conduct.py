@@ -20,6 +20,7 @@ FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood"}
 cost none: who merged what a liar sent may hold them."""
 DOUBLINGS_MAX: Final = 8
 SHOWN_MAX: Final = 1000
+"""Senders that are shown of each kind: many of one kind silence no other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,15 @@ class Tally:
     """What was refused, by kind. Each kind of each sender is shown once, up to a limit."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    _shown: set[tuple[str, str]] = field(default_factory=set)
+    _shown: dict[str, set[str]] = field(default_factory=dict)
 
     def first(self, kind: str, who: str) -> bool:
         """Count one; tell whether it is the first of its kind and sender."""
         self.counts[kind] += 1
-        if (kind, who) in self._shown or len(self._shown) >= SHOWN_MAX:
+        shown = self._shown.setdefault(kind, set())
+        if who in shown or len(shown) >= SHOWN_MAX:
             return False
-        self._shown.add((kind, who))
+        shown.add(who)
         return True
 
 

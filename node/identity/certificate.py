@@ -80,16 +80,19 @@ def look(data: bytes) -> Shown:
         key.verify(found.signature, found.tbs_certificate_bytes)
         names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         leases = [one.value.public_bytes() for one in found.extensions if one.oid == LEASE]
+        begins, expires = (
+            found.not_valid_before_utc.timestamp(),
+            found.not_valid_after_utc.timestamp(),
+        )
     except InvalidSignature as fault:
         raise IdentityError("its certificate is not signed by its own key") from fault
     except IdentityError:
         raise
     except Exception as fault:  # whatever a parser says of bytes that are not ours
         raise IdentityError("its certificate cannot be read") from fault
-    begins, expires = found.not_valid_before_utc, found.not_valid_after_utc
     name = str(names[0].value) if names else ""
     lease = leases[0] if leases else b""
-    return Shown(fingerprint(raw(key)), name, begins.timestamp(), expires.timestamp(), lease)
+    return Shown(fingerprint(raw(key)), name, begins, expires, lease)
 
 
 def judged(data: bytes, fault: Callable[[Shown], str]) -> tuple[str, str]:

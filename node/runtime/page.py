@@ -11,7 +11,7 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,8 +41,9 @@ History = list[tuple[int, Mapping[str, float], Mapping[str, int]]]
 class Page:
     """Routes of the page; one for all viewers."""
 
-    def __init__(self, service: NodeService) -> None:
-        self._service = service
+    def __init__(self, service: NodeService, knows: Callable[[web.Request], bool]) -> None:
+        """Knows: tells whether a request shows the token, which training images take."""
+        self._service, self._knows = service, knows
         self._viewers = 0
         self._sent: dict[tuple[str, str], int] = {}
         self._asked_at = float("-inf")
@@ -71,7 +72,7 @@ class Page:
         facts = await self._facts()
         classes = [(name, len(paths)) for name, paths in self._service.examples()]
         html = self._templates.get_template("page.html").render(
-            parts=PARTS, classes=classes, **facts
+            parts=PARTS, classes=classes, pictured=self._knows(request), **facts
         )
         return web.Response(text=html, content_type="text/html")
 
@@ -108,7 +109,9 @@ class Page:
         return web.Response(text=text, content_type=FILES[name])
 
     async def _image(self, request: web.Request) -> web.Response:
-        """Return a small copy of one of a class's example images."""
+        """Return a small copy of one of a class's example images, to who shows the token."""
+        if not self._knows(request):
+            raise web.HTTPUnauthorized(text="training images take the token of `fednode status`\n")
         at, image = int(request.match_info["name"]), int(request.match_info["image"])
         found = self._service.examples()
         if at >= len(found) or image >= len(found[at][1]):
@@ -165,9 +168,16 @@ class Page:
         async with self._asking:
             self._asked_at = clock()
             live = [peer.name for peer in now.peers if peer.state in LIVE]
-            for name, peers in (await self._service.ask(live)).items():
-                for peer in peers:
-                    self._sent[name, peer.name] = peer.traffic.messages_out
+            told = {
+                (name, peer.name): peer.traffic.messages_out
+                for name, peers in (await self._service.ask(live)).items()
+                for peer in peers
+            }
+            # Of members of this mesh alone, whatever names a peer makes up.
+            known = {now.name, *(peer.name for peer in now.peers)}
+            self._sent = {
+                pair: count for pair, count in (self._sent | told).items() if known.issuperset(pair)
+            }
 
 
 def charts(history: History) -> list[Chart]:

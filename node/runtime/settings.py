@@ -66,7 +66,8 @@ class PageSettings:
 
     listen: host:port, by default any free port of loopback; None turns it off. token: what a reader
     must show, which is asked for off loopback; an http:// page shows it to the network, so put a
-    proxy with TLS before it.
+    proxy with TLS before it. Without one, training images take the token that the node draws into
+    its state directory (page-token); `fednode status` prints the link.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -17,6 +17,7 @@ import grpc
 from node import __version__
 from node.core.events import Command, Commanded, Level, Told
 from node.core.membership import LIVE
+from node.core.settings import LimitSettings
 from node.core.types import Json
 from node.errors import FednodeError, IdentityError
 from node.learn.learner import Learner
@@ -24,12 +25,17 @@ from node.runtime.driver import Driver
 from node.runtime.events import LEVELS, Events, Logged
 from node.runtime.journal import RoundRow
 from node.runtime.metrics import Reading
+from node.runtime.quota import Quota
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
 from node.wire.gen import status_pb2, status_pb2_grpc
 
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
+WATCHERS_EACH: Final = 4
+"""Of one member; the operator has WATCHERS_MAX of its own."""
+ASKS_S: Final = 10.0
+"""Questions of one member in a second, on average."""
 ASKED_MAX: Final = 32
 ASK_S: Final = 1.0
 MEASURED_IN: Final = 200
@@ -72,7 +78,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._caller = caller
         self._about = about
         self._began = time.monotonic()
-        self._watchers = 0
+        self._watchers: Counter[str] = Counter()
+        self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
         self._driver: Driver | None = None
         self._learner: Learner | None = None
@@ -116,12 +123,27 @@ class NodeService(status_pb2_grpc.NodeServicer):
         await self._admit(context)
         return self.now()
 
-    async def _admit(self, context: Any) -> None:
-        """End a call of a key that was revoked since its connection was let in."""
+    async def _known(self, context: Any) -> str | None:
+        """Return whose call it is; end that of a key revoked since its connection was let in."""
         caller = self._caller(context)
         if caller and self._is_revoked(caller):
             text = f"the key {caller} was revoked by the mesh key"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        return caller
+
+    async def _admit(self, context: Any) -> str:
+        """Return whose question it is, "" for the operator's; end the call of one who asks much.
+
+        The operator shows the node's own key, or comes over the admin port; without keys anybody
+        on this machine may be the operator.
+        """
+        caller = await self._known(context)
+        if caller in {"", None, self._about.node_id}:
+            return ""
+        over = self._quota.refuse(str(caller), 0, asyncio.get_running_loop().time())
+        if over:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, over)
+        return str(caller)
 
     def now(self) -> status_pb2.StatusReply:
         """Return the node as it is now."""
@@ -223,18 +245,21 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if level not in LEVELS:
             text = f"there is no level {level[:40]!r}; there are {', '.join(LEVELS)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        if self._watchers >= WATCHERS_MAX:
-            text = f"{WATCHERS_MAX} watch this node already; try again later"
+        caller = await self._admit(context)
+        most = WATCHERS_EACH if caller else WATCHERS_MAX
+        if self._watchers[caller] >= most:
+            text = f"{most} watch this node already; try again later"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        self._watchers += 1
+        self._watchers[caller] += 1
         try:
             found = self.events.follow(request.since, cast("Level", level), request.follow)
             async with contextlib.aclosing(found) as events:
                 async for one in events:
-                    await self._admit(context)
+                    await self._known(context)
                     yield event_of(one)
         finally:
-            self._watchers -= 1
+            self._watchers[caller] -= 1
+            self._watchers += Counter()  # forget zeros
 
     async def History(
         self, request: status_pb2.HistoryRequest, context: Any

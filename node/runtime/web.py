@@ -1,13 +1,15 @@
 """HTTP of one node: its metrics for Prometheus, its health, and its page.
 
-Loopback by default. Off loopback every request shows the token, as a bearer or as a cookie that
-`/?token=...` sets once, but for /healthz: one word, for what starts and stops containers. On
-loopback without a token the Host header must be of loopback, so that a foreign site's name that was
+Loopback by default, where training images alone take a token: the one that the node drew, which
+other users of the machine do not have. Off loopback every request shows the token, as a bearer or
+as a cookie that `/?token=...` sets once, but for /healthz: one word, for what starts and stops
+containers. On loopback the Host header must be of loopback, so that a foreign site's name that was
 pointed here reads nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -15,6 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from node.errors import AddressError, ConfigError
+from node.runtime.doorway import Doorway
 from node.runtime.page import Page
 from node.runtime.settings import PageSettings
 from node.runtime.status import NodeService
@@ -54,73 +57,98 @@ class Web:
     """Serve one node over HTTP."""
 
     def __init__(
-        self, service: NodeService, metrics: Callable[[], tuple[bytes, str]], settings: PageSettings
+        self,
+        service: NodeService,
+        metrics: Callable[[], tuple[bytes, str]],
+        settings: PageSettings,
+        drawn: str = "",
     ) -> None:
-        """Metrics: returns the exposition and its content type."""
-        self._service, self._metrics, self._token = service, metrics, settings.token or ""
+        """Metrics: returns the exposition and its content type.
+
+        drawn: the token that training images take where settings name none; "" shows none.
+        """
+        self._service, self._metrics = service, metrics
+        self._closed, self._token = bool(settings.token), settings.token or drawn
         self._runner: web.AppRunner | None = None
-        self._loopback = True
+        self._server: asyncio.Server | None = None
+        self._open: dict[Doorway, None] = {}
+        self._loopback, self._cookie = True, COOKIE
 
     async def listen(self, address: str) -> str:
         """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
-        endpoint = admissible(address, self._token)
+        endpoint = admissible(address, self._token if self._closed else "")
         self._loopback = endpoint.loopback
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
         app.router.add_get("/metrics", self._show_metrics)
         app.router.add_get(HEALTH, self._show_health)
-        Page(self._service).add_to(app.router)
+        Page(self._service, self._knows).add_to(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
         )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, endpoint.numeric, endpoint.port)
+        http = self._runner.server
+        assert http is not None
         try:
-            await site.start()
+            self._server = await asyncio.get_running_loop().create_server(
+                lambda: Doorway(http(), self._open), endpoint.numeric, endpoint.port
+            )
         except OSError as fault:
             await self.close()
             raise AddressError(
                 f"page.listen is {address}, which cannot be listened on: {fault.strerror}; choose "
                 "another, or null for no page"
             ) from fault
-        port = self._runner.addresses[0][1]
+        port = int(self._server.sockets[0].getsockname()[1])
+        self._cookie = f"{COOKIE}_{port}"  # browsers know hosts, and several nodes may be on one
         return f"http://{Endpoint(endpoint.host, port)}/"
 
     async def close(self) -> None:
         """Stop serving; streams are cut. Idempotent."""
+        if self._server is not None:
+            self._server.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path != HEALTH:
-            self._admit(request)
-        answer = await handler(request)
+        door = None if request.transport is None else request.transport.get_protocol()
+        if isinstance(door, Doorway):
+            door.busy()
+        try:
+            if request.path != HEALTH:
+                self._admit(request)
+            answer = await handler(request)
+        finally:
+            if isinstance(door, Doorway):
+                door.wait()
         if not answer.prepared:
             answer.headers.update(HEADERS)
         return answer
 
     def _admit(self, request: web.Request) -> None:
         """Raise what answers a reader who may not read, or whose token is better in a cookie."""
-        if not self._token:
-            if self._loopback and (request.url.host or "") not in LOCAL:
-                raise web.HTTPForbidden(text="this page is for its own machine only\n")
-        elif not self._knows(request):
+        knows = self._knows(request)
+        if self._closed and not knows:
             raise web.HTTPUnauthorized(
                 text="a token is needed: open /?token=..., or send it as a bearer\n",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        elif "token" in request.query:
-            found = web.HTTPSeeOther(location=request.path)
-            found.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
+        if not self._closed and self._loopback and (request.url.host or "") not in LOCAL:
+            raise web.HTTPForbidden(text="this page is for its own machine only\n")
+        if knows and "token" in request.query:
+            found = web.HTTPSeeOther(location="/")
+            found.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
             raise found
 
     def _knows(self, request: web.Request) -> bool:
         """Tell whether a request shows the token; each comparison takes as long."""
+        if not self._token:
+            return False
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        shown = (bearer, request.cookies.get(COOKIE, ""), request.query.get("token", ""))
+        shown = (bearer, request.cookies.get(self._cookie, ""), request.query.get("token", ""))
         wanted = self._token.encode()
-        return any(hmac.compare_digest(one.encode(), wanted) for one in shown)
+        return any(hmac.compare_digest(one.encode(errors="replace"), wanted) for one in shown)
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         text, kind = self._metrics()

@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
 import grpc
@@ -21,7 +20,10 @@ import grpc.aio
 from node.errors import AddressError, FrameError, Unreachable
 from node.transports.address import Endpoint, parse
 from node.transports.base import Address, OnFrame
+from node.transports.calls import Calls
+from node.transports.exchange import Exchange, pieces
 from node.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
+from node.transports.places import Place, Places
 from node.transports.tls import Tls
 from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 
@@ -30,15 +32,11 @@ __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
 Register = Callable[[Any], None]
 """Add a servicer to a grpc.aio server, such as one of the generated add_..._to_server."""
 
-# Calls at a time: of all peers together, on one connection, and from here to one peer.
+# Calls at a time: of all callers without keys together, on one connection, from here to one peer.
 CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
 CALLS_PER_PEER: Final = 32
-PEERS_MAX: Final = 1024
-HANDLING_MAX_S: Final = 120.0
 CLOSE_GRACE_S: Final = 0.5
-# Large frames that are being put together, all senders together.
-ASSEMBLING_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 # The protobuf field around the bytes of a Frame.
 _AROUND_BYTES: Final = 16
 # Pings every 20 s, which the other end allows from 10 s on: nobody is ever told "too many pings".
@@ -79,7 +77,8 @@ class GrpcTransport:
         self._tls = tls
         self._services: list[Register] = []
         self._server: Any = None
-        self._peers: OrderedDict[tuple[Address, str], _Peer] = OrderedDict()
+        self._peers: dict[Place, _Peer] = {}
+        self._places = Places()
         self._dropped: set[asyncio.Task[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
@@ -100,8 +99,13 @@ class GrpcTransport:
         if self._server is not None:
             raise AddressError(f"cannot listen on {address}: this transport listens already")
         check_free(endpoint)
-        server = grpc.aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=CALLS_MAX)
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(_Exchange(on_frame, self.caller), server)
+        server = grpc.aio.server(
+            options=_SERVER_OPTIONS,
+            interceptors=[Calls(self.caller)],
+            # With keys each has connections of its own, and each connection its streams.
+            maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
+        )
+        exchange_pb2_grpc.add_ExchangeServicer_to_server(Exchange(on_frame, self.caller), server)
         for register in self._services:
             register(server)
         inside = str(Endpoint(endpoint.numeric, endpoint.port))
@@ -119,12 +123,18 @@ class GrpcTransport:
             return ""
         return self._tls.caller(context.peer()) or None
 
+    def source(self, context: Any) -> str:
+        """Return where a call comes from; "" where nobody proves anything."""
+        return self._tls.source(context.peer()) if self._tls else ""
+
     async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
         """Return a grpc.aio channel to a node's services, where only `who` is spoken to.
 
-        The caller closes it. Raise AddressError for an address that is none or not allowed.
+        The caller closes it. Raise AddressError for an address that is none or not allowed, and
+        Unreachable for a peer that moves too often.
         """
         endpoint = self._endpoint(to, "send to")
+        self._use((str(endpoint), who))
         if self._tls is None:
             return dial(to, reply_bytes_max)
         return _channel(await self._tls.exit(endpoint, who), reply_bytes_max)
@@ -190,20 +200,33 @@ class GrpcTransport:
         return f"cannot send to {to}: {text}" if text else ""
 
     async def _peer(self, to: Address, who: str) -> _Peer:
-        """Return what is kept for an address; the one that was used longest ago makes room."""
-        key = (to, who)
-        if key not in self._peers:
-            channel = await self.channel(to, who, REPLY_BYTES_MAX)
-            self._peers.setdefault(key, _Peer(channel))
-        peer = self._peers[key]
-        self._peers.move_to_end(key)
-        while len(self._peers) > PEERS_MAX:
-            _, oldest = self._peers.popitem(last=False)
-            # Calls under way on it end in Unreachable.
-            dropping = asyncio.ensure_future(oldest.channel.close())
+        """Return what is kept for a place; raise Unreachable where the place was given up."""
+        place = (str(parse(to)), who)
+        if place in self._peers:
+            self._use(place)
+            return self._peers[place]
+        channel = await self.channel(to, who, REPLY_BYTES_MAX)
+        if place in self._peers or place not in self._places:
+            await channel.close()
+        else:
+            self._peers[place] = _Peer(channel)
+        if place not in self._peers:
+            raise Unreachable(f"cannot send to {to}: {who!r} moved on")
+        return self._peers[place]
+
+    def _use(self, place: Place) -> None:
+        for gone in self._places.use(place, asyncio.get_running_loop().time()):
+            self._give_up(gone)
+
+    def _give_up(self, place: Place) -> None:
+        """Close what is kept for a place; calls under way there end in Unreachable."""
+        if self._tls is not None:
+            self._tls.shut(parse(place[0]), place[1])
+        peer = self._peers.pop(place, None)
+        if peer is not None:
+            dropping = asyncio.ensure_future(peer.channel.close())
             self._dropped.add(dropping)
             dropping.add_done_callback(self._dropped.discard)
-        return peer
 
 
 class _Peer:
@@ -223,7 +246,7 @@ class _Peer:
         if len(frame) <= PIECE_BYTES:
             call = self._stub.Deliver(exchange_pb2.Frame(data=frame), timeout=timeout_s)
         else:
-            call = self._stub.DeliverChunks(_pieces(frame), timeout=timeout_s)
+            call = self._stub.DeliverChunks(pieces(frame), timeout=timeout_s)
         return cast("Awaitable[Any]", call)
 
 
@@ -240,76 +263,6 @@ def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:
 def _channel(target: str, reply_bytes_max: int) -> Any:
     limit = ("grpc.max_receive_message_length", reply_bytes_max + _AROUND_BYTES)
     return grpc.aio.insecure_channel(target, options=(*_CHANNEL_OPTIONS, limit))
-
-
-class _Exchange(exchange_pb2_grpc.ExchangeServicer):
-    """Hand frames to the node; the reply is the node's."""
-
-    def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
-        self._on_frame = on_frame
-        self._caller = caller
-        self._assembling = 0
-
-    async def Deliver(self, request: exchange_pb2.Frame, context: Any) -> exchange_pb2.Frame:
-        return await self._answer(request.data, context)
-
-    async def DeliverChunks(
-        self, request_iterator: AsyncIterator[exchange_pb2.Frame], context: Any
-    ) -> exchange_pb2.Frame:
-        pieces: list[bytes] = []
-        try:
-            await self._assemble(pieces, request_iterator, context)
-            return await self._answer(b"".join(pieces), context)
-        finally:
-            self._assembling -= sum(map(len, pieces))
-
-    async def _assemble(
-        self,
-        pieces: list[bytes],
-        request_iterator: AsyncIterator[exchange_pb2.Frame],
-        context: Any,
-    ) -> None:
-        """Collect the pieces of one frame; refuse too many bytes and too slow ones."""
-        left = FRAME_BYTES_MAX
-        try:
-            async with asyncio.timeout(HANDLING_MAX_S):
-                async for piece in request_iterator:
-                    pieces.append(piece.data)
-                    self._assembling += len(piece.data)
-                    left -= len(piece.data)
-                    if left < 0 or self._assembling > ASSEMBLING_BYTES_MAX or not piece.data:
-                        await context.abort(
-                            grpc.StatusCode.RESOURCE_EXHAUSTED,
-                            f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
-                            f"{ASSEMBLING_BYTES_MAX:,} bytes of frames at a time are the limits",
-                        )
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
-        if not pieces:
-            # So ends, too, a stream whose first piece gRPC itself found too large. A later one
-            # leaves a frame that is cut short, which its checksum tells.
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
-
-    async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
-        """Return the node's reply; its bounds hold for the node, too."""
-        reply, caller = b"", self._caller(context)
-        if caller is None:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
-            raise AssertionError("abort raises")
-        try:
-            async with asyncio.timeout(HANDLING_MAX_S):
-                reply = await self._on_frame(frame, caller)
-        except TimeoutError:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
-        if len(reply) > REPLY_BYTES_MAX:
-            await context.abort(grpc.StatusCode.INTERNAL, "the reply is too large")
-        return exchange_pb2.Frame(data=reply)
-
-
-async def _pieces(frame: bytes) -> AsyncIterator[exchange_pb2.Frame]:
-    """Cut a frame into pieces, one at a time, as flow control lets them go."""
-    for start in range(0, len(frame), PIECE_BYTES):
-        yield exchange_pb2.Frame(data=frame[start : start + PIECE_BYTES])
 
 
 def _loopback(address: Address, doing: str) -> Endpoint:

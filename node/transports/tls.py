@@ -26,12 +26,13 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
-from node.errors import AddressError
+from node.errors import AddressError, Unreachable
 from node.transports.address import Endpoint
 from node.transports.base import Address
+from node.transports.room import Room, source_of
+from node.transports.session import CHUNK, Ends, Session, Wrong
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
 """What this node shows; asked for each connection, so that it may be renewed."""
@@ -43,44 +44,43 @@ Tell = Callable[[str, str, str], None]
 HANDSHAKE_S: Final = 5.0
 CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
-PER_KEY_MAX: Final = 16
-CHUNK: Final = 64 << 10
+PER_KEY_MAX: Final = 8
+VISITORS_MAX: Final = 128
+IDS_SHOWN: Final = 8
+"""Ids that are named of one source's refused connections; the source stands for further ones."""
 UNHEARD_MS: Final = 10_000
 """A connection whose bytes nobody acknowledges for so long is dropped, and made anew."""
-_TLS_HANDSHAKE: Final = 0x16
-
-
-class Wrong(Exception):
-    """The other end of a connection is not taken; kind, for counting, and a sentence."""
-
-    def __init__(self, kind: str, text: str) -> None:
-        super().__init__(text)
-        self.kind = kind
 
 
 @dataclass(slots=True)
-class Ends:
-    """A connection's two directions, one side of it."""
+class Exit:
+    """Where gRPC leaves for one place: the path of a socket, and the server that listens there."""
 
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    path: str
+    server: asyncio.Server
 
 
 class Tls:
     """The gate and the exits of one node. Everything runs on the event loop that made it."""
 
-    def __init__(self, credentials: Credentials, judge: Judge, tell: Tell) -> None:
+    def __init__(
+        self, credentials: Credentials, judge: Judge, tell: Tell, visit_s: float = 0.0
+    ) -> None:
+        """visit_s: where anyone is let in, how long a connection lasts; 0: for ever."""
         self._credentials = credentials
         self._judge = judge
         self._tell = tell
         self._folder = Path(tempfile.mkdtemp(prefix="fednode-"))
-        self._callers: dict[str, str] = {}  # our socket's path -> the id behind it
-        self._exits: dict[tuple[Address, str], str] = {}
+        # Our socket's path -> the id behind it, and the source.
+        self._callers: dict[str, tuple[str, str]] = {}
+        self._visit_s = visit_s
+        self._unproven, self._visitors = Room(), Room()
+        self._named: dict[str, set[str]] = {}  # by source: the ids that were named
+        self._exits: dict[tuple[Address, str], Exit] = {}
         self._faults: dict[tuple[Address, str], str] = {}
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
-        self._unproven = 0
         self._count = 0
 
     @property
@@ -90,7 +90,11 @@ class Tls:
 
     def caller(self, peer: str) -> str:
         """Return the id behind a call, by gRPC's name of its connection; "" for nobody's."""
-        return self._callers.get(peer.removeprefix("unix:"), "")
+        return self._callers.get(peer.removeprefix("unix:"), ("", ""))[0]
+
+    def source(self, peer: str) -> str:
+        """Return where a call comes from, as `source_of` writes it; "" for nobody's."""
+        return self._callers.get(peer.removeprefix("unix:"), ("", ""))[1]
 
     def fault(self, address: Address, who: str) -> str:
         """Say why the last connection to somebody failed; "" where it did not."""
@@ -109,25 +113,42 @@ class Tls:
         return int(server.sockets[0].getsockname()[1])
 
     async def exit(self, endpoint: Endpoint, who: str) -> str:
-        """Return the address that leads gRPC to an endpoint where only `who` is spoken to."""
+        """Return the address that leads gRPC to an endpoint where only `who` is spoken to.
+
+        It stays open until `shut`. Raise Unreachable where no socket is to be had.
+        """
         key = (str(endpoint), who)
         if key not in self._exits:
             self._count += 1
             path = str(self._folder / f"out-{self._count}")
-            self._exits[key] = f"unix:{path}"
 
             async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 await self._leave(endpoint, who, Ends(reader, writer))
 
-            server = await asyncio.start_unix_server(leave, path, limit=CHUNK)
-            self._servers.append(server)
-        return self._exits[key]
+            try:
+                server = await asyncio.start_unix_server(leave, path, limit=CHUNK)
+            except OSError as fault:
+                raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
+            if self._exits.setdefault(key, Exit(path, server)).server is not server:
+                server.close()  # another call was faster
+        return f"unix:{self._exits[key].path}"
+
+    def shut(self, endpoint: Endpoint, who: str) -> None:
+        """Close an exit that is used no more."""
+        key = (str(endpoint), who)
+        self._faults.pop(key, None)
+        exit = self._exits.pop(key, None)
+        if exit is not None:
+            exit.server.close()
+            with contextlib.suppress(OSError):
+                os.unlink(exit.path)
 
     async def close(self) -> None:
         """Drop everything. Idempotent."""
-        for server in self._servers:
+        for server in (*self._servers, *(one.server for one in self._exits.values())):
             server.close()
         self._servers.clear()
+        self._exits.clear()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -137,26 +158,54 @@ class Tls:
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._task(), _closing(writer):
-            place = writer.get_extra_info("peername") or ("?", 0)
-            where = str(Endpoint(str(place[0]), int(place[1])))
-            id = ""
+            host, port = (writer.get_extra_info("peername") or ("?", 0))[:2]
+            where, source = str(Endpoint(str(host), int(port))), source_of(str(host))
             drop_unheard(writer)
             try:
-                session, id = await self._prove(Ends(reader, writer))
-                await self._hand_on(session, id, Ends(reader, writer))
+                with self._unproven.place(source, UNPROVEN_MAX) as lost:
+                    if lost:
+                        text = f"{lost}: its oldest of {UNPROVEN_MAX} handshakes was dropped"
+                        self._tell("connections", lost, text)
+                    session, id = await self._prove(Ends(reader, writer))
+                with self._visit(source):
+                    await self._hand_on(session, id, source, Ends(reader, writer))
             except Wrong as fault:
-                self._tell(fault.kind, id or where, f"{where}: {fault}")
+                self._tell(fault.kind, self._name(fault.id, source), f"{where}: {fault}")
             except (OSError, SSL.Error, asyncio.IncompleteReadError):
                 pass  # it went away
 
-    async def _prove(self, outside: Ends) -> tuple[_Session, str]:
+    @contextlib.contextmanager
+    def _visit(self, source: str) -> Iterator[None]:
+        """Bound the connections of visitors, who are anyone, in number and time."""
+        if not self._visit_s:
+            yield
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        with self._visitors.place(source, VISITORS_MAX):
+            end = asyncio.get_running_loop().call_later(self._visit_s, task.cancel)
+            try:
+                yield
+            finally:
+                end.cancel()
+
+    def _name(self, id: str, source: str) -> str:
+        """Return whom a refusal is counted under; keys cost nothing, sources do."""
+        ids = self._named.setdefault(source, set())
+        if len(self._named) > CONNECTIONS_MAX:
+            del self._named[next(iter(self._named))]
+        if not id or (id not in ids and len(ids) >= IDS_SHOWN):
+            return source
+        ids.add(id)
+        return id
+
+    async def _prove(self, outside: Ends) -> tuple[Session, str]:
         """Shake hands with a caller and judge what it shows."""
-        if self._unproven >= UNPROVEN_MAX or sum(self._held.values()) >= CONNECTIONS_MAX:
+        if sum(self._held.values()) >= CONNECTIONS_MAX:
             raise Wrong("connections", "too many connections at a time")
-        self._unproven += 1
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                session = _Session(self._context(), server=True)
+                session = Session(self._context(), server=True)
                 shown = await session.shake_hands(outside)
         except TimeoutError as fault:
             raise Wrong("handshake", f"no TLS handshake within {HANDSHAKE_S:g} s") from fault
@@ -164,22 +213,20 @@ class Tls:
             raise Wrong(
                 "handshake", "the TLS handshake failed: no certificate, or a bad one"
             ) from fault
-        finally:
-            self._unproven -= 1
         id, reason = self._judge(shown, "")
         if reason:
-            raise Wrong("certificate", f"{id or 'a stranger'} is refused: {reason}")
+            raise Wrong("certificate", f"{id or 'a stranger'} is refused: {reason}", id)
         if self._held[id] >= PER_KEY_MAX:
-            raise Wrong("connections", f"{id} holds {PER_KEY_MAX} connections already")
+            raise Wrong("connections", f"{id} holds {PER_KEY_MAX} connections already", id)
         return session, id
 
-    async def _hand_on(self, session: _Session, id: str, outside: Ends) -> None:
+    async def _hand_on(self, session: Session, id: str, source: str, outside: Ends) -> None:
         self._count += 1
         path = str(self._folder / f"in-{self._count}")
         inside = socket.socket(socket.AF_UNIX)
         inside.setblocking(False)
         self._held[id] += 1
-        self._callers[path] = id
+        self._callers[path] = id, source
         try:
             inside.bind(path)
             await asyncio.get_running_loop().sock_connect(inside, str(self._folder / "inside"))
@@ -207,7 +254,7 @@ class Tls:
                 outside = Ends(*streams)
                 drop_unheard(outside.writer)
             except (OSError, TimeoutError):
-                self._faults[key] = f"nobody answers at {endpoint}"
+                self._blame(key, f"nobody answers at {endpoint}")
                 return
             with _closing(outside.writer):
                 await self._carry_out(key, inside, outside)
@@ -215,25 +262,31 @@ class Tls:
     async def _carry_out(self, key: tuple[Address, str], inside: Ends, outside: Ends) -> None:
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                session = _Session(self._context(), server=False)
+                session = Session(self._context(), server=False)
                 shown = await session.shake_hands(outside)
             id, reason = self._judge(shown, key[1])
             if reason:
                 raise Wrong("certificate", f"{id or 'a stranger'} answers at {key[0]}: {reason}")
             if not await session.carry(outside, inside, lambda: self._faults.pop(key, None)):
-                self._faults[key] = (
+                self._blame(
+                    key,
                     f"{key[0]} hung up right after the TLS handshake: it refuses this node's key, "
-                    "and its own log says why"
+                    "and its own log says why",
                 )
         except Wrong as fault:
-            self._faults[key] = str(fault)
-            self._tell(fault.kind, key[0], str(fault))
+            self._blame(key, str(fault))
+            self._tell(fault.kind, key[1] or key[0], str(fault))
         except TimeoutError:
-            self._faults[key] = f"{key[0]} does not speak TLS within {HANDSHAKE_S:g} s"
+            self._blame(key, f"{key[0]} does not speak TLS within {HANDSHAKE_S:g} s")
         except SSL.Error:
-            self._faults[key] = f"{key[0]} refused the connection, or does not speak TLS"
+            self._blame(key, f"{key[0]} refused the connection, or does not speak TLS")
         except OSError:
             pass  # it went away; gRPC calls again
+
+    def _blame(self, key: tuple[Address, str], text: str) -> None:
+        """Keep why the last connection failed, for as long as its exit is open."""
+        if key in self._exits:
+            self._faults[key] = text
 
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
@@ -285,87 +338,3 @@ def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
         yield
     finally:
         writer.close()
-
-
-class _Session:
-    """One TLS connection in memory: bytes of the wire on one side, plain ones on the other."""
-
-    def __init__(self, context: SSL.Context, server: bool) -> None:
-        self._tls = SSL.Connection(context, None)
-        self._server = server
-        self._heard = False
-        if server:
-            self._tls.set_accept_state()
-        else:
-            self._tls.set_connect_state()
-
-    async def shake_hands(self, outside: Ends) -> bytes:
-        """Carry the handshake through; return the other end's certificate in DER."""
-        first = self._server
-        while True:
-            try:
-                self._tls.do_handshake()
-                break
-            except SSL.WantReadError:
-                pass
-            await self._flush(outside)
-            data = await outside.reader.read(CHUNK)
-            if first and data and data[0] != _TLS_HANDSHAKE:
-                raise Wrong("plain text", "it speaks plain text, and this node takes TLS alone")
-            first = False
-            if not data:
-                raise Wrong("handshake", "it hung up in the TLS handshake")
-            self._tls.bio_write(data)
-        await self._flush(outside)
-        shown = self._tls.get_peer_certificate(as_cryptography=True)
-        return b"" if shown is None else shown.public_bytes(Encoding.DER)
-
-    async def carry(
-        self, outside: Ends, inside: Ends, heard: Callable[[], object] = lambda: None
-    ) -> bool:
-        """Carry bytes both ways until either end is through; call `heard` whenever some came in.
-
-        Return False where the other end hung up before any did.
-        """
-        ways = [
-            asyncio.ensure_future(self._inwards(outside, inside, heard)),
-            asyncio.ensure_future(self._outwards(inside, outside)),
-        ]
-        try:
-            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for way in done:
-                way.result()
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-        return self._heard or ways[0] not in done
-
-    async def _inwards(self, outside: Ends, inside: Ends, heard: Callable[[], object]) -> None:
-        while True:
-            try:
-                while True:
-                    inside.writer.write(self._tls.recv(CHUNK))
-                    self._heard = True
-                    heard()
-            except SSL.WantReadError:
-                pass
-            except SSL.ZeroReturnError:
-                return
-            await self._flush(outside)  # answers of TLS itself, such as to an update of keys
-            await inside.writer.drain()
-            data = await outside.reader.read(CHUNK)
-            if not data:
-                return
-            self._tls.bio_write(data)
-
-    async def _outwards(self, inside: Ends, outside: Ends) -> None:
-        while data := await inside.reader.read(CHUNK):
-            self._tls.sendall(data)
-            await self._flush(outside)
-
-    async def _flush(self, outside: Ends) -> None:
-        with contextlib.suppress(SSL.WantReadError):
-            while True:
-                outside.writer.write(self._tls.bio_read(CHUNK))
-        await outside.writer.drain()

@@ -136,7 +136,7 @@ class _Job:
             cosines = objective.cosines(features, weights, banks)
             return F.cross_entropy(objective.backbone.logit_scale * cosines, batch.truth)
         # Equation 9 has the true classes alone: the others' texts need not be encoded.
-        present, place = batch.truth.unique(return_inverse=True)
+        present, place = torch.unique(batch.truth, return_inverse=True)
         banks = objective.banks(prompts, tuple(given.classes[at] for at in present.tolist()))
         mixed = torch.einsum("bn,nbd->bd", weights, banks[:, place])
         return -(features * F.normalize(mixed, dim=1)).sum(dim=1).mean()

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
+import tempfile
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from bootstrap import introducer
 from bootstrap.enrol import CONTACTS_MAX, enrol
-from bootstrap.introducer import WRONG_TOKENS_MAX, Book, serve
+from bootstrap.introducer import ASKED_MAX, Book, serve
 from bootstrap.invite import invite
 from node.core.types import Update
 from node.errors import ConfigError, IdentityError, Refused, StateError, Unreachable
 from node.identity import keys
 from node.identity import lease as leases
+from node.identity.certificate import mint
 from node.identity.identity import Identity, armour, disarm
 from node.identity.lease import DAY_S, LEASE_DAYS
 from node.peers import load_peers
+from node.transports import tls
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
 GUARD_S = 20.0
@@ -130,17 +138,80 @@ def test_what_is_wrong_costs_no_token(
     assert made.enrol(A_ID, MESH, "a", ADDRESS, token)
 
 
-def test_guessing_is_slow(tmp_path: Path) -> None:
+def test_guesses_are_few_and_in_no_good_tokens_way(tmp_path: Path) -> None:
     now = [float(NOW)]
     made = Book(tmp_path, MESH, lambda: now[0])
-    token = made.token()
-    for _ in range(WRONG_TOKENS_MAX):
+    first, second = made.token(), made.token()
+    for _ in range(ASKED_MAX):
         with pytest.raises(IdentityError, match="wrong, spent"):
-            made.enrol(A_ID, MESH, "a", ADDRESS, "guess")
+            made.enrol(A_ID, MESH, "a", ADDRESS, "guess", "192.0.2.1")
     with pytest.raises(IdentityError, match="in a minute"):
-        made.enrol(A_ID, MESH, "a", ADDRESS, token)
+        made.enrol(A_ID, MESH, "a", ADDRESS, "guess", "192.0.2.1")
+    # A good token is taken from anywhere, and a guess from elsewhere is looked at.
+    assert made.enrol(A_ID, MESH, "a", ADDRESS, first, "192.0.2.1")
+    with pytest.raises(IdentityError, match="wrong, spent"):
+        made.enrol(B_ID, MESH, "b", ADDRESS, "guess", "192.0.2.2")
+    assert made.enrol(B_ID, MESH, "b", ADDRESS, second, "192.0.2.2")
     now[0] += 61
-    assert made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    assert made.enrol(A_ID, MESH, "a", ADDRESS, "", "192.0.2.1")
+
+
+def test_memory_for_sources_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(introducer, "SOURCES_MAX", 3)
+    made = book(tmp_path)
+    for number in range(9):
+        with pytest.raises(IdentityError, match="wrong, spent"):
+            made.enrol(A_ID, MESH, "a", ADDRESS, "guess", f"192.0.2.{number}")
+    assert len(made._asked) == 3
+
+
+async def knock(at: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Prove some key to whoever listens, and say nothing more."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    with tempfile.TemporaryDirectory() as folder:
+        key = Ed25519PrivateKey.generate()
+        paths = Path(folder, "certificate"), Path(folder, "key")
+        pem = serialization.Encoding.PEM
+        shown = mint(key, "n", b"", time.time())
+        paths[0].write_bytes(shown.public_bytes(pem))
+        kind = serialization.PrivateFormat.PKCS8
+        paths[1].write_bytes(key.private_bytes(pem, kind, serialization.NoEncryption()))
+        context.load_cert_chain(*paths)
+    host, port = at.rsplit(":", 1)
+    return await asyncio.open_connection(host, int(port), ssl=context)
+
+
+async def test_silent_visitors_are_in_nobodys_way(
+    served: tuple[Book, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "CONNECTIONS_MAX", 6)
+    monkeypatch.setattr(tls, "VISITORS_MAX", 4)
+    made, at = served
+    silent = [await knock(at) for _ in range(7)]
+    one = Identity(tmp_path / "n1", MESH, "n1")
+    await enrol(one, made.mesh_key, at, ADDRESS, made.token())
+    assert one.lease is not None
+    async with asyncio.timeout(GUARD_S):
+        while await silent[0][0].read(1000):  # it was there first, and made room
+            pass
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_a_visit_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(introducer, "VISIT_S", 0.05)
+    made = Book(tmp_path / "book", MESH)
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(made, "127.0.0.1:0", stop, ready.set_result))
+    async with asyncio.timeout(GUARD_S):
+        reader, writer = await knock(await ready)
+        while await reader.read(1000):
+            pass
+        writer.close()
+        stop.set()
+        await task
 
 
 def test_a_revoked_key_gets_nothing_and_is_shown_to_nobody(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.core.conduct import Conduct
+from node.core.conduct import SHOWN_MAX, Conduct, Tally
 from node.core.events import (
     Answer,
     Effect,
@@ -163,3 +163,12 @@ def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=0), 1))
     assert kernel._behind(3) == frozenset()
+
+
+def test_many_senders_of_one_kind_silence_no_other_kind() -> None:
+    tally = Tally()
+    told = sum(tally.first("certificate", f"192.0.2.{number}") for number in range(SHOWN_MAX + 9))
+    assert told == SHOWN_MAX
+    assert tally.first("identity", "b")
+    assert not tally.first("identity", "b")
+    assert tally.counts == {"certificate": SHOWN_MAX + 9, "identity": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,17 @@ def test_listed_ids_come_in_and_others_do_not() -> None:
 def test_clocks_may_differ_by_hours(hours: float, good: bool) -> None:
     """at: what the other end's clock said when it made its certificate."""
     assert (shown(trust(), A, at=NOW - hours * 3600) == "") == good
+
+
+def test_a_certificate_that_ends_in_no_year_is_refused() -> None:
+    """Python's years begin at 1; those of X.509 at 0."""
+    moment = datetime.datetime(2060, 1, 1, tzinfo=datetime.UTC).timestamp()
+    made = mint(A, "a", b"", moment, days=0)
+    body = made.tbs_certificate_bytes
+    changed = body.replace(b"20600101000000Z", b"00000101000000Z")
+    data = der(made).replace(body, changed)[:-64] + A.sign(changed)
+    assert changed != body
+    assert trust().judge(data) == ("", "its certificate cannot be read")
 
 
 def test_an_expired_certificate_is_named() -> None:

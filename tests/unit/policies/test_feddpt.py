@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from node.clip.backbone import Backbone
+from node.clip.text import ClassTokens
 from node.core.policy import Context
 from node.core.settings import RoundSettings
 from node.core.types import Job, Tensors
@@ -101,11 +102,12 @@ def test_texts_of_classes_that_a_batch_lacks_are_not_encoded(
     wanted = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, pixels=pixels()))
     encoded: list[tuple[str, ...]] = []
     encode = model.text.encode
-    monkeypatch.setattr(
-        model.text,
-        "encode",
-        lambda tokens, *rest: encoded.append(tokens.names) or encode(tokens, *rest),
-    )
+
+    def noted(tokens: ClassTokens, context: Tensor) -> Tensor:
+        encoded.append(tokens.names)
+        return encode(tokens, context)
+
+    monkeypatch.setattr(model.text, "encode", noted)
     found = one.begin(given(prompts, names)).loss(batch(LABELS, pixels=pixels()))
     assert set(encoded) == {CLASSES}
     assert float(found) == pytest.approx(float(wanted), rel=1e-6)

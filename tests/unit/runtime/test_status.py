@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -15,8 +15,16 @@ from node.core.events import Record
 from node.core.types import Message
 from node.errors import Refused
 from node.learn.closed_form import ClosedFormLearner
+from node.runtime import status as module
 from node.runtime.client import Client
-from node.runtime.status import WATCHERS_MAX, About, NodeService, _counts
+from node.runtime.quota import BURST_S
+from node.runtime.status import (
+    WATCHERS_EACH,
+    WATCHERS_MAX,
+    About,
+    NodeService,
+    _counts,
+)
 from node.runtime.store import Store
 from node.transports.memory import Hub, MemoryTransport
 from node.wire import codec
@@ -101,10 +109,37 @@ async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) 
             await anext(client.watch(where))
         await following.aclose()
         async with asyncio.timeout(20):
-            while service._watchers == WATCHERS_MAX:  # noqa: ASYNC110
+            while service._watchers[""] == WATCHERS_MAX:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         async with aclosing(client.watch(where)) as again:
             assert (await anext(again)).text == "text"
+    store.close()
+
+
+async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ASKS_S", 1.0)
+    calls: Iterator[str | None] = iter(["member"] * 1000)
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT, caller=lambda _: next(calls))
+    service.events.record(Record("kind", "text"))
+    async with serving(service) as (client, where), AsyncExitStack() as held:
+        for _ in range(WATCHERS_EACH):
+            following = await held.enter_async_context(aclosing(client.watch(where)))
+            assert (await anext(following)).text == "text"
+        with pytest.raises(Refused, match="4 watch this node already"):
+            await anext(client.watch(where))
+        for _ in range(int(BURST_S) - WATCHERS_EACH - 1):
+            assert (await client.status(where)).name == "a"
+        with pytest.raises(Refused, match="more than 1 messages a second"):
+            await client.history(where)
+        for operator in (None, "", "ID"):
+            calls = iter([operator] * 3)
+            assert (await client.status(where)).name == "a"
+            assert await client.history(where) == []
+            async with aclosing(client.watch(where)) as again:
+                assert (await anext(again)).text == "text"
     store.close()
 
 

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from PIL import Image
+from yarl import URL
 
 from node.core.events import Record
 from node.errors import AddressError, ConfigError
 from node.learn.closed_form import ClosedFormLearner
+from node.runtime import doorway
 from node.runtime.metrics import Metrics
-from node.runtime.page import VIEWERS_MAX
+from node.runtime.page import VIEWERS_MAX, Page
 from node.runtime.settings import PageSettings
 from node.runtime.status import About, NodeService
 from node.runtime.store import Store
 from node.runtime.web import Web
 from node.transports.memory import Hub
+from node.wire.gen import status_pb2
 from tests.unit.runtime.daemons import running
 
 ABOUT = About("a", "simulated", "zerodfl", "ID", "127.0.0.1:7101", "fednode-mini")
 TOKEN = "sixteen-letters-or-more"
+DRAWN = "drawn-by-the-node-itself"
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -44,7 +49,10 @@ class Pictured(ClosedFormLearner):
 
 @asynccontextmanager
 async def page(
-    folder: Path, settings: PageSettings | None = None, pictures: Mapping[str, Any] | None = None
+    folder: Path,
+    settings: PageSettings | None = None,
+    pictures: Mapping[str, Any] | None = None,
+    drawn: str = DRAWN,
 ) -> AsyncIterator[tuple[NodeService, str]]:
     """Run a node with its page; yield its service and the page's URL."""
     async with running(Hub(), folder, "a", most=3) as node:
@@ -55,7 +63,7 @@ async def page(
         service.attach(node.driver, learner)
         metrics = Metrics()
         metrics.watch(service.read)
-        web = Web(service, metrics.text, settings or PageSettings())
+        web = Web(service, metrics.text, settings or PageSettings(), drawn)
         try:
             yield service, await web.listen("127.0.0.1:0")
         finally:
@@ -69,6 +77,16 @@ async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
         session.get(url, allow_redirects=False, **more) as answer,
     ):
         return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def raw(url: str, said: bytes) -> bytes:
+    """Send bytes that no client of HTTP would; return the first line of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+    writer.write(said)
+    async with asyncio.timeout(30):
+        line = await reader.readline()
+    writer.close()
+    return line.strip()
 
 
 async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
@@ -151,13 +169,70 @@ async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
     Image.new("RGB", (300, 200), (200, 30, 30)).save(image)
     broken = tmp_path / "broken.png"
     broken.write_bytes(b"no image")
+    shown = {"Authorization": "Bearer " + DRAWN}
     async with page(tmp_path, pictures={"cup": (image, broken)}) as (_, url):
-        async with aiohttp.ClientSession() as session, session.get(url + "image/0/0") as answer:
+        for path in ("image/0/0", "image/0/1", "image/1/0"):
+            assert (await get(url + path))[0] == 401
+        assert "<img" not in (await get(url))[1]
+        assert (await get(url, headers=shown))[1].count("<img") == 2
+        code, _, headers = await get(f"{url}?token={DRAWN}")
+        assert (code, headers["Location"]) == (303, "/")
+        cookie = {"Cookie": headers["Set-Cookie"].split(";")[0]}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url + "image/0/0", headers=cookie) as answer,
+        ):
             assert answer.status == 200
             assert answer.headers["Content-Type"] == "image/jpeg"
             assert len(await answer.read()) < 10_000
         for bad in ("image/0/1", "image/0/2", "image/1/0", "image/-1/0", "image/0/..%2F..%2Fx"):
-            assert (await get(url + bad))[0] == 404
+            assert (await get(url + bad, headers=shown))[0] == 404
+    async with page(tmp_path, pictures={"cup": (image,)}, drawn="") as (_, url):
+        assert (await get(url + "image/0/0", headers={"Authorization": "Bearer "}))[0] == 401
+
+
+async def test_slow_headers_end_and_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 4)
+    async with page(tmp_path) as (_, url), AsyncExitStack() as held:
+        slow = []
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+            held.callback(writer.close)
+            writer.write(b"GET / HTTP/1.1\r\nHost: lo")
+            slow.append(reader)
+        assert (await get(url))[0] == 200
+        async with asyncio.timeout(30):
+            for reader in slow[:3]:  # those that waited longest made room
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.05)
+        late, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+        held.callback(writer.close)
+        async with asyncio.timeout(30):
+            with contextlib.suppress(ConnectionResetError):
+                assert await late.read() == b""
+
+
+async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    made = Page(service, lambda _: False)
+    rounds = iter(range(100))
+
+    async def ask(names: Sequence[str]) -> dict[str, list[status_pb2.Peer]]:
+        start = 50 * next(rounds)
+        ghosts = [status_pb2.Peer(name=f"ghost{start + number}") for number in range(50)]
+        return {"b": [*ghosts, status_pb2.Peer(name="a")]}
+
+    service.ask = ask  # type: ignore[method-assign]
+    now = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", state="alive")])
+    for _ in range(3):
+        made._asked_at = float("-inf")
+        await made._ask(now)
+    assert made._sent == {("b", "a"): 0}
+    store.close()
 
 
 async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
@@ -175,6 +250,11 @@ async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
         cookie = headers["Set-Cookie"].split(";")
         assert {"HttpOnly", "SameSite=Strict"} <= {one.strip() for one in cookie}
         assert (await get(url, headers={"Cookie": cookie[0]}))[0] == 200
+        # A token that is none is no fault of the node, and no path leads off it.
+        said = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n"
+        assert await raw(url, said) == b"HTTP/1.1 401 Unauthorized"
+        for path in ("//evil.example/", "/\\evil.example/", "metrics"):
+            assert (await get(f"{url}{path}?token={TOKEN}"))[2]["Location"] == "/"
         # With a token any name may lead here, such as that of a proxy.
         assert (await get(url, headers={**right, "Host": "clinic.example"}))[0] == 200
 

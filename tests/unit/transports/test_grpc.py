@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from node.errors import AddressError, Unreachable
+from node.transports import calls, exchange, places
 from node.transports import grpc as transport_module
 from node.transports.base import Address, OnFrame
 from node.transports.framing import PIECE_BYTES
@@ -203,8 +204,8 @@ async def test_more_calls_than_a_connection_takes_wait_their_turn(
         return frame
 
     address = await receiver.listen(ANY, on_frame)
-    calls = 4 * transport_module.CALLS_PER_PEER
-    frames = [str(number).encode() for number in range(calls)]
+    count = 4 * transport_module.CALLS_PER_PEER
+    frames = [str(number).encode() for number in range(count)]
     replies = await asyncio.gather(*(sender.send(address, each, GUARD_S) for each in frames))
     assert replies == frames
     assert 1 < most <= transport_module.CALLS_PER_PEER
@@ -236,20 +237,20 @@ async def test_a_call_that_waits_for_its_turn_has_a_deadline_and_sees_close(
 async def test_the_address_used_longest_ago_makes_room(
     sender: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_module, "PEERS_MAX", 2)
+    monkeypatch.setattr(places, "PLACES_MAX", 2)
     receivers = [GrpcTransport() for _ in range(3)]
     addresses = [await receiver.listen(ANY, echo) for receiver in receivers]
     for address in (*addresses, *addresses):
         assert await sender.send(address, b"x", GUARD_S) == b"/x"
         assert len(sender._peers) <= 2
-    assert [address for address, _ in sender._peers] == addresses[1:]
+    assert {address for address, _ in sender._peers} == set(addresses[1:])
     await asyncio.gather(*(receiver.close() for receiver in receivers))
 
 
 async def test_a_handler_without_end_is_ended(
     sender: GrpcTransport, receiver: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_module, "HANDLING_MAX_S", 0.05)
+    monkeypatch.setattr(exchange, "HANDLING_MAX_S", 0.05)
     address = await receiver.listen(ANY, never)
     with pytest.raises(Unreachable, match="did not answer"):
         await sender.send(address, b"x", GUARD_S)
@@ -282,7 +283,7 @@ async def test_a_caller_that_breaks_the_bounds_is_refused(
         frames.append(frame)
         return b""
 
-    monkeypatch.setattr(transport_module, "FRAME_BYTES_MAX", 100)
+    monkeypatch.setattr(exchange, "FRAME_BYTES_MAX", 100)
     address = await receiver.listen(ANY, on_frame)
     large = exchange_pb2.Frame(data=bytes(PIECE_BYTES + 1000))
     for call in (
@@ -292,7 +293,7 @@ async def test_a_caller_that_breaks_the_bounds_is_refused(
         lambda stub: stub.DeliverChunks(chunks(b"a", b"", b"b"), timeout=GUARD_S),
     ):
         assert await refused(address, call) == "RESOURCE_EXHAUSTED"
-    monkeypatch.setattr(transport_module, "ASSEMBLING_BYTES_MAX", 50)
+    monkeypatch.setattr(exchange, "ASSEMBLING_BYTES_MAX", 50)
     assert (
         await refused(address, lambda stub: stub.DeliverChunks(chunks(bytes(60)), timeout=GUARD_S))
         == "RESOURCE_EXHAUSTED"
@@ -306,7 +307,7 @@ async def test_memory_for_pieces_is_given_back(
     sender: GrpcTransport, receiver: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = PIECE_BYTES + 1
-    monkeypatch.setattr(transport_module, "ASSEMBLING_BYTES_MAX", size)
+    monkeypatch.setattr(exchange, "ASSEMBLING_BYTES_MAX", size)
     address = await receiver.listen(ANY, echo)
     for _ in range(3):
         assert await sender.send(address, bytes(size), GUARD_S) == b"/" + bytes(16)
@@ -315,7 +316,7 @@ async def test_memory_for_pieces_is_given_back(
 async def test_pieces_that_never_end_are_given_up(
     receiver: GrpcTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transport_module, "HANDLING_MAX_S", 0.05)
+    monkeypatch.setattr(exchange, "HANDLING_MAX_S", 0.05)
     address = await receiver.listen(ANY, echo)
     over = asyncio.Event()
 
@@ -337,6 +338,7 @@ def test_pings_are_rarer_than_the_other_end_allows() -> None:
 def test_a_connection_takes_more_calls_than_a_peer_makes() -> None:
     streams = dict(transport_module._SERVER_OPTIONS)["grpc.max_concurrent_streams"]
     assert transport_module.CALLS_PER_PEER < streams < transport_module.CALLS_MAX
+    assert transport_module.CALLS_PER_PEER < calls.CALLS_PER_KEY
 
 
 def test_a_peer_that_returns_is_dialled_within_a_second() -> None:

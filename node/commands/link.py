@@ -1,0 +1,56 @@
+"""The link to a node's page, with the token that the node draws for its pictures."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from pathlib import Path
+from typing import Final
+
+from node.commands.plan import ELSEWHERE, ROOT
+from node.config import NAME
+from node.errors import AddressError, StateError
+from node.files import put
+from node.transports.address import parse
+
+FILE: Final = "page-token"
+BYTES: Final = 24
+_PAGE: Final = re.compile(r"http://([A-Za-z0-9.:\[\]-]+)/")
+
+
+def token_in(state: Path) -> str:
+    """Return the token in a state directory; "" where there is none that this user can read."""
+    try:
+        return (state / FILE).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def draw(state: Path) -> str:
+    """Return the token in a state directory; draw one where there is none. Raise StateError."""
+    found = token_in(state)
+    if not found and (state / FILE).exists():
+        raise StateError(f"{state / FILE} cannot be read, or is empty: remove it.")
+    if not found:
+        found = secrets.token_urlsafe(BYTES)
+        put(state / FILE, f"{found}\n", ELSEWHERE, secret=True)
+    return found
+
+
+def link(page: str, mesh: str, name: str, state: Path | None) -> str:
+    """Return the address of a node's page; with its token, where this machine holds it.
+
+    page, mesh, name: as the node says. "" where the page is no address. state: of the node, or the
+    usual one.
+    """
+    found = _PAGE.fullmatch(page)
+    if found is None:
+        return ""
+    try:
+        here = parse(found[1]).loopback
+    except AddressError:
+        return ""
+    named = NAME.fullmatch(mesh) and NAME.fullmatch(name)
+    folder = state or (Path.home() / ROOT / mesh / name if named else None)
+    token = token_in(folder) if here and folder is not None else ""
+    return f"{page}?token={token}" if token else page

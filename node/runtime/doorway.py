@@ -1,0 +1,81 @@
+"""Connections to the page: few of them, and none that takes its time to ask.
+
+A server of HTTP waits for ever for the end of a request's headers. Here each connection has some
+seconds from one request to the next; where too many are open, the one that has waited longest
+without a request makes room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+CONNECTIONS_MAX: Final = 64
+REQUEST_MAX_S: Final = 10.0
+
+
+class Doorway(asyncio.Protocol):
+    """One connection, in front of the protocol that speaks HTTP on it."""
+
+    def __init__(self, inside: asyncio.Protocol, open_: dict[Doorway, None]) -> None:
+        """open_: all connections of a server; those without a request, longest first."""
+        self._inside, self._open = inside, open_
+        self._waits: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection in, or drop it where all others have a request."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if len(self._open) >= CONNECTIONS_MAX:
+            waiting = (one for one in self._open if one._waits is not None)
+            next(waiting, self)._drop()
+        self._open[self] = None
+        self._inside.connection_made(transport)
+        self.wait()
+
+    def busy(self) -> None:
+        """Note that a whole request came."""
+        if self._waits is not None:
+            self._waits.cancel()
+            self._waits = None
+
+    def wait(self) -> None:
+        """Give the other end some seconds for its next request."""
+        self.busy()
+        if self in self._open:
+            self._open[self] = self._open.pop(self)  # the last in line
+            loop = asyncio.get_running_loop()
+            self._waits = loop.call_later(REQUEST_MAX_S / 2, self._late)
+
+    def _late(self) -> None:
+        """Wait on: after a stall of this process a request may lie here unread."""
+        self._waits = asyncio.get_running_loop().call_later(REQUEST_MAX_S / 2, self._drop)
+
+    def _drop(self) -> None:
+        self.busy()
+        self._open.pop(self, None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, fault: Exception | None) -> None:
+        """Forget the connection."""
+        self.busy()
+        self._open.pop(self, None)
+        self._inside.connection_lost(fault)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on."""
+        self._inside.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Hand on."""
+        return self._inside.eof_received()
+
+    def pause_writing(self) -> None:
+        """Hand on."""
+        self._inside.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on."""
+        self._inside.resume_writing()

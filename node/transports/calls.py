@@ -1,0 +1,103 @@
+"""What the calls of one key may cost: so many at a time, and no stream without end.
+
+gRPC bounds the calls of all callers together, which lets one of them take every place. Here each
+key has places of its own. Without keys callers are not told apart, and share gRPC's bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+CALLS_PER_KEY: Final = 64
+STREAMS_PER_KEY: Final = 8
+"""Of these calls, so many may be streams of answers."""
+STREAM_MAX_S: Final = 3600.0
+"""A stream of answers ends after so long, without a fault; its reader asks again."""
+
+
+class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Bound the calls of each caller, whichever service they are for."""
+
+    def __init__(self, caller: Callable[[Any], str | None]) -> None:
+        """Caller: the id behind a call; "" or None where it proves none."""
+        self._caller = caller
+        self._held: Counter[tuple[str, bool]] = Counter()
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], details: Any
+    ) -> Any:
+        """Return the handler of a call, bounded."""
+        found = await continuation(details)
+        if found is None:
+            return None
+        streams = bool(found.response_streaming)
+        kind = f"{'stream' if found.request_streaming else 'unary'}_"
+        kind += "stream" if streams else "unary"
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        handle = self._flow(getattr(found, kind)) if streams else self._one(getattr(found, kind))
+        return make(handle, found.request_deserializer, found.response_serializer)
+
+    def _one(self, handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def answer(request: Any, context: Any) -> Any:
+            async with self._place(context, streams=False):
+                return await handle(request, context)
+
+        return answer
+
+    def _flow(self, handle: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a handler of either form that gRPC knows: a generator, or one that writes."""
+
+        async def replies(request: Any, context: Any) -> AsyncIterator[Any]:
+            async with (
+                self._place(context, streams=True),
+                _ending(),
+                contextlib.aclosing(handle(request, context)) as found,
+            ):
+                async for one in found:
+                    yield one
+
+        async def write(request: Any, context: Any) -> None:
+            async with self._place(context, streams=True), _ending():
+                await handle(request, context)
+
+        return replies if inspect.isasyncgenfunction(handle) else write
+
+    @contextlib.asynccontextmanager
+    async def _place(self, context: Any, streams: bool) -> AsyncIterator[None]:
+        """Hold a place for a call; end the call where its caller holds too many."""
+        caller = self._caller(context)
+        if not caller:
+            yield
+            return
+        most = STREAMS_PER_KEY if streams else CALLS_PER_KEY
+        key = (caller, streams)
+        if self._held[key] >= most:
+            what = "streams" if streams else "calls"
+            text = f"this key holds {most} {what} already; end one of them first"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        self._held[key] += 1
+        try:
+            yield
+        finally:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+
+
+@contextlib.asynccontextmanager
+async def _ending() -> AsyncIterator[None]:
+    """End what is inside after STREAM_MAX_S, without a fault."""
+    try:
+        async with asyncio.timeout(STREAM_MAX_S) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise

@@ -1,0 +1,104 @@
+"""The service that frames arrive at, whole or in pieces, and how a large frame is cut into them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from node.transports.base import OnFrame
+from node.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
+from node.wire.gen import exchange_pb2, exchange_pb2_grpc
+
+HANDLING_MAX_S: Final = 120.0
+PIECE_MAX_S: Final = 30.0
+"""Between two pieces of a frame."""
+# Bytes of frames that are being put together: of all senders, and of one key.
+ASSEMBLING_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
+ASSEMBLING_PER_KEY: Final = 2 * FRAME_BYTES_MAX
+
+
+class Exchange(exchange_pb2_grpc.ExchangeServicer):
+    """Hand frames to the node; the reply is the node's."""
+
+    def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
+        self._on_frame = on_frame
+        self._caller = caller
+        self._assembling: Counter[str | None] = Counter()
+
+    async def Deliver(self, request: exchange_pb2.Frame, context: Any) -> exchange_pb2.Frame:
+        return await self._answer(request.data, context)
+
+    async def DeliverChunks(
+        self, request_iterator: AsyncIterator[exchange_pb2.Frame], context: Any
+    ) -> exchange_pb2.Frame:
+        found: list[bytes] = []
+        caller = self._caller(context)
+        try:
+            await self._assemble(found, request_iterator, context, caller)
+            return await self._answer(b"".join(found), context)
+        finally:
+            self._assembling[caller] -= sum(map(len, found))
+            self._assembling += Counter()  # forget zeros
+
+    async def _assemble(
+        self,
+        found: list[bytes],
+        request_iterator: AsyncIterator[exchange_pb2.Frame],
+        context: Any,
+        caller: str | None,
+    ) -> None:
+        """Collect the pieces of one frame; refuse too many bytes and too slow ones."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + HANDLING_MAX_S
+        try:
+            async with asyncio.timeout(PIECE_MAX_S) as limit:
+                async for piece in request_iterator:
+                    limit.reschedule(min(clock() + PIECE_MAX_S, end))
+                    found.append(piece.data)
+                    self._assembling[caller] += len(piece.data)
+                    if not piece.data or self._over(found, caller):
+                        await context.abort(
+                            grpc.StatusCode.RESOURCE_EXHAUSTED,
+                            f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
+                            f"{ASSEMBLING_BYTES_MAX:,} bytes of frames at a time are the limits",
+                        )
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
+        if not found:
+            # So ends, too, a stream whose first piece gRPC itself found too large. A later one
+            # leaves a frame that is cut short, which its checksum tells.
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
+
+    def _over(self, found: list[bytes], caller: str | None) -> bool:
+        """Tell whether a frame, its sender's frames or all frames in pieces are too large."""
+        return (
+            sum(map(len, found)) > FRAME_BYTES_MAX
+            or self._assembling.total() > ASSEMBLING_BYTES_MAX
+            or (bool(caller) and self._assembling[caller] > ASSEMBLING_PER_KEY)
+        )
+
+    async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
+        """Return the node's reply; its bounds hold for the node, too."""
+        reply, caller = b"", self._caller(context)
+        if caller is None:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
+            raise AssertionError("abort raises")
+        try:
+            async with asyncio.timeout(HANDLING_MAX_S):
+                reply = await self._on_frame(frame, caller)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the node took too long")
+        if len(reply) > REPLY_BYTES_MAX:
+            await context.abort(grpc.StatusCode.INTERNAL, "the reply is too large")
+        return exchange_pb2.Frame(data=reply)
+
+
+async def pieces(frame: bytes) -> AsyncIterator[exchange_pb2.Frame]:
+    """Cut a frame into pieces, one at a time, as flow control lets them go."""
+    for start in range(0, len(frame), PIECE_BYTES):
+        yield exchange_pb2.Frame(data=frame[start : start + PIECE_BYTES])

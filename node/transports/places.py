@@ -1,0 +1,67 @@
+"""Where peers are dialled: few addresses of each peer at a time, and few new ones a minute.
+
+A member says itself where it is. Without a bound, a member that says something new in each message
+costs a socket an address, and lets all others dial whatever it names.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from node.errors import Unreachable
+from node.transports.base import Address
+
+Place = tuple[Address, str]
+"""An address, and the name of the peer that is dialled there ("": the caller names no peer)."""
+
+PLACES_MAX: Final = 1024
+PER_PEER: Final = 2
+"""Addresses of a peer that are kept: the one that it has, and the one that it had before."""
+MOVES_MAX: Final = 6
+"""New addresses of one peer that are dialled in MINUTE_S seconds."""
+MINUTE_S: Final = 60.0
+
+
+class Places:
+    """The places in use; the one that was used longest ago makes room. Clocks are the caller's."""
+
+    def __init__(self) -> None:
+        self._used: OrderedDict[Place, None] = OrderedDict()
+        self._moves: dict[str, list[float]] = {}
+
+    def __contains__(self, place: Place) -> bool:
+        return place in self._used
+
+    def use(self, place: Place, now: float) -> list[Place]:
+        """Note that a place is dialled; return the places that are given up for it.
+
+        Raise Unreachable where the peer moved too often in the last minute.
+        """
+        if place in self._used:
+            self._used.move_to_end(place)
+            return []
+        who = place[1]
+        if who:
+            self._move(place, now)
+        self._used[place] = None
+        own = [one for one in self._used if one[1] == who] if who else []
+        gone = [*own[:-PER_PEER], *(list(self._used)[:1] if len(self._used) > PLACES_MAX else [])]
+        for one in gone:
+            self._used.pop(one, None)
+        return gone
+
+    def _move(self, place: Place, now: float) -> None:
+        self._moves = {
+            name: lately
+            for name, moments in self._moves.items()
+            if (lately := [moment for moment in moments if now - moment < MINUTE_S])
+        }
+        address, who = place
+        moments = self._moves.setdefault(who, [])
+        if len(moments) >= MOVES_MAX:
+            raise Unreachable(
+                f"cannot send to {address}: {who!r} named {MOVES_MAX} new addresses within "
+                f"{MINUTE_S:g} s; a further one is not dialled yet"
+            )
+        moments.append(now)

@@ -1,0 +1,56 @@
+"""Places for connections of callers whom nobody knows yet, shared fairly among their sources."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+from collections.abc import Iterator
+
+Held = dict[str, dict["asyncio.Task[object]", None]]
+
+
+def source_of(host: str) -> str:
+    """Return what one caller has of the addresses: an IPv4 address, or the /64 of an IPv6 one."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(found, ipaddress.IPv4Address):
+        return host
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))
+
+
+class Room:
+    """Tasks that hold a place. Where no place is left, the source of most of them loses its oldest.
+
+    So a newcomer always comes in, and whoever wants many places takes them from itself.
+    """
+
+    def __init__(self) -> None:
+        self._held: Held = {}
+
+    @contextlib.contextmanager
+    def place(self, source: str, most: int) -> Iterator[str]:
+        """Hold one of `most` places; yield the source that lost one for it, or ""."""
+        lost = ""
+        if sum(map(len, self._held.values())) >= most:
+            lost = max(self._held, key=lambda one: len(self._held[one]))
+            oldest = next(iter(self._held[lost]))
+            self._leave(lost, oldest)
+            oldest.cancel()
+        task = asyncio.current_task()
+        assert task is not None
+        self._held.setdefault(source, {})[task] = None
+        try:
+            yield lost
+        finally:
+            self._leave(source, task)
+
+    def _leave(self, source: str, task: asyncio.Task[object]) -> None:
+        held = self._held.get(source, {})
+        held.pop(task, None)
+        if not held:
+            self._held.pop(source, None)

@@ -1,0 +1,115 @@
+"""One TLS connection in memory, between bytes of the wire and plain bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.hazmat.primitives.serialization import Encoding
+from OpenSSL import SSL
+
+CHUNK: Final = 64 << 10
+_TLS_HANDSHAKE: Final = 0x16
+
+
+class Wrong(Exception):
+    """The other end of a connection is not taken; kind, for counting, a sentence, and its id."""
+
+    def __init__(self, kind: str, text: str, id: str = "") -> None:
+        super().__init__(text)
+        self.kind, self.id = kind, id
+
+
+@dataclass(slots=True)
+class Ends:
+    """A connection's two directions, one side of it."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+
+class Session:
+    """One TLS connection in memory: bytes of the wire on one side, plain ones on the other."""
+
+    def __init__(self, context: SSL.Context, server: bool) -> None:
+        self._tls = SSL.Connection(context, None)
+        self._server = server
+        self._heard = False
+        if server:
+            self._tls.set_accept_state()
+        else:
+            self._tls.set_connect_state()
+
+    async def shake_hands(self, outside: Ends) -> bytes:
+        """Carry the handshake through; return the other end's certificate in DER."""
+        first = self._server
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except SSL.WantReadError:
+                pass
+            await self._flush(outside)
+            data = await outside.reader.read(CHUNK)
+            if first and data and data[0] != _TLS_HANDSHAKE:
+                raise Wrong("plain text", "it speaks plain text, and this node takes TLS alone")
+            first = False
+            if not data:
+                raise Wrong("handshake", "it hung up in the TLS handshake")
+            self._tls.bio_write(data)
+        await self._flush(outside)
+        shown = self._tls.get_peer_certificate(as_cryptography=True)
+        return b"" if shown is None else shown.public_bytes(Encoding.DER)
+
+    async def carry(
+        self, outside: Ends, inside: Ends, heard: Callable[[], object] = lambda: None
+    ) -> bool:
+        """Carry bytes both ways until either end is through; call `heard` whenever some came in.
+
+        Return False where the other end hung up before any did.
+        """
+        ways = [
+            asyncio.ensure_future(self._inwards(outside, inside, heard)),
+            asyncio.ensure_future(self._outwards(inside, outside)),
+        ]
+        try:
+            done, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            for way in done:
+                way.result()
+        finally:
+            for way in ways:
+                way.cancel()
+            await asyncio.gather(*ways, return_exceptions=True)
+        return self._heard or ways[0] not in done
+
+    async def _inwards(self, outside: Ends, inside: Ends, heard: Callable[[], object]) -> None:
+        while True:
+            try:
+                while True:
+                    inside.writer.write(self._tls.recv(CHUNK))
+                    self._heard = True
+                    heard()
+            except SSL.WantReadError:
+                pass
+            except SSL.ZeroReturnError:
+                return
+            await self._flush(outside)  # answers of TLS itself, such as to an update of keys
+            await inside.writer.drain()
+            data = await outside.reader.read(CHUNK)
+            if not data:
+                return
+            self._tls.bio_write(data)
+
+    async def _outwards(self, inside: Ends, outside: Ends) -> None:
+        while data := await inside.reader.read(CHUNK):
+            self._tls.sendall(data)
+            await self._flush(outside)
+
+    async def _flush(self, outside: Ends) -> None:
+        with contextlib.suppress(SSL.WantReadError):
+            while True:
+                outside.writer.write(self._tls.bio_read(CHUNK))
+        await outside.writer.drain()

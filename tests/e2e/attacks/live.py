@@ -1,0 +1,145 @@
+"""A live mesh under attack: real drivers, stores and TLS in this process, and one hostile key.
+
+a, b and c are honest nodes that run mesh-wide rounds (PromptFL, sync, closed-form learner).
+peers.yaml lists d as well, whose key the attacker holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from node import registry
+from node.core.settings import MembershipSettings, RoundSettings, StartSettings
+from node.core.types import Message
+from node.identity import keys
+from node.identity.certificate import mint
+from node.identity.trust import Trust
+from node.learn.closed_form import ClosedFormLearner
+from node.runtime.admin import Health
+from node.runtime.driver import Driver
+from node.runtime.store import Store
+from node.runtime.telemetry import Refusals
+from node.sim.host import Traitor
+from node.sim.plan import Plan
+from node.transports.base import Address
+from node.transports.grpc import GrpcTransport
+from node.transports.tls import Tls
+from node.wire import codec
+from tests.contract.faults import pause
+
+HONEST: Final = ("a", "b", "c")
+HOSTILE: Final = "d"
+NAMES: Final = (*HONEST, HOSTILE)
+LIMIT_S: Final = 120.0
+"""A bound for a test that hangs, on a machine that does much else; none takes nearly as long."""
+ROUNDS: Final = RoundSettings(
+    "sync", 0, min_interval_s=0.5, deadline_s=2.0, start=StartSettings(2, LIMIT_S)
+)
+NOWHERE: Final = "127.0.0.1:1"
+
+
+class Mouth(GrpcTransport):
+    """A transport that says what a traitor makes of its node's messages."""
+
+    traitor: Traitor | None = None
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        """Deliver what is said in place of a frame."""
+        if self.traitor is None:
+            return await super().send(to, frame, timeout_s, who)
+        reply = codec.encode_ack("ok", "")
+        for _, message in self.traitor(who, codec.decode(frame)):
+            reply = await super().send(to, codec.encode(message, "float32"), timeout_s, who)
+        return reply
+
+
+class Node:
+    """One node in this process."""
+
+    def __init__(self, folder: Path, name: str, transport: GrpcTransport, trust: Trust) -> None:
+        self.name, self.transport = name, transport
+        self.store = Store(folder / name)
+        learner = ClosedFormLearner(name)
+        chosen = registry.policy("promptfl")
+        membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0)
+        plan = Plan(chosen, chosen.config_type(), ROUNDS, membership=membership)
+        peers = tuple(one for one in NAMES if one != name)
+        self.kernel = plan.build(name, peers, learner)(self.store.latest())
+        transport.add_service(Health().register)
+        self.driver = Driver(self.kernel, transport, self.store, learner, {}, trust=trust)
+
+    @property
+    def round(self) -> int:
+        """Rounds that it adopted."""
+        return self.kernel.policy.state().round
+
+
+class Mesh:
+    """The nodes, where they are, and the attacker's key."""
+
+    def __init__(self, folder: Path) -> None:
+        self._keys = {name: keys.create(folder / name / "key") for name in NAMES}
+        self.ids = {name: keys.node_id(key) for name, key in self._keys.items()}
+        self.nodes: dict[str, Node] = {}
+        self.at: dict[str, Address] = {}
+
+    def transport(self, name: str) -> Mouth:
+        """Return a transport that shows a node's key."""
+
+        def credentials() -> Any:
+            return self._keys[name], mint(self._keys[name], name, b"", time.time())
+
+        return Mouth(Tls(credentials, self.trust().judge, Refusals().note))
+
+    def trust(self) -> Trust:
+        """Return whom a node believes."""
+        return Trust("simulated", self.ids)
+
+    def message(self, phase: str) -> Message:
+        """Return a message as the attacker's node would write it, for it to change."""
+        return replace(self.nodes["a"].kernel.context.message(0, phase), sender=HOSTILE)
+
+    async def rounds(self, more: int) -> None:
+        """Wait until all honest nodes ran so many more rounds."""
+        honest = [self.nodes[name] for name in HONEST]
+        wanted = max(node.round for node in honest) + more
+        await until(lambda: all(node.round >= wanted for node in honest))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something."""
+    async with asyncio.timeout(LIMIT_S):
+        while not holds():
+            await pause(0.02)
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process holds."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@asynccontextmanager
+async def live(folder: Path, names: tuple[str, ...] = HONEST) -> AsyncIterator[Mesh]:
+    """Run a mesh until the block ends; its first rounds are through when the block begins."""
+    mesh = Mesh(folder)
+    for name in names:
+        mesh.nodes[name] = node = Node(folder, name, mesh.transport(name), mesh.trust())
+        mesh.at[name] = await node.transport.listen("127.0.0.1:0", node.driver.on_frame)
+    for node in mesh.nodes.values():
+        others = {name: mesh.at.get(name, NOWHERE) for name in NAMES if name != node.name}
+        node.driver.addresses.update(others)
+    running = [asyncio.create_task(node.driver.run()) for node in mesh.nodes.values()]
+    try:
+        await mesh.rounds(2)
+        yield mesh
+    finally:
+        for node in mesh.nodes.values():
+            node.driver.stop()
+        await asyncio.gather(*running)

@@ -1,0 +1,78 @@
+"""Attacks with a listed key on a live mesh over TLS: honest nodes go on with their rounds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from node.core.swim import ANSWER
+from node.core.transfer import STATE
+from node.core.types import Message, Update
+from node.errors import FednodeError
+from node.sim.host import Traitor
+from node.transports.places import MOVES_MAX, PER_PEER
+from node.wire import codec
+from tests.e2e.attacks.live import HOSTILE, LIMIT_S, NAMES, descriptors, live
+
+pytestmark = pytest.mark.e2e
+FAR = 10**6
+CONNECTIONS = 8
+STREAMS = 40
+MOVES = 300
+
+
+async def test_a_state_that_is_promised_and_never_sent_stops_nobody(tmp_path: Path) -> None:
+    def say(to: str, message: Message) -> list[tuple[str, Message]]:
+        if message.phase == STATE:
+            return []
+        return [(to, replace(message, round=message.round + FAR))]
+
+    async with live(tmp_path, NAMES) as mesh:
+        mesh.nodes[HOSTILE].transport.traitor = Traitor(say)  # type: ignore[attr-defined]
+        await mesh.rounds(3)
+        assert max(mesh.nodes[name].round for name in mesh.nodes) < FAR
+
+
+async def test_idle_streams_of_a_member_stop_nobody(tmp_path: Path) -> None:
+    async with live(tmp_path) as mesh, contextlib.AsyncExitStack() as held:
+        calls: list[grpc.aio.Call] = []
+        for _ in range(CONNECTIONS):
+            transport = mesh.transport(HOSTILE)
+            held.push_async_callback(transport.close)
+            channel = await transport.channel(mesh.at["a"], "a")
+            held.push_async_callback(channel.close)
+            watch = health_pb2_grpc.HealthStub(channel).Watch
+            calls += [watch(health_pb2.HealthCheckRequest()) for _ in range(STREAMS)]
+        held.callback(lambda: [call.cancel() for call in calls])
+        # Each is served by now, or was refused.
+        await asyncio.gather(*(call.read() for call in calls), return_exceptions=True)
+        await mesh.rounds(3)
+
+
+async def test_a_member_that_moves_in_each_message_stops_nobody(tmp_path: Path) -> None:
+    async with live(tmp_path) as mesh:
+        hostile = mesh.transport(HOSTILE)
+        before = descriptors()
+        for number in range(MOVES):
+            where = f"127.0.{number // 250}.{number % 250 + 2}:1"
+            said = replace(
+                mesh.message("members"),
+                facts={ANSWER: "yes"},
+                members=(Update(HOSTILE, "alive", number, where, mesh.ids[HOSTILE]),),
+            )
+            with contextlib.suppress(FednodeError):
+                await hostile.send(mesh.at["a"], codec.encode(said, "float32"), LIMIT_S, "a")
+        await mesh.rounds(3)
+        # A few for the attacker's own connection, and for its addresses that are dialled.
+        assert descriptors() - before < 30
+        tls = mesh.nodes["a"].transport._tls
+        assert tls is not None
+        assert sum(who == HOSTILE for _, who in tls._exits) <= PER_PEER
+        assert tls._count < 100 * MOVES_MAX
+        await hostile.close()

@@ -1,0 +1,89 @@
+"""A peer that moves: it costs few sockets, and few addresses that it names are dialled."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from node.errors import Unreachable
+from node.transports import places as module
+from node.transports.grpc import GrpcTransport
+from node.transports.places import MINUTE_S, MOVES_MAX, PER_PEER, Places
+from tests.unit.identity.people import A, B, person
+
+GUARD_S = 20.0
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def move(transport: GrpcTransport, first: int, last: int) -> None:
+    """Open channels to some addresses of b."""
+    for number in range(first, last):
+        await (await transport.channel(f"127.0.0.{number}:1", "b")).close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors on Linux")
+async def test_a_member_that_moves_on_and_on_costs_few_descriptors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MOVES_MAX", 1000)
+    transport = person(A, "a").transport()
+    tls = transport._tls
+    assert tls is not None
+    await move(transport, 2, 5)
+    before = descriptors()
+    for number in range(10, 14):
+        with pytest.raises(Unreachable, match="nobody answers"):
+            await transport.send(f"127.0.0.{number}:1", b"x", GUARD_S, "b")
+    await move(transport, 20, 60)
+    assert descriptors() - before < 10
+    assert len(tls._exits) <= PER_PEER
+    assert len(tls._faults) <= PER_PEER
+    assert len(transport._peers) <= PER_PEER
+    await transport.close()
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+async def test_few_new_addresses_of_a_peer_are_dialled_in_a_minute(keyed: bool) -> None:
+    transport = person(A, "a").transport() if keyed else GrpcTransport()
+    await move(transport, 2, 2 + MOVES_MAX)
+    for _ in range(2):
+        with pytest.raises(Unreachable, match="'b' named 6 new addresses within 60 s"):
+            await transport.send("127.0.0.99:1", b"x", GUARD_S, "b")
+    await transport.close()
+
+
+async def test_a_peer_that_comes_back_to_its_place_is_reached() -> None:
+    async def who(frame: bytes, caller: str) -> bytes:
+        return b"here"
+
+    there = person(B, "b").transport()
+    to = await there.listen("127.0.0.1:0", who)
+    transport = person(A, "a").transport()
+    assert await transport.send(to, b"x", GUARD_S, "b") == b"here"
+    await move(transport, 2, 5)
+    assert await transport.send(to, b"x", GUARD_S, "b") == b"here"
+    await transport.close()
+    await there.close()
+
+
+def test_moves_are_forgotten_after_a_minute_and_each_peer_has_its_own() -> None:
+    places = Places()
+    for number in range(MOVES_MAX):
+        places.use((f"b:{number}", "b"), 0.0)
+    with pytest.raises(Unreachable):
+        places.use(("b:9", "b"), MINUTE_S - 1)
+    assert places.use((f"b:{MOVES_MAX - 1}", "b"), 1.0) == []
+    places.use(("c:1", "c"), 1.0)
+    places.use(("b:9", "b"), MINUTE_S)
+
+
+def test_callers_that_name_no_peer_share_the_places_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PLACES_MAX", 10)
+    places = Places()
+    gone = [place for number in range(12) for place in places.use((f"n:{number}", ""), 0.0)]
+    assert gone == [("n:0", ""), ("n:1", "")]
