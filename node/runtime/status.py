@@ -28,6 +28,7 @@ from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
 from node.wire.gen import status_pb2, status_pb2_grpc
 
+from node.wire.replies import clean
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
 ASKED_MAX: Final = 32
@@ -162,7 +163,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
                     await channel.close()
             except (FednodeError, grpc.RpcError, OSError):
                 return name, []
-            return name, list(reply.peers)
+            return name, list(clean(reply).peers)
 
         found = await asyncio.gather(*(one(name) for name in names[:ASKED_MAX]))
         return {name: peers for name, peers in found if peers}
