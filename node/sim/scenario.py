@@ -38,7 +38,8 @@ from node.sim.byzantine import (
     Plot,
     traitor,
 )
-from node.sim.checkers import ALL, Violation
+from node.sim.check import Violation
+from node.sim.checkers import ALL
 from node.sim.plan import Plan
 from node.sim.world import World
 
