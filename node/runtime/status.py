@@ -15,6 +15,7 @@ from typing import Any, Final, cast, get_args
 import grpc
 
 from node import __version__
+from node.core.agreement import differs
 from node.core.events import Command, Commanded, Level, Told
 from node.core.membership import LIVE
 from node.core.types import Json
@@ -190,7 +191,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             alone=view.alone,
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
-            notes=learner.notes,
+            notes=[*learner.notes, *([differs(view.apart)] if view.apart else [])],
         )
         for sender, place in _mapping(state.data.get("pool")).items():
             number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)

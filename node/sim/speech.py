@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from typing import cast
 
+from node.core.agreement import DIFFERS, PEERS
 from node.core.events import Effect, Event, Received, Record, Undelivered
-from node.core.kernel import KernelView
 from node.core.swim import PHASES
+from node.core.types import Json
+from node.core.view import KernelView
 from node.sim.check import Check
 from node.sim.world import World
 
@@ -33,6 +37,34 @@ class SaysOnlyText(Check):
         if isinstance(event, Received):
             return event.message.sender in self.liars and event.message.phase in PHASES
         return isinstance(event, Undelivered) and event.to in self.liars
+
+
+def unsaid(world: World, names: Sequence[str]) -> str:
+    """Say which two nodes hold different prompts after the same round without a word; "" for none.
+
+    A node that differs names the other in its status and in a record. Only in sync all nodes are to
+    hold the same.
+    """
+    states = {name: world.kernel(name).policy.state() for name in names}
+    for one, other in permutations(names, 2):
+        same_round = states[one].round == states[other].round
+        if not same_round or states[one].tensors == states[other].tensors:
+            continue
+        said = other in world.kernel(one).view().apart and other in _told(world, one)
+        if not said and _in_sync(world, one):
+            return f"{one} does not say that {other} holds others after round {states[one].round}"
+    return ""
+
+
+def _in_sync(world: World, name: str) -> bool:
+    kernel = world.kernel(name)
+    return kernel.policy.shared_state and kernel.context.rounds.mode == "sync"
+
+
+def _told(world: World, name: str) -> set[str]:
+    """Return whom a node's records name as different."""
+    records = (one for one in world.hosts[name].records if one.kind == DIFFERS)
+    return {str(peer) for one in records for peer in cast("list[Json]", one.fields[PEERS])}
 
 
 def shown(view: KernelView) -> Iterator[str]:
