@@ -34,6 +34,7 @@ class Faces:
             mesh.identity.id,
             plan.address,
             plan.settings.model.title,
+            plan.caution,
         )
         self.service = NodeService(
             store, about, mesh.transport.caller, self.events, mesh.transport.channel

@@ -28,8 +28,8 @@ from node.runtime.metrics import Reading
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
 from node.wire.gen import status_pb2, status_pb2_grpc
-
 from node.wire.replies import clean
+
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
 ASKED_MAX: Final = 32
@@ -40,7 +40,7 @@ MEASURED_IN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a node before its model is loaded."""
+    """What is known of a node before its model is loaded; caution: of its policy's settings."""
 
     name: str
     mesh: str
@@ -48,6 +48,7 @@ class About:
     node_id: str
     address: str
     model: str
+    caution: str = ""
 
 
 class NodeService(status_pb2_grpc.NodeServicer):
@@ -129,6 +130,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             uptime_s=time.monotonic() - self._began,
             model=about.model,
             pid=os.getpid(),
+            notes=[about.caution] if about.caution else [],
             page=self.page,
         )
         if self._driver is not None and self._learner is not None:

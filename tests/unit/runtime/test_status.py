@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -35,6 +36,14 @@ async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
     async with Client(timeout_s=20) as client:
         yield client, f"127.0.0.1:{port}"
     await server.stop(None)
+
+
+async def test_a_caution_is_there_from_the_first_moment(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    about = replace(ABOUT, caution="the gate is off")
+    async with serving(NodeService(store, about)) as (client, where):
+        assert list((await client.status(where)).notes) == ["the gate is off"]
+    store.close()
 
 
 async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -> None:
