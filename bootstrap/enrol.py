@@ -7,6 +7,7 @@ from typing import Final
 
 import grpc
 
+from node.core import foreign
 from node.core.types import Update
 from node.errors import FednodeError, IdentityError, Refused, Unreachable
 from node.identity import keys
@@ -73,4 +74,4 @@ def _sentence(
         if "mesh_key" in why:
             return IdentityError(f"The introducer at {introducer} cannot be believed: {why}.")
         return Unreachable(f"The introducer at {introducer} does not answer: {why or 'start it'}.")
-    return Refused(f"The introducer at {introducer} refused: {fault.details()}")
+    return Refused(f"The introducer at {introducer} refused: {foreign.line(fault.details() or '')}")

@@ -99,7 +99,7 @@ def look(
         wrong = list(_of_data_and_model(plan)) or str(fault).splitlines()
         yield from (Finding("fault", text) for text in wrong)
         return
-    yield from (Finding("note", text) for text in learner.notes)
+    yield from (Finding("note", text) for text in (plan.caution, *learner.notes) if text)
     facts = facts_of(plan, learner)
     if plan.settings.tuning.kind == "torch":
         text = f"The model is {plan.settings.model.title} (fingerprint {learner.backbone[:12]})."

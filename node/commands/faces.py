@@ -35,6 +35,7 @@ class Faces:
             mesh.identity.id,
             plan.address,
             plan.settings.model.title,
+            plan.caution,
         )
         self.service = NodeService(
             store,

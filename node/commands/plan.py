@@ -61,6 +61,11 @@ class Plan:
         return tuple(sorted(found, key=lambda peer: peer.name))
 
     @property
+    def caution(self) -> str:
+        """What the operator should know of the policy's settings; "" for nothing."""
+        return str(getattr(self.policy_config, "caution", ""))
+
+    @property
     def mode(self) -> Barrier:
         """The barrier of the rounds: what was set, else the policy's own."""
         return self.settings.rounds.mode or self.policy.default_mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -148,9 +148,25 @@ def _traffic(traffic: status_pb2.Traffic) -> Table:
     return table
 
 
-def grid(*columns: str) -> Table:
+class Grid(Table):
+    """A table whose texts are shown as they are: rich reads no markup in them."""
+
+    def add_column(self, header: RenderableType = "", *given: Any, **more: Any) -> None:
+        """Add a column."""
+        super().add_column(_literal(header), *given, **more)
+
+    def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
+        """Add a row."""
+        super().add_row(*map(_literal, cells), **more)
+
+
+def _literal(cell: Any) -> Any:
+    return Text(cell) if isinstance(cell, str) else cell
+
+
+def grid(*columns: str) -> Grid:
     """Return an empty table; columns of numbers stand to the right."""
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
+    table = Grid(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
         number = column in NUMBERS or column.endswith("%")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)

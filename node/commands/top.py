@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -41,8 +42,9 @@ class Past:
 
     def note(self, reply: status_pb2.StatusReply, now: float) -> None:
         """Take one answer."""
-        if reply.round != self.round and "loss" in reply.metrics:
-            self.losses.append(reply.metrics["loss"])
+        loss = reply.metrics.get("loss", math.nan)
+        if reply.round != self.round and math.isfinite(loss):
+            self.losses.append(loss)
         self.round = reply.round
         self.sent.append((now, reply.traffic.serialized_out))
 

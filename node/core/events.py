@@ -100,12 +100,17 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """A message was not taken: code "unreachable" (nobody answered) or the peer's own code."""
+    """A message was not taken: code "unreachable" (nobody answered) or the peer's own code.
+
+    sent: False if the message never left this node, which says nothing of the peer. Then the code
+    is "busy" if a later try may get through, and "invalid" if none will.
+    """
 
     to: str
     message: Message
     code: str
     reason: str
+    sent: bool = True
 
 
 def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Delivered | Undelivered:

@@ -14,9 +14,10 @@ could not be stored is kept, so that nothing is lost but time.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
+from node.core.agreement import Agreement
 from node.core.conduct import FAULTS, Conduct, Tally
 from node.core.events import (
     Adopt,
@@ -45,34 +46,19 @@ from node.core.events import (
     Undelivered,
 )
 from node.core.gate import Gate, Verdict
-from node.core.membership import LIVE, Member
+from node.core.membership import LIVE
 from node.core.policy import Context, Policy
 from node.core.settings import LimitSettings, MembershipSettings
 from node.core.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from node.core.topology import neighbours
-from node.core.types import Json, Message, Snapshot, Tensors
+from node.core.types import Json, Message, PolicyState, Snapshot, Tensors
+from node.core.view import KernelView
 
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
 RELEASE = "kernel.release."
 BACKOFF_MAX_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class KernelView:
-    """The node as status shows it."""
-
-    life: str
-    phase: str
-    round: int
-    rounds_max: int
-    metrics: Mapping[str, float]
-    peers: tuple[Member, ...]
-    refused: Mapping[str, int]
-    best_round: int
-    best_validation: float
-    alone: bool
 
 
 class Kernel:
@@ -95,6 +81,8 @@ class Kernel:
         self._members = self._swim.members
         self._gate = Gate(context, facts, self._members)
         self._conduct = Conduct(limits)
+        self._agreement = Agreement(context.rounds.deadline_s)
+        self._note_state(policy.state())
         self._life = "waiting"
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         self._best = restored or Snapshot(policy.state(), {})
@@ -176,6 +164,7 @@ class Kernel:
             self._best.best_round,
             self._best.best_validation,
             bool(peers) and not self._members.live(),
+            self._agreement.apart(self._members.live()),
         )
 
     # Life -----------------------------------------------------------------------------------------
@@ -245,9 +234,15 @@ class Kernel:
             self._extra = max(0, self._extra - 1)
         shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
         told = self._tell(now, event)
+        self._note_state(snapshot.policy)
         facts: dict[str, Json] = {"round": number, **snapshot.metrics}
         record = Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
         return [record, *told, *self._next_round(now)]
+
+    def _note_state(self, state: PolicyState) -> None:
+        """Note what is held after a round, if all nodes of the mesh are to hold the same."""
+        if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
+            self._agreement.adopted(state.round, state.tensors.digest)
 
     def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
         if self._life == "leaving":
@@ -290,6 +285,8 @@ class Kernel:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
+        self._agreement.heard(sender, message.round, message.contributors)
+        effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         errand = self._swim.received(now, message, token)
         answer = [Answer(token, "ok")] if errand is None else errand
@@ -388,5 +385,6 @@ class Kernel:
         ]
 
     def _message(self, phase: str) -> Message:
-        facts = self._facts if phase == "hello" else None
-        return self.context.message(self.policy.state().round, phase, facts=facts)
+        facts, number = self._facts if phase == "hello" else None, self.policy.state().round
+        message = self.context.message(number, phase, facts=facts)
+        return replace(message, contributors=self._agreement.digest(number))

@@ -113,10 +113,13 @@ class Members:
     def busy(self, name: str, reason: str) -> None:
         """Note that a peer is there but takes nothing now: it loads, or has too much to do.
 
-        That makes nobody dead, and nobody alive: round one waits for peers that can take part.
+        That makes nobody dead, and no peer alive that was not live before: round one waits for
+        peers that can take part. A suspect has answered, and is suspect no more.
         """
         held = self._table[name]
-        self._put(replace(held, failures=0, reason=held.reason if held.state == "left" else reason))
+        state = "alive" if held.state == "suspect" else held.state
+        reason = held.reason if held.state == "left" else reason
+        self._put(replace(held, state=state, failures=0, reason=reason))
 
     def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two refuses the other."""

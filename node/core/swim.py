@@ -152,27 +152,37 @@ class Swim:
     # What was sent --------------------------------------------------------------------------------
 
     def sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
-        """Learn from how any send ended."""
-        peer, message, members = event.to, event.message, self.members
-        if isinstance(event, Delivered) or event.code in {"stale", "invalid"}:
-            effects = self.heard(now, peer)
-            self.health = max(0, self.health - (message.phase == "ping"))
-            if isinstance(event, Delivered) and message.phase == "indirect":
-                effects += self._relayed(now, message.facts[TARGET], peer)
-            return [*effects, *self._errand_ends(peer, message, "ok")]
-        if event.code == "silent":  # the helper answers, the one behind it does not
-            return [*self.heard(now, peer), *self._unhelped(message.facts.get(TARGET, ""), peer)]
+        """Learn from how any send ended.
+
+        An answer is a sign of life of the peer that gave it. Only "ok" is one of the peer that a
+        helper was asked to ping: a helper that answers anything else did not help.
+        """
+        peer, message = event.to, event.message
+        phase, target = message.phase, message.facts.get(TARGET, "")
+        if isinstance(event, Delivered):
+            self.health = max(0, self.health - (phase == "ping"))
+            relayed = self._relayed(now, target, peer) if phase == "indirect" else []
+            return [*self.heard(now, peer), *relayed, *self._errand_ends(peer, message, "ok")]
+        unhelped = self._unhelped(target, peer) if phase == "indirect" else []
+        if not event.sent:
+            return [*unhelped, *self._errand_ends(peer, message, "silent")]
+        if event.code != "unreachable":
+            answered = self._answered(now, peer, event)
+            return [*answered, *unhelped, *self._errand_ends(peer, message, "ok")]
+        self.members.failed(peer, event.reason)
+        errands = self._errand_ends(peer, message, "silent")
+        return [*errands, *unhelped, *self._ask_others(peer, event.reason)]
+
+    def _answered(self, now: float, peer: str, event: Undelivered) -> list[Effect]:
+        """Learn from an answer that did not take the message."""
         if event.code == "refused":
-            members.refused(peer, now, event.reason)
-            return [*self._cleared(peer), *self._errand_ends(peer, message, "ok")]
+            self.members.refused(peer, now, event.reason)
+            return self._cleared(peer)
         if event.code == "busy":
-            members.busy(peer, event.reason)
-            return [*self._cleared(peer), *self._errand_ends(peer, message, "ok")]
-        members.failed(peer, event.reason)
-        effects = self._errand_ends(peer, message, "silent")
-        if message.phase == "indirect":
-            effects += self._unhelped(message.facts[TARGET], peer)
-        return [*effects, *self._ask_others(peer, event.reason)]
+            self.members.busy(peer, event.reason)
+            return self._cleared(peer)
+        self.health = max(0, self.health - (event.message.phase == "ping"))
+        return self.heard(now, peer)
 
     def heard(self, now: float, peer: str, round_number: int | None = None) -> list[Effect]:
         """Note a sign of life."""

@@ -124,7 +124,8 @@ class Message:
     mesh, fingerprint: must equal the receiver's, or the message is refused.
     round: the sender's round, counted from 1. phase: what it is within the round ("hello",
     "prompts", ...).
-    contributors: digest of the set of senders it was computed from ("" where none matters).
+    contributors: digest of the set of senders it was computed from ("" where none matters); on the
+    kernel's own messages the digest of what the sender held after `round`.
     samples: training images behind it (a self-reported weight, to be capped by who uses it).
     dtype: how its arrays travel; None where there are none, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from node.core import foreign
 from node.experiment.leak import ATTACKS, FALSE_ALARMS
 from node.experiment.run import ELSEWHERE, Done
 from node.experiment.settings import Experiment
@@ -43,7 +44,7 @@ def markdown(
     data, protocol = experiment.data, experiment.protocol
     seeds = ", ".join(map(str, experiment.seeds))
     lines = [
-        f"# {experiment.title}",
+        f"# {foreign.markdown(experiment.title)}",
         "",
         f"`{command}`",
         "",
@@ -57,7 +58,7 @@ def markdown(
         *_privacy_lines(table),
         *_leak_lines(experiment, table),
     ]
-    faults = [f"- {one.cell.title}: {one.fault}" for one in done if one.fault]
+    faults = [f"- {one.cell.title}: {foreign.markdown(one.fault)}" for one in done if one.fault]
     if faults:
         lines += ["", "## Cells that failed", "", *faults]
     return "\n".join(lines) + "\n"
@@ -167,8 +168,9 @@ def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
 
 
 def _lines(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    shown = [head, ["---", *["---:"] * (len(head) - 1)], *body]
-    return [f"| {' | '.join(one)} |" for one in shown]
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    title, *rest = ([foreign.markdown(cell) for cell in one] for one in (head, *body))
+    return [f"| {' | '.join(one)} |" for one in (title, rule, *rest)]
 
 
 def _score_lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -199,7 +201,10 @@ def _place(one: Done) -> list[Any]:
 
 def _csv(lines: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    safe = (
+        [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines
+    )
+    csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue()
 
 

@@ -13,10 +13,12 @@ from typing import Any, Final, Self
 import grpc
 import grpc.aio
 
+from node.core import foreign
 from node.errors import FednodeError, Refused, Unreachable
 from node.transports.address import Endpoint, parse
 from node.transports.grpc import GrpcTransport
 from node.wire.gen import status_pb2, status_pb2_grpc
+from node.wire.replies import clean
 
 TIMEOUT_S: Final = 3.0
 HISTORY_PAGE: Final = 1000
@@ -39,7 +41,8 @@ class Client:
     """Talk to any number of daemons; an async context manager that drops its connections.
 
     Every call ends within timeout_s seconds: Unreachable where nobody answers, Refused where what
-    answers says no. An address that is none raises AddressError.
+    answers says no. An address that is none raises AddressError. What a daemon says is safe to show
+    (node/core/foreign.py).
     """
 
     def __init__(
@@ -66,7 +69,7 @@ class Client:
         request = status_pb2.StatusRequest()
         async with self._call(address) as stub:
             reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
-        return reply
+        return clean(reply)
 
     async def history(self, address: str, since: int = 0) -> list[status_pb2.Round]:
         """Return the adopted rounds from `since` on, oldest first."""
@@ -74,7 +77,7 @@ class Client:
         for _ in range(HISTORY_PAGES_MAX):
             request = status_pb2.HistoryRequest(since=since, limit=HISTORY_PAGE)
             async with self._call(address) as stub:
-                reply = await stub.History(request, timeout=self._timeout_s)
+                reply = clean(await stub.History(request, timeout=self._timeout_s))
             rounds.extend(reply.rounds)
             if len(reply.rounds) < HISTORY_PAGE:
                 break
@@ -92,7 +95,7 @@ class Client:
             call = stub.Watch(request, timeout=timeout)
             try:
                 async for event in call:
-                    yield event
+                    yield clean(event)
             finally:
                 call.cancel()
 
@@ -104,7 +107,7 @@ class Client:
         request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
             reply = await stub.Control(request, timeout=self._timeout_s)
-        return str(reply.text)
+        return foreign.line(reply.text)
 
     async def close(self) -> None:
         """Drop all connections. Idempotent."""
@@ -143,4 +146,4 @@ class Client:
             return Refused(
                 f"What listens at {address} is no fednode daemon, or one of another version."
             )
-        return Refused(f"{address} refused: {error.details() or code.name}")
+        return Refused(f"{address} refused: {foreign.line(error.details() or code.name)}")

@@ -46,7 +46,7 @@ from node.core.events import (
 from node.core.kernel import Kernel
 from node.core.settings import LimitSettings
 from node.core.types import Job, Message, Progress, Report, Snapshot
-from node.errors import FednodeError, FrameError, Unreachable
+from node.errors import AddressError, FednodeError, FrameError, Unreachable
 from node.identity.trust import Believes, Listed
 from node.learn.learner import Cancelled, Learner
 from node.runtime.quota import Quota
@@ -258,7 +258,7 @@ class Driver:
         outbox = self._outboxes.get(effect.to)
         if outbox is None or outbox.full():
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
-            self._post(Undelivered(effect.to, effect.message, "busy", reason))
+            self._post(Undelivered(effect.to, effect.message, "busy", reason, sent=False))
             return
         outbox.put_nowait(effect)
 
@@ -279,11 +279,11 @@ class Driver:
             reply = await self.transport.send(self.addresses[peer], frame, limit, peer)
             self.telemetry.count(peer, "out", payload, size, wire_bytes(size))
             code, detail = codec.decode_ack(reply)
-        except (Unreachable, FrameError) as fault:
+        except (Unreachable, FrameError, AddressError) as fault:
             return Undelivered(peer, message, "unreachable", str(fault))
         except FednodeError as fault:
             code = "invalid"
-            return Undelivered(peer, message, "invalid", str(fault))
+            return Undelivered(peer, message, "invalid", str(fault), sent=False)
         finally:
             self.telemetry.message("out", peer, message, size, code)
         if message.phase == "ping":

@@ -7,9 +7,10 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from node.core import foreign
 from node.core.events import Level, Record
 
 TROUBLES: Final = 20
@@ -80,7 +81,8 @@ class Events:
         self._waiting: set[asyncio.Event] = set()
 
     def record(self, record: Record) -> None:
-        """Log a record, keep it, and wake who follows."""
+        """Log a record, keep it, and wake who follows; its text is one line, and bounded."""
+        record = replace(record, text=foreign.line(record.text))
         LOG.log(LEVELS[record.level], "%s", record.text, extra={"record": record})
         self._number += 1
         one = Logged(self._number, time.time(), record)

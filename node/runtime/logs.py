@@ -10,11 +10,20 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
+from node.core import foreign
 from node.core.events import Record
 from node.runtime.settings import LogSettings
 
 FILE: Final = "fednode.log"
 MB: Final = 1_000_000
+
+
+class Text(logging.Formatter):
+    """A line for people; a traceback of this node's own may follow it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        return foreign.line(super().formatMessage(record), most=None)
 
 
 class Json(logging.Formatter):
@@ -37,7 +46,7 @@ class Json(logging.Formatter):
             "text": record.getMessage(),
             **{f"about_{key}" if key in RESERVED else key: one for key, one in about.items()},
         }
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return foreign.line(json.dumps(line, ensure_ascii=False, default=str), most=None)
 
 
 RESERVED: Final = frozenset({"time", "level", "mesh", "node", "event", "text"})
@@ -56,7 +65,7 @@ def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
     ours.setLevel(settings.level.upper())
     shown = logging.StreamHandler()
     people = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
-    text = logging.Formatter("%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    text = Text("%(asctime)s %(message)s", datefmt="%H:%M:%S")
     shown.setFormatter(text if people else Json(mesh, node))
     ours.addHandler(shown)
     if settings.file_mb:

@@ -15,6 +15,7 @@ from typing import Any, Final, cast, get_args
 import grpc
 
 from node import __version__
+from node.core.agreement import differs
 from node.core.events import Command, Commanded, Level, Told
 from node.core.membership import LIVE
 from node.core.settings import LimitSettings
@@ -29,6 +30,7 @@ from node.runtime.quota import Quota
 from node.runtime.store import Store
 from node.runtime.telemetry import Traffic
 from node.wire.gen import status_pb2, status_pb2_grpc
+from node.wire.replies import clean
 
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
@@ -44,7 +46,7 @@ MEASURED_IN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a node before its model is loaded."""
+    """What is known of a node before its model is loaded; caution: of its policy's settings."""
 
     name: str
     mesh: str
@@ -52,6 +54,7 @@ class About:
     node_id: str
     address: str
     model: str
+    caution: str = ""
 
 
 class NodeService(status_pb2_grpc.NodeServicer):
@@ -160,6 +163,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             uptime_s=time.monotonic() - self._began,
             model=about.model,
             pid=os.getpid(),
+            notes=[about.caution] if about.caution else [],
             page=self.page,
         )
         if self._driver is not None and self._learner is not None:
@@ -195,7 +199,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
                     await channel.close()
             except (FednodeError, grpc.RpcError, OSError):
                 return name, []
-            return name, list(reply.peers)
+            return name, list(clean(reply).peers)
 
         found = await asyncio.gather(*(one(name) for name in names[:ASKED_MAX]))
         return {name: peers for name, peers in found if peers}
@@ -222,7 +226,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             alone=view.alone,
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
-            notes=learner.notes,
+            notes=[*learner.notes, *([differs(view.apart)] if view.apart else [])],
         )
         for sender, place in _mapping(state.data.get("pool")).items():
             number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
@@ -240,12 +244,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[status_pb2.Event]:
         """Yield what is kept, and go on as it happens where that is asked for."""
-        await self._admit(context)
+        caller = await self._admit(context)
         level = request.level or "info"
         if level not in LEVELS:
             text = f"there is no level {level[:40]!r}; there are {', '.join(LEVELS)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        caller = await self._admit(context)
         most = WATCHERS_EACH if caller else WATCHERS_MAX
         if self._watchers[caller] >= most:
             text = f"{most} watch this node already; try again later"

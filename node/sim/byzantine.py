@@ -9,6 +9,9 @@
     equivocate     something else to each peer
     collude        with others: a far round, a false state, and each vouches for the others
     withhold       takes the wish for its state, and never gives it
+    readdress      is somewhere else in each message, mostly nowhere
+    busy-helper    is busy, or refuses, when it is asked to ping another for somebody
+    foreign-text   escape sequences and markup wherever a text fits
 
 Label-flipped training is not here: it is an honest node with a hostile learner (`Flipped`).
 """
@@ -23,6 +26,7 @@ from typing import Final
 import numpy as np
 
 from node.core.events import AckCode
+from node.core.swim import PHASES
 from node.core.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from node.core.types import Job, Message, Progress, Report, Tensors, Update
 from node.learn.learner import Learner
@@ -38,6 +42,16 @@ ENLARGED: Final = 3.0
 FLOOD: Final = 10
 FAR: Final = 10**9
 OLD_MAX: Final = 50
+PLACES: Final = ("127.0.0.1:1", "[/ghost]", "nowhere", "::1", "example.org:99999")
+NASTY: Final = (
+    "\x1b]52;c;Y2xpcA==\x07",
+    "\x1b[2J",
+    "[/ghost]",
+    "[link=x]",
+    "\u202ecba",
+    "x" * 4000,
+)
+EXCUSES: Final[tuple[AckCode, ...]] = ("busy", "refused", "stale", "invalid")
 FALSE: Final = 7.0
 
 
@@ -233,6 +247,45 @@ def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Trai
     return Traitor(say, answer)
 
 
+def _readdress(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def say(to: str, message: Message) -> Said:
+        if message.phase not in PHASES:
+            return [(to, message)]
+        place = generator.choice([*PLACES, *names])
+        own = Update(message.sender, "alive", generator.randrange(100), place)
+        return [(to, replace(message, members=(own, *message.members)))]
+
+    return Traitor(say)
+
+
+def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+        return (generator.choice(EXCUSES), "") if message.phase == "indirect" else (code, detail)
+
+    return Traitor(lambda to, message: [(to, message)], answer)
+
+
+def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
+    """Say it in facts of other settings, which the receiver quotes; as an address; as a detail."""
+
+    def say(to: str, message: Message) -> Said:
+        text = generator.choice(NASTY)
+        if message.phase not in PHASES or generator.random() < 0.5:
+            return [(to, message)]
+        if generator.random() < 0.5:
+            facts = dict.fromkeys(("policy.name", text[:40]), text)
+            return [(to, replace(message, facts=facts, fingerprint="00"))]
+        own = Update(message.sender, "alive", 0, text[:200])
+        return [(to, replace(message, members=(own, *message.members)))]
+
+    def answer(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+        if generator.random() < 0.5:
+            return code, detail
+        return generator.choice(EXCUSES), generator.choice(NASTY)
+
+    return Traitor(say, answer)
+
+
 KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Traitor]]] = {
     "sign-flip": _sign_flip,
     "noise": _noise,
@@ -249,6 +302,9 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Tr
     "equivocate": _equivocate,
     COLLUDE: _collude,
     "withhold": _withhold,
+    "readdress": _readdress,
+    "busy-helper": _busy_helper,
+    "foreign-text": _foreign_text,
 }
 
 

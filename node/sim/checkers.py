@@ -1,7 +1,8 @@
 """What must hold at every step of every honest node, whatever the network and hostile nodes do.
 
-Each checker is one promise; a broken one is raised as Violation with what was seen. Checkers know
-the alphabet of events and effects and what hosts hold, nothing of any policy's inside.
+Each checker is one promise; a broken one is raised as Violation (node/sim/check.py) with what was
+seen. Checkers know the alphabet of events and effects and what hosts hold, nothing of any policy's
+inside. Those about what nodes say to people are in node/sim/speech.py.
 """
 
 from __future__ import annotations
@@ -29,35 +30,9 @@ from node.core.rounds import AGAIN
 from node.core.swim import PHASES
 from node.core.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
 from node.core.types import Message, Tensors
+from node.sim.check import Check
+from node.sim.speech import SaysOnlyText
 from node.sim.world import World
-
-
-class Violation(AssertionError):
-    """A promise was broken; checker: its name."""
-
-    def __init__(self, checker: str, text: str) -> None:
-        super().__init__(checker, text)
-        self.checker = checker
-
-    def __str__(self) -> str:
-        return f"{self.args[0]}: {self.args[1]}"
-
-
-@dataclass(slots=True)
-class Check:
-    """A promise of honest nodes; liars: the names of the others."""
-
-    liars: Collection[str] = ()
-
-    def started(self, world: World, name: str) -> None:
-        """See a node switched on."""
-
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """See a step."""
-
-    def broken(self, world: World, name: str, text: str) -> Violation:
-        """Return the violation of this promise."""
-        return Violation(type(self).__name__, f"at {world.now:.3f} s {name} {text}")
 
 
 @dataclass(slots=True)
@@ -365,5 +340,6 @@ ALL: Final[tuple[type[Check], ...]] = (
     HonestStayFree,
     MovesByHalf,
     WaitsWithinDeadlines,
+    SaysOnlyText,
 )
 """Safety. What must come about once all is healed is in node/sim/scenario.py."""

@@ -75,7 +75,8 @@ class Host:
     life: counts starts; what was under way in an earlier life is lost. full: commits fail.
     tune_s, disk_s: virtual seconds that a tuning and a commit take. clock_s: what its clock is
     ahead of the world's. durable: what the disk holds. records: for people. waiting: effects that
-    follow a commit under way; events: those that came meanwhile.
+    follow a commit under way; events: those that came meanwhile. addresses: of peers that said
+    where they are reached; a peer is reached at its name alone.
     """
 
     build: Build
@@ -93,5 +94,6 @@ class Host:
     events: deque[Event] = field(default_factory=deque)
     timers: dict[str, int] = field(default_factory=dict)
     answers: dict[int, Exchange] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     history: list[Snapshot] = field(default_factory=list)

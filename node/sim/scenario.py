@@ -2,8 +2,8 @@
 
 A scenario says what may happen; a seed draws a case from it: a mesh, who lies, and a list of acts
 (crashes, cuts, full disks, ...). After `fault_s` everything is healed, and within `heal_s` every
-honest node must have run all its rounds and see every other as alive. Safety (node/sim/checkers.py)
-is judged at each step.
+honest node must have run all its rounds, see every other as alive, and say who holds other prompts.
+Safety (node/sim/checkers.py) is judged at each step.
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ from node.sim.byzantine import (
     Plot,
     traitor,
 )
-from node.sim.checkers import ALL, Violation
+from node.sim.check import Violation
+from node.sim.checkers import ALL
 from node.sim.plan import Plan
+from node.sim.speech import unsaid
 from node.sim.world import World
 
 HOUR_S: Final = 3600.0
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5
+TOLD_S: Final = 120.0
+"""In which nodes that differ have told each other, and said so."""
 COLLUDING_NODES: Final = 5
 
 
@@ -254,6 +258,9 @@ def play(scenario: Scenario, case: Case) -> Outcome:
                 raise Violation("AllEndsWell", _unwell(world, case))
             world.run(lambda: False, LOOK_S)
         _agreed(world, case)
+        world.run(lambda: not unsaid(world, _honest(case)), TOLD_S)
+        if text := unsaid(world, _honest(case)):
+            raise Violation("NobodyDiffersUnsaid", text)
     except Violation as found:
         return Outcome(case, world.events, world.now, found)
     return Outcome(case, world.events, world.now)

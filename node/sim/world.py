@@ -50,7 +50,7 @@ from node.core.events import (
 )
 from node.core.kernel import Kernel
 from node.core.types import Job, Message, Snapshot
-from node.errors import FednodeError
+from node.errors import FednodeError, FrameError
 from node.learn.learner import Learner
 from node.sim.host import Build, Exchange, Host, Meter
 from node.sim.network import Network
@@ -136,7 +136,7 @@ class World:
         for name in names:
             host = self.hosts[name]
             host.life += 1
-            host.timers, host.answers = {}, {}
+            host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
             host.kernel = host.build(host.durable)
             for checker in self.checkers:
@@ -259,8 +259,8 @@ class World:
         match effect:
             case Send(to=peer, message=message, limit_s=limit):
                 self._send(name, host.life, peer, message, limit or TIMEOUT_S)
-            case Introduce():
-                pass  # a name is an address here
+            case Introduce(peer=peer, address=address):
+                host.addresses[peer] = address
             case Answer(token=token, code=code, detail=detail):
                 self._reply(host.answers.pop(token), code, detail)
             case SetTimer(name=timer, delay_s=delay):
@@ -308,6 +308,11 @@ class World:
     # The network ----------------------------------------------------------------------------------
 
     def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
+        address = self.hosts[sender].addresses.get(to, to)
+        if address != to:
+            reason = f"nobody answers at {address}"
+            self._post(sender, life, 0.0, Undelivered(to, message, "unreachable", reason))
+            return
         traitor = self.hosts[sender].traitor
         told = False  # a traitor's node hears of one end of what it wanted to send
         for target, said in [(to, message)] if traitor is None else traitor(to, message):
@@ -341,7 +346,11 @@ class World:
             return
         token = next(self._tokens)
         host.answers[token] = exchange
-        news = tuple(one for one in message.members if self.admitted(one.name))
+        news = tuple(  # as node/identity/trust.py lets it pass: an address from the member itself
+            one if one.name == message.sender else replace(one, address="")
+            for one in message.members
+            if self.admitted(one.name)
+        )
         self._step(to, Received(replace(message, members=news), token))
 
     def _through_codec(self, sender: str, message: Message) -> Message:
@@ -358,10 +367,15 @@ class World:
         return held[3]
 
     def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
-        traitor = self.hosts[exchange.to].traitor
+        to, message, traitor = exchange.to, exchange.message, self.hosts[exchange.to].traitor
+        frame = codec.encode_ack(code, detail)
         if traitor is not None:
-            code, detail = traitor.answer(exchange.sender, exchange.message, code, detail)
-        event = acknowledged(exchange.to, exchange.message, code, detail)
+            frame = codec.write_ack(*traitor.answer(exchange.sender, message, code, detail))
+        event: Delivered | Undelivered
+        try:
+            event = acknowledged(to, message, *codec.decode_ack(frame))
+        except FrameError as fault:
+            event = Undelivered(to, message, "unreachable", str(fault))
         for delay in self.network.arrivals(exchange.to, exchange.sender):
             act = partial(self._end, exchange, event)
             self._carry(delay, exchange.to, exchange.sender, act)

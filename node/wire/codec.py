@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, NoReturn, get_args
 
 from google.protobuf.message import DecodeError
 
+from node.core import foreign
 from node.core.events import AckCode
 from node.core.types import STANDINGS, Message, Update
 from node.errors import FednodeError, FrameError
@@ -35,6 +36,7 @@ __all__ = [
     "encode_ack",
     "payload_bytes",
     "roundtrip",
+    "write_ack",
 ]
 
 VERSION: Final = 1
@@ -153,8 +155,12 @@ def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
 
 def encode_ack(code: AckCode, detail: str = "") -> bytes:
     """Return the frame of a verdict; a long detail is cut, control characters become spaces."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in detail)
-    ack = exchange_pb2.Ack(code=_CODES[code], detail=shown[:DETAIL_CHARACTERS_MAX])
+    return write_ack(code, foreign.line(detail, DETAIL_CHARACTERS_MAX))
+
+
+def write_ack(code: AckCode, detail: str) -> bytes:
+    """Return the frame of a verdict with any detail, as a hostile node may send it."""
+    ack = exchange_pb2.Ack(code=_CODES[code], detail=detail)
     return ack.SerializeToString(deterministic=True)
 
 

@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 
 from node.commands.simulate import load
-from node.core import averaging, behind, conduct, gate, kernel, membership, policy, rounds
+from node.core import (
+    agreement,
+    averaging,
+    behind,
+    conduct,
+    gate,
+    kernel,
+    membership,
+    policy,
+    rounds,
+)
 from node.core.events import Adopted, AdoptFailed, Answer, SetTimer
 from node.core.types import Tensors
 from node.policies.zerodfl import exchange as zerodfl
@@ -22,6 +32,7 @@ from node.policies.zerodfl import state as memory
 from node.sim import checkers
 from node.sim import scenario as scenarios
 from node.sim.scenario import Scenario, draw, play
+from node.wire import codec
 
 FILE = Path(__file__).resolve().parent.parent.parent / "configs/sim/everything.yaml"
 SEEDS = 200
@@ -211,6 +222,16 @@ def a_deadline_is_put_off(patch: Patch) -> None:
     patch.setattr(rounds.Staged, "_give_up", give_up)
 
 
+def texts_are_taken_as_they_come(patch: Patch) -> None:
+    """Frames may hold any text: no name, fact or address is looked at."""
+    patch.setattr(codec, "_fault", lambda *_: "")
+
+
+def nobody_compares(patch: Patch) -> None:
+    """A liar tells each node something else, and no node looks at what the others hold."""
+    patch.setattr(agreement.Agreement, "heard", lambda *_: None)
+
+
 AVERAGES = ("promptfl", "fedtpg", "fedclip", "fedmaple")
 BUGS: dict[str, Bug] = {
     "gate": Bug(gate_lets_everything_in, ("AdoptsWhatIsSound",), AVERAGES),
@@ -231,6 +252,10 @@ BUGS: dict[str, Bug] = {
     "deadline": Bug(
         a_deadline_is_put_off, ("WaitsWithinDeadlines",), AVERAGES, "sync", heal_s=3600.0
     ),
+    "text": Bug(texts_are_taken_as_they_come, ("SaysOnlyText",), liars=("foreign-text",)),
+    "unsaid": Bug(
+        nobody_compares, ("NobodyDiffersUnsaid",), AVERAGES, "sync", liars=("equivocate",)
+    ),
     "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward",), ("zerodfl",)),
     "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",)),
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync"),
@@ -245,7 +270,7 @@ BUGS: dict[str, Bug] = {
 }
 
 
-ALONE = ("word", "deadline")
+ALONE = ("word", "deadline", "text")
 """Bugs that no other checker finds."""
 
 

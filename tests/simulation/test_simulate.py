@@ -18,7 +18,7 @@ from node.core.transfer import STATE
 from node.core.types import Message, Tensors
 from node.errors import ConfigError
 from node.sim.acts import DEEDS
-from node.sim.byzantine import COLLUDE, FLIPPED, KINDS, Flipped, Plot, traitor
+from node.sim.byzantine import COLLUDE, EXCUSES, FLIPPED, KINDS, NASTY, Flipped, Plot, traitor
 from node.sim.network import Network
 from node.sim.scenario import draw, play
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
@@ -158,13 +158,15 @@ def test_frames_are_lost_doubled_delayed_and_held_back() -> None:
     assert len(network.arrivals("a", "b")) == 1
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - {COLLUDE, "withhold"}))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - {COLLUDE, "withhold", "busy-helper"}))
 def test_every_liar_lies_and_always_says_something(kind: str) -> None:
     first = Tensors({"context": np.zeros((2, 2))})
     tongue = traitor(kind, ("a", "b", "c"), random.Random(2), first)
     honest = [message(round=number) for number in range(1, 9)]
     if kind == "false-state":
         honest = [message(phase=STATE, facts={"adopted": "1"})]
+    if kind in {"readdress", "foreign-text"}:
+        honest = [message(phase="ping", round=number) for number in range(1, 9)]
     said: list[tuple[str, Message]] = []
     for one in honest:
         said += tongue("c", one)
@@ -198,6 +200,22 @@ def test_who_withholds_its_state_takes_every_wish_for_it() -> None:
     assert len(tongue("c", message(round=4))) == 1
     assert tongue.answer("c", answer("want"), "refused", "no") == ("ok", "")
     assert tongue.answer("c", message(), "stale", "old") == ("stale", "old")
+
+
+def test_a_busy_helper_turns_down_errands_alone() -> None:
+    tongue = traitor("busy-helper", ("a", "b"), random.Random(2), PROMPTS)
+    assert tongue("c", message()) == [("c", message())]
+    codes = {tongue.answer("c", answer("indirect"), "ok", "")[0] for _ in range(50)}
+    assert codes == set(EXCUSES)
+    assert tongue.answer("c", message(), "stale", "old") == ("stale", "old")
+
+
+def test_foreign_text_is_in_facts_addresses_and_answers() -> None:
+    tongue = traitor("foreign-text", ("a", "b"), random.Random(2), PROMPTS)
+    said = [one for _ in range(300) for _, one in tongue("c", message(phase="ping"))]
+    assert {text for one in said for text in one.facts.values()} == set(NASTY)
+    assert {one.address for said_ in said for one in said_.members} >= set(NASTY[:-1])
+    assert {tongue.answer("c", message(), "ok", "")[1] for _ in range(50)} == {"", *NASTY}
 
 
 def test_in_a_tenth_of_the_seeds_all_liars_collude_and_are_two_or_more() -> None:

@@ -12,6 +12,8 @@ from node.core.settings import STRICT, bounded, positive
 class ZeroDFLConfig:
     """Settings of the exchange (IJCNN 2025; docs/divergence.md tells what is whose).
 
+    With the default admit_rise, None, any member can replace the rows of this node.
+
     strategy: "push" is the paper's rule (senders draw recipients), "pull" the released code's
     (receivers draw sources). recipients: S of the paper, peers told in a round; more spreads
     prompts faster and costs bytes. epsilon: of equation 1; small means a round robin, 1 is mild.
@@ -46,6 +48,16 @@ class ZeroDFLConfig:
         if self.admit_rise is not None:
             return "policy.admit_rise"
         return "policy.rows_shared auto" if self.rows_shared == "auto" else ""
+
+    @property
+    def caution(self) -> str:
+        """What the operator should know of these settings; "" for nothing."""
+        if self.admit_rise is not None:
+            return ""
+        return (
+            "policy.admit_rise is null: any member can replace this node's rows with its own. A "
+            "number, such as 0.05, turns the gate on (it needs data.validation)."
+        )
 
     def __post_init__(self) -> None:
         bounded("policy.recipients", self.recipients, 1)

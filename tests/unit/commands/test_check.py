@@ -11,15 +11,19 @@ import pytest
 
 from node.clip.settings import ModelSettings
 from node.commands.plan import facts_of, learner_of, make
+from node.policies.zerodfl.config import ZeroDFLConfig
 from node.runtime.store import Store
 from tests.unit.commands.run import Fednode
 
 QUICK = ("--set", "tuning.kind=closed-form")
+GATE_OFF = ZeroDFLConfig().caution
 
 
 def test_nothing_wrong(fednode: Fednode, peers: Path) -> None:
     assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 0
+    assert "policy.admit_rise is null: any member can replace this node's rows" in GATE_OFF
     assert fednode.out.splitlines() == [
+        f"note: {GATE_OFF}",
         "note: b at 127.0.0.1:7192 does not answer yet.",
         "Nothing is wrong.",
     ]
@@ -132,8 +136,20 @@ def test_the_model_is_named_with_its_version(fednode: Fednode) -> None:
 def test_json(fednode: Fednode, peers: Path) -> None:
     assert fednode("check", "--peers", peers, "--name", "a", "--format", "json", *QUICK) == 0
     assert json.loads(fednode.out) == [
-        {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."}
+        {"level": "note", "text": GATE_OFF},
+        {"level": "note", "text": "b at 127.0.0.1:7192 does not answer yet."},
     ]
+
+
+@pytest.mark.parametrize(
+    "setting", [("policy.admit_rise=0.05", "data.validation=0.1"), ("policy.name=promptfl",)]
+)
+def test_nothing_is_said_of_a_gate_that_is_on_or_none(
+    setting: tuple[str, ...], fednode: Fednode, peers: Path
+) -> None:
+    words = [word for one in setting for word in ("--set", one)]
+    fednode("check", "--peers", peers, "--name", "a", *QUICK, *words)
+    assert "admit_rise" not in fednode.out
 
 
 def test_it_leaves_nothing_behind(fednode: Fednode, peers: Path, tmp_path: Path) -> None:

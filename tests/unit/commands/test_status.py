@@ -57,6 +57,21 @@ def reply(**changed: Any) -> status_pb2.StatusReply:
     return made
 
 
+NASTY = "\x1b]0;title\x07\x1b]52;c;Y2xpcA==\x07\x1b[2J\u202e[/ghost]"
+
+
+def hostile() -> status_pb2.StatusReply:
+    """Return what a daemon may say of itself and its peers that wants to harm who looks."""
+    made = reply(name=NASTY, address=NASTY, life=NASTY, phase=NASTY, mesh=NASTY, uptime_s=1e300)
+    made.metrics.update({"loss": 1e308, NASTY: float("nan")})
+    made.refused[NASTY] = 1
+    made.peers[0].MergeFrom(
+        status_pb2.Peer(name="[/ghost]", address=NASTY, state=NASTY, heard_s=1e300, reason=NASTY)
+    )
+    made.events.add(time=1e300, text=NASTY, level=NASTY)
+    return made
+
+
 def drawn(page: RenderableType, width: int = 100) -> str:
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
@@ -115,12 +130,21 @@ def test_sizes(count: float, text: str) -> None:
 
 
 class Canned(status_pb2_grpc.NodeServicer):
-    """A node that always answers the same."""
+    """A node that always answers the same; hostile: with texts that harm a terminal."""
+
+    def __init__(self, hostile: bool = False) -> None:
+        self.hostile = hostile
 
     async def Status(self, request: Any, context: Any) -> status_pb2.StatusReply:
-        return reply()
+        return hostile() if self.hostile else reply()
+
+    async def Control(self, request: Any, context: Any) -> status_pb2.ControlReply:
+        return status_pb2.ControlReply(text=NASTY)
 
     async def Watch(self, request: Any, context: Any) -> AsyncIterator[status_pb2.Event]:
+        if self.hostile:
+            yield status_pb2.Event(time=1e300, text=NASTY, level="[/x]", fields={NASTY: NASTY})
+            return
         for number, level in enumerate(("info", "warning"), 1):
             if number > request.since and LEVELS[level] >= LEVELS[request.level]:  # type: ignore[index]
                 yield status_pb2.Event(
@@ -130,14 +154,14 @@ class Canned(status_pb2_grpc.NodeServicer):
 
 
 @contextmanager
-def node() -> Iterator[str]:
+def node(hostile: bool = False) -> Iterator[str]:
     """Serve a canned node from a thread of its own; yield its address."""
     ready, stop = threading.Event(), threading.Event()
     port: list[int] = []
 
     async def serve() -> None:
         server = grpc.aio.server()
-        status_pb2_grpc.add_NodeServicer_to_server(Canned(), server)
+        status_pb2_grpc.add_NodeServicer_to_server(Canned(hostile), server)
         port.append(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
         ready.set()
@@ -168,6 +192,31 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         assert [one["name"] for one in json.loads(fednode.out)] == ["a"]
         assert fednode("status", address, "--quiet") == 0
         assert fednode.out == ""
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["status", "a"], ["top", "--times", "2"], ["logs"], ["pause", "a"]]
+)
+@pytest.mark.parametrize("form", [[], ["--format", "json"]])
+def test_what_a_hostile_node_says_is_text(
+    command: list[str], form: list[str], fednode: Fednode, peers: Path
+) -> None:
+    if command[0] == "pause" and form:
+        return
+    with node(hostile=True) as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7191", address))
+        assert fednode(*command, *form) == 0
+    assert "52;c;" in fednode.out
+    assert all(line.isprintable() for line in fednode.out.splitlines())
+
+
+def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
+    shown = drawn(show.node(reply(address="[/ghost]", phase="[/x]")), 300)
+    assert "[/ghost]" in shown
+    past = top.Past()
+    for number, loss in enumerate((1.0, float("inf"), float("nan"), 2.0), 1):
+        past.note(status_pb2.StatusReply(round=number, metrics={"loss": loss}), float(number))
+    assert top.bars(list(past.losses)) == "▁█"
 
 
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:

@@ -102,6 +102,52 @@ def test_a_silent_member_is_suspect_only_when_nobody_else_gets_through() -> None
     assert made.members[ping.to].state == "dead"
 
 
+@pytest.mark.parametrize("code", ["busy", "refused", "stale", "invalid", "silent", "unreachable"])
+def test_a_helper_that_answers_anything_but_ok_did_not_help(code: str) -> None:
+    made = swim()
+    (ping,) = sends(made.timer(PROBE))
+    asked = sends(made.sent(1.0, unanswered(ping)), "indirect")
+    found = [effect for one in asked for effect in made.sent(1.5, unanswered(one, code))]
+    assert SetTimer(SUSPECT + ping.to, LAN.suspicion_s(5)) in found
+    assert made.members[ping.to].state == "suspect"
+
+
+def test_a_message_that_never_left_says_nothing_of_a_peer() -> None:
+    made = swim()
+    first = sends(made.timer(PROBE))[0]
+    asked = sends(made.sent(1.0, unanswered(first)), "indirect")
+    for one in asked:
+        made.sent(1.5, unanswered(one, "silent"))
+    assert made.members[first.to].state == "suspect"
+    for code in ("busy", "invalid"):
+        local = replace(unanswered(first, code), sent=False)
+        assert made.sent(1.6, local) == []
+        assert made.members[first.to].state == "suspect"
+    made.timer(SUSPECT + first.to)
+    assert made.members[first.to].state == "dead"
+
+
+@pytest.mark.parametrize("code", ["busy", "invalid"])
+def test_an_errand_that_never_left_helps_nobody(code: str) -> None:
+    made = swim()
+    asking = Message("mesh", "ab", "local", "b", 1, "indirect", facts={TARGET: "c"})
+    (ping,) = sends(made.received(1.0, asking, 11) or [])
+    answer = Answer(11, "silent", "c does not answer")
+    assert answer in made.sent(1.2, replace(unanswered(ping, code), sent=False))
+
+
+def test_a_suspect_that_answers_busy_is_suspect_no_more() -> None:
+    made = swim(("b",))
+    (ping,) = sends(made.timer(PROBE))
+    made.sent(1.0, unanswered(ping))
+    assert made.members["b"].state == "suspect"
+    assert CancelTimer(SUSPECT + "b") in made.sent(1.2, unanswered(ping, "busy"))
+    assert made.members["b"].state == "alive"
+    made.sent(2.0, unanswered(ping))
+    made.timer(SUSPECT + "b")
+    assert made.members["b"].state == "dead"
+
+
 def test_one_helper_that_gets_through_is_enough_and_makes_this_node_doubt_itself() -> None:
     made = swim()
     (ping,) = sends(made.timer(PROBE))

@@ -128,6 +128,20 @@ async def test_one_peer_that_never_answers_holds_up_nobody(tmp_path: Path) -> No
         hub.release(address("c"))
 
 
+async def test_a_dead_peer_is_dead_though_its_address_is_none(tmp_path: Path) -> None:
+    """A peer gives its own address; sends to one that does not parse fail on this node."""
+    hub = Hub()
+    async with running(hub, tmp_path, "a", ("b",), most=0) as a:
+
+        def state() -> str:
+            return a.driver.kernel.view().peers[0].state
+
+        async with running(hub, tmp_path, "b", ("a",), most=0):
+            await a.until(lambda: state() == "alive")
+            a.driver.addresses["b"] = "[/ghost]"
+        await a.until(lambda: state() == "dead")
+
+
 async def test_leave_says_goodbye_and_ends_the_node(tmp_path: Path) -> None:
     hub = Hub()
     async with (

@@ -26,6 +26,14 @@ async def texts(events: Events, number: int, level: Level) -> list[str]:
     return [one.record.text async for one in events.follow(number, level, live=False)]
 
 
+def test_a_record_is_one_bounded_line_whatever_it_quotes() -> None:
+    events = Events()
+    events.record(Record("kind", "\x1b]0;x\x07 a\nb" + "x" * 10_000, "warning"))
+    (held,) = events.troubles
+    assert held.record.text.isprintable()
+    assert len(held.record.text) == 1000
+
+
 async def test_what_is_kept_comes_first_and_by_level() -> None:
     events = Events()
     told(events, 2)
@@ -119,7 +127,7 @@ def test_lines_for_programs_say_what_they_are_about(
     assert [json.loads(line) for line in (tmp_path / logs.FILE).read_text().splitlines()] == shown
     first, second = shown
     assert (first["mesh"], first["node"], first["event"]) == ("clinic", "a", "peer.dead")
-    assert (first["text"], first["round"], first["peer"]) == ('b is "dead"\nand gone', 3, "b")
+    assert (first["text"], first["round"], first["peer"]) == ('b is "dead" and gone', 3, "b")
     assert (first["level"], first["about_level"]) == ("warning", 2)
     assert (second["event"], second["text"]) == ("log", "page: here")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -43,6 +44,14 @@ async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
     async with Client(timeout_s=20) as client:
         yield client, f"127.0.0.1:{port}"
     await server.stop(None)
+
+
+async def test_a_caution_is_there_from_the_first_moment(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    about = replace(ABOUT, caution="the gate is off")
+    async with serving(NodeService(store, about)) as (client, where):
+        assert list((await client.status(where)).notes) == ["the gate is off"]
+    store.close()
 
 
 async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -> None:
@@ -135,7 +144,7 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
         with pytest.raises(Refused, match="more than 1 messages a second"):
             await client.history(where)
         for operator in (None, "", "ID"):
-            calls = iter([operator] * 3)
+            calls = iter([operator] * 4)  # a watch asks again for its record
             assert (await client.status(where)).name == "a"
             assert await client.history(where) == []
             async with aclosing(client.watch(where)) as again:

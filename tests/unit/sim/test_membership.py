@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from node.core.settings import Barrier, MembershipSettings, TopologySettings
 from node.core.topology import neighbours
+from node.core.types import EMPTY
+from node.sim.byzantine import traitor
 from node.sim.plan import Plan
 from node.sim.world import World
 from tests.unit.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
@@ -56,6 +59,17 @@ def test_one_killed_while_it_trains_costs_the_others_less_than_5_s(kind: str, se
         lambda: all(made.kernel(name).view().round >= wanted[name] for name in "abcd"), LIMIT_S
     )
     assert made.now - killed < 5.0
+
+
+@pytest.mark.parametrize("lie", ["busy-helper", "foreign-text", "readdress"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_liar_keeps_no_dead_node_alive(lie: str, seed: int) -> None:
+    """With "busy" of a helper one of these was still alive after 129 s."""
+    made = mesh(KINDS["promptfl"], seed, names=tuple("abcd"), most=1000)
+    made.run(lambda: all_alive(made), LIMIT_S)
+    made.hosts["d"].traitor = traitor(lie, tuple("abcd"), random.Random(seed), EMPTY)
+    made.crash("c")
+    assert made.run(lambda: all(views(made)[one]["c"] == "dead" for one in "ab"), 10.0)
 
 
 @pytest.mark.parametrize("kind", ALL)

@@ -187,7 +187,7 @@ def test_every_verdict_of_the_contract_has_a_code_and_the_reverse() -> None:
 
 def test_a_detail_is_made_fit_to_print() -> None:
     assert decode_ack(encode_ack("busy", "a\nb\x1b[0m\ud800" + "é" * 2000)) == Ack(
-        "busy", "a b [0m " + "é" * 992
+        "busy", "a b [0m " + "é" * 991 + "\N{HORIZONTAL ELLIPSIS}"
     )
 
 

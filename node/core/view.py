@@ -1,0 +1,25 @@
+"""What a kernel shows of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from node.core.membership import Member
+
+
+@dataclass(frozen=True, slots=True)
+class KernelView:
+    """The node as status shows it; apart: the peers that hold other prompts (see agreement.py)."""
+
+    life: str
+    phase: str
+    round: int
+    rounds_max: int
+    metrics: Mapping[str, float]
+    peers: tuple[Member, ...]
+    refused: Mapping[str, int]
+    best_round: int
+    best_validation: float
+    alone: bool
+    apart: tuple[str, ...] = ()

@@ -1,0 +1,74 @@
+"""What honest nodes say to people, and what they may not keep from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+from typing import cast
+
+from node.core.agreement import DIFFERS, PEERS
+from node.core.events import Effect, Event, Received, Record, Undelivered
+from node.core.swim import PHASES
+from node.core.types import Json
+from node.core.view import KernelView
+from node.sim.check import Check
+from node.sim.world import World
+
+
+@dataclass(slots=True)
+class SaysOnlyText(Check):
+    """No control character is in a record or a status field, whatever a member says."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at each record, and at the status after what a hostile node said or answered."""
+        if name in self.liars:
+            return
+        records = [one for one in effects if isinstance(one, Record)]
+        texts = [text for one in records for text in (one.kind, one.text, *map(str, one.fields))]
+        if self._spoken_to(event):
+            texts += shown(world.kernel(name).view())
+        for text in texts:
+            if not text.isprintable():
+                raise self.broken(world, name, f"shows {text!r}")
+
+    def _spoken_to(self, event: Event) -> bool:
+        """Tell whether a hostile node spoke of members, or turned something down."""
+        if isinstance(event, Received):
+            return event.message.sender in self.liars and event.message.phase in PHASES
+        return isinstance(event, Undelivered) and event.to in self.liars
+
+
+def unsaid(world: World, names: Sequence[str]) -> str:
+    """Say which two nodes hold different prompts after the same round without a word; "" for none.
+
+    A node that differs names the other in its status and in a record. Only in sync all nodes are to
+    hold the same.
+    """
+    states = {name: world.kernel(name).policy.state() for name in names}
+    for one, other in permutations(names, 2):
+        same_round = states[one].round == states[other].round
+        if not same_round or states[one].tensors == states[other].tensors:
+            continue
+        said = other in world.kernel(one).view().apart and other in _told(world, one)
+        if not said and _in_sync(world, one):
+            return f"{one} does not say that {other} holds others after round {states[one].round}"
+    return ""
+
+
+def _in_sync(world: World, name: str) -> bool:
+    kernel = world.kernel(name)
+    return kernel.policy.shared_state and kernel.context.rounds.mode == "sync"
+
+
+def _told(world: World, name: str) -> set[str]:
+    """Return whom a node's records name as different."""
+    records = (one for one in world.hosts[name].records if one.kind == DIFFERS)
+    return {str(peer) for one in records for peer in cast("list[Json]", one.fields[PEERS])}
+
+
+def shown(view: KernelView) -> Iterator[str]:
+    """Yield all texts of a node's status."""
+    yield from (view.life, view.phase, *view.metrics, *view.refused)
+    for peer in view.peers:
+        yield from (peer.name, peer.state, peer.reason, peer.address, peer.id)

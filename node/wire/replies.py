@@ -1,0 +1,40 @@
+"""Make what another program replied safe to show: its texts are cleaned, its numbers bounded."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import Message
+
+from node.core import foreign
+
+MOST: Final = 1e15
+"""No figure that people look at is beyond it: not a time, a loss, or how long ago it was."""
+Reply = TypeVar("Reply", bound=Message)
+
+
+def clean(reply: Reply) -> Reply:
+    """Return the same reply, with safe texts and bounded numbers in all of its fields."""
+    for field, value in reply.ListFields():
+        if isinstance(value, Message):
+            clean(value)
+        elif isinstance(value, str | float):
+            setattr(reply, field.name, _safe(value) if value == value else 0.0)  # no time is nan
+        elif hasattr(value, "items"):
+            pairs = {_safe(key): _safe(one) for key, one in value.items()}
+            value.clear()
+            value.update(pairs)
+        elif not isinstance(value, bytes | int) and isinstance(value[0], Message):
+            for one in value:
+                clean(one)
+        elif not isinstance(value, bytes | int):
+            value[:] = [_safe(one) for one in value]
+    return reply
+
+
+def _safe(value: Any) -> Any:
+    if isinstance(value, str):
+        return foreign.line(value)
+    bounded = not isinstance(value, float) or math.isnan(value) or abs(value) <= MOST
+    return value if bounded else math.copysign(MOST, value)

@@ -1,0 +1,33 @@
+"""What a daemon replied is safe to show when it is in: every text, and every figure."""
+
+from __future__ import annotations
+
+import math
+
+from node.wire.gen import status_pb2
+from node.wire.replies import MOST, clean
+
+BAD = "\x1b]0;owned\x07[/x]"
+SAFE = " ]0;owned [/x]"
+
+
+def test_texts_of_all_kinds_of_fields_are_cleaned_and_figures_bounded() -> None:
+    reply = status_pb2.StatusReply(name=BAD, classes=[BAD], refused={BAD: 3}, uptime_s=1e300)
+    reply.metrics.update({"loss": math.inf, BAD: 0.5})
+    reply.measured["own"] = math.nan
+    reply.best_validation = math.nan
+    reply.peers.add(name=BAD, reason="x" * 10_000, heard_s=-1e300)
+    reply.events.add(time=1e300, fields={BAD: BAD})
+    clean(reply)
+    assert (reply.name, list(reply.classes), dict(reply.refused)) == (SAFE, [SAFE], {SAFE: 3})
+    assert (reply.uptime_s, dict(reply.metrics)) == (MOST, {"loss": MOST, SAFE: 0.5})
+    assert (math.isnan(reply.measured["own"]), reply.best_validation) == (True, 0.0)
+    assert (reply.peers[0].name, len(reply.peers[0].reason)) == (SAFE, 1000)
+    assert (reply.peers[0].heard_s, reply.events[0].time) == (-MOST, MOST)
+    assert dict(reply.events[0].fields) == {SAFE: SAFE}
+
+
+def test_bytes_and_whole_numbers_stay() -> None:
+    request = clean(status_pb2.ControlRequest(command="revoke", proof=b"\x1b\x00"))
+    assert (request.command, request.proof) == ("revoke", b"\x1b\x00")
+    assert clean(status_pb2.Event(number=2**60)).number == 2**60
