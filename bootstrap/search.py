@@ -41,7 +41,7 @@ from node.sim.world import World
 NODES: Final = 5
 SEEDS: Final = (1, 2, 3)
 RATES: Final = (0.003, 0.01, 0.03, 0.1)
-ROUNDS: Final = (50, 150)
+ROUNDS: Final = (50,)
 RECIPIENTS: Final = (2, 5)
 """Of ZeroDFL: 5 is the default, which in a mesh of five is everybody."""
 LIMIT_S: Final = 3600.0
