@@ -8,7 +8,7 @@ without a request makes room.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, cast
 
 CONNECTIONS_MAX: Final = 64
 REQUEST_MAX_S: Final = 10.0
@@ -25,8 +25,7 @@ class Doorway(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a connection in, or drop it where all others have a request."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common ancestor
         if len(self._open) >= CONNECTIONS_MAX:
             waiting = (one for one in self._open if one._waits is not None)
             next(waiting, self)._drop()

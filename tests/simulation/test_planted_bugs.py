@@ -232,6 +232,7 @@ def nobody_compares(patch: Patch) -> None:
     patch.setattr(agreement.Agreement, "heard", lambda *_: None)
 
 
+ENDLESS = ("AllEndsWell", "WaitsWithinDeadlines")
 AVERAGES = ("promptfl", "fedtpg", "fedclip", "fedmaple")
 BUGS: dict[str, Bug] = {
     "gate": Bug(gate_lets_everything_in, ("AdoptsWhatIsSound",), AVERAGES),
@@ -256,7 +257,7 @@ BUGS: dict[str, Bug] = {
     "unsaid": Bug(
         nobody_compares, ("NobodyDiffersUnsaid",), AVERAGES, "sync", liars=("equivocate",)
     ),
-    "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward",), ("zerodfl",)),
+    "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward", "MovesByHalf"), ("zerodfl",)),
     "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",)),
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync"),
     "twice": Bug(messages_are_answered_twice, ("AnswersEachOnce",)),
@@ -264,8 +265,8 @@ BUGS: dict[str, Bug] = {
     "faults": Bug(a_repeated_message_is_a_fault, ("HonestStayFree",)),
     "retry": Bug(a_failed_tuning_is_never_tried_again, ("AllEndsWell",)),
     "adopted": Bug(a_round_is_adopted_twice, ("RoundsGoForward", "OneTuningAtATime")),
-    "dead": Bug(the_dead_are_waited_for, ("AllEndsWell",), (*AVERAGES, "plan"), "sync"),
-    "lost": Bug(what_was_lost_is_not_sent_again, ("AllEndsWell",), (*AVERAGES, "plan"), "sync"),
+    "dead": Bug(the_dead_are_waited_for, ENDLESS, (*AVERAGES, "plan"), "sync"),
+    "lost": Bug(what_was_lost_is_not_sent_again, ENDLESS, (*AVERAGES, "plan"), "sync"),
     "life": Bug(a_restart_goes_back_a_round, ("ResumesWhereItWas",)),
 }
 

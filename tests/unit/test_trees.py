@@ -10,7 +10,7 @@ import yaml
 from node import trees
 from node.api import _described
 from node.config import load_settings, read_yaml
-from node.errors import ConfigError
+from node.errors import ConfigError, ModelError
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{two}: &{two} [{', '.join([f'*{one}'] * 9)}]\n"
@@ -42,12 +42,12 @@ def test_what_is_too_much_is_refused_at_once(tmp_path: Path, text: str, said: st
 def test_flags_and_foreign_metadata_are_read_within_the_same_bounds(text: str) -> None:
     with pytest.raises(ConfigError, match="not valid YAML"):
         load_settings(None, {}, [f"name={text}"])
-    with pytest.raises(ConfigError, match=r"file has metadata that cannot be read"):
+    with pytest.raises(ModelError, match=r"file holds metadata that `fednode export` did not"):
         _described({"settings": text}, Path("file"))
 
 
 def test_metadata_that_nests_too_deep_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"cannot be read"):
+    with pytest.raises(ModelError, match=r"file holds metadata that `fednode export` did not"):
         _described({"classes": "[" * 100_000}, Path("file"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,26 @@ def test_texts_are_concepts_then_nouns_then_sentences(
     assert "entity" not in found.names
     assert len(set(found.names)) == len(found.names)
     assert found.sentences[0] == f"a sketch of a {built.texts[0]}."
-    assert found.sentences[2 * found.concepts :] == ("what person means", "what car means")
+    glosses = found.sentences[2 * found.concepts :][:2]
+    assert glosses == ("what person means", "what car means")
+    plurals = found.sentences[2 * found.concepts + 2 :]
+    assert {"a photo of a golden retrievers.", "a photo of a autos."} <= set(plurals)
+    assert len(set(plurals)) == len(plurals)
+
+
+@pytest.mark.parametrize(
+    ("one", "many"),
+    [
+        ("dog", "dogs"),
+        ("box", "boxes"),
+        ("berry", "berries"),
+        ("toy", "toys"),
+        ("old man", "old men"),
+    ],
+)
+def test_the_plural_of_a_name_is_that_of_its_last_word(words: WordNet, one: str, many: str) -> None:
+    odd = replace(words, plurals={"men": "man"})
+    assert odd.plural(one) == many
 
 
 def test_the_space_is_flat_and_keeps_what_the_first_components_say() -> None:
@@ -224,9 +244,9 @@ def test_batches_are_drawn_by_the_chance_alone(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(which, again[1])
     assert torch.equal(read, again[2])
     assert chosen != pick.batch(np.random.default_rng([7, 2]))[0]
-    assert (len(which), len(read), len(chosen)) == (16, 4, 20)
-    assert (which[:8] < 2).all()
-    assert (which[8:] >= 2).all()
-    assert chosen[16:] == [sentences[int(one)] for one in read]
+    assert (len(which), len(read), len(chosen)) == (12, 8, 20)
+    assert (which[:6] < 2).all()
+    assert (which[6:] >= 2).all()
+    assert chosen[12:] == [sentences[int(one)] for one in read]
     for text, one in zip(chosen, which, strict=False):
         assert texts.names[int(one)] in text

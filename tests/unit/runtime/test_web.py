@@ -14,6 +14,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 from PIL import Image
 from yarl import URL
 
@@ -274,3 +275,14 @@ async def test_without_a_token_only_this_machine_reads(tmp_path: Path) -> None:
                 await Web(service, Metrics().text, PageSettings()).listen(f"127.0.0.1:{port}")
     with pytest.raises(ValueError, match="at least 16 characters"):
         PageSettings(token="short")
+
+
+def test_uvloop_serves_the_page_too(tmp_path: Path) -> None:
+    """A daemon runs on uvloop, whose transports are of other classes than asyncio's."""
+
+    async def read() -> int:
+        async with page(tmp_path) as (_, url):
+            return (await get(url + "healthz"))[0]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(asyncio.wait_for(read(), 30)) == 200
