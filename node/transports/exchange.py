@@ -54,14 +54,15 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
     ) -> None:
         """Collect the pieces of one frame; refuse too many bytes and too slow ones."""
         clock = asyncio.get_running_loop().time
-        end = clock() + HANDLING_MAX_S
+        end, size = clock() + HANDLING_MAX_S, 0
         try:
             async with asyncio.timeout(PIECE_MAX_S) as limit:
                 async for piece in request_iterator:
                     limit.reschedule(min(clock() + PIECE_MAX_S, end))
                     found.append(piece.data)
                     self._assembling[caller] += len(piece.data)
-                    if not piece.data or self._over(found, caller):
+                    size += len(piece.data)
+                    if not piece.data or self._over(size, caller):
                         await context.abort(
                             grpc.StatusCode.RESOURCE_EXHAUSTED,
                             f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
@@ -74,10 +75,10 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
             # leaves a frame that is cut short, which its checksum tells.
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
 
-    def _over(self, found: list[bytes], caller: str | None) -> bool:
+    def _over(self, size: int, caller: str | None) -> bool:
         """Tell whether a frame, its sender's frames or all frames in pieces are too large."""
         return (
-            sum(map(len, found)) > FRAME_BYTES_MAX
+            size > FRAME_BYTES_MAX
             or self._assembling.total() > ASSEMBLING_BYTES_MAX
             or (bool(caller) and self._assembling[caller] > ASSEMBLING_PER_KEY)
         )
