@@ -18,7 +18,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import SystemRandom
@@ -115,7 +115,7 @@ class Book:
             parse(address)
         except AddressError as fault:
             raise IdentityError(str(fault)) from fault
-        if self._fitting(token, name) is None:
+        if _fitting(self._tokens(), token, name) is None:
             self._ask(source)
         with self._alone():
             return self._lease(id, name, address, token)
@@ -196,23 +196,17 @@ class Book:
             yield
 
     def _spend(self, token: str, name: str) -> None:
-        found = self._fitting(token, name)
+        held = self._tokens()
+        found = _fitting(held, token, name)
         if found is None:
             raise IdentityError(
                 f"the token is wrong, spent, or for another name than {name!r}: ask for a new one "
                 "(`fednode introducer token`)"
             )
-        rest = [one for one in self._tokens() if one != found]
+        rest = [one for one in held if one != found]
         if found.uses > 1:
             rest.append(Token(found.digest, found.name, found.uses - 1))
         self._write("tokens.json", [asdict(one) for one in rest])
-
-    def _fitting(self, token: str, name: str) -> Token | None:
-        digest = hashlib.sha256(token.encode()).hexdigest()
-        for one in self._tokens():
-            if secrets.compare_digest(one.digest, digest) and one.name in {"", name}:
-                return one
-        return None
 
     def _ask(self, source: str) -> None:
         """Count a call without a good token; raise IdentityError where too many came."""
@@ -240,6 +234,15 @@ class Book:
 
     def _write(self, name: str, content: list[dict[str, Any]]) -> None:
         put(self.folder / name, json.dumps(content, indent=1), ELSEWHERE)
+
+
+def _fitting(held: Sequence[Token], token: str, name: str) -> Token | None:
+    """Return what is kept of a token that is good for a name."""
+    digest = hashlib.sha256(token.encode()).hexdigest()
+    for one in held:
+        if secrets.compare_digest(one.digest, digest) and one.name in {"", name}:
+            return one
+    return None
 
 
 class IntroducerService(introducer_pb2_grpc.IntroducerServicer):

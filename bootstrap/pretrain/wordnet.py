@@ -36,6 +36,10 @@ class WordNet:
     senses: dict[str, tuple[int, ...]]
     plurals: dict[str, str]
     _closures: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _irregular: dict[str, str] = field(init=False)  # a singular's first plural in `plurals`
+
+    def __post_init__(self) -> None:
+        self._irregular = {one: many for many, one in reversed(self.plurals.items())}
 
     def ancestors(self, offset: int) -> tuple[int, ...]:
         """Return the synset itself and all that it is a kind of, nearest first."""
@@ -75,7 +79,7 @@ class WordNet:
     def plural(self, name: str) -> str:
         """Return the plural of a noun; of a name of several words, that of its last word."""
         *before, last = name.split()
-        odd = next((many for many, one in self.plurals.items() if one == last), None)
+        odd = self._irregular.get(last)
         if odd is None and last.endswith(("s", "x", "z", "ch", "sh")):
             odd = f"{last}es"
         elif odd is None and last.endswith("y") and last[-2:-1] not in "aeiou":

@@ -203,12 +203,8 @@ def read_model(folder: Path) -> str:
 
     Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
     """
-    path = folder / "journal.db"
-    try:
-        with contextlib.closing(Journal.look(path)) as journal:
-            return journal.settings().get(BACKBONE, "")
-    except sqlite3.Error as fault:
-        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+    with _looking(folder / "journal.db") as journal:
+        return journal.settings().get(BACKBONE, "")
 
 
 def has_rounds(folder: Path) -> bool:
@@ -219,11 +215,8 @@ def has_rounds(folder: Path) -> bool:
     path = folder / "journal.db"
     if not path.is_file():
         return False
-    try:
-        with contextlib.closing(Journal.look(path)) as journal:
-            return any(row.round > 0 for row in journal.snapshots())
-    except sqlite3.Error as fault:
-        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+    with _looking(path) as journal:
+        return any(row.round > 0 for row in journal.snapshots())
 
 
 def read_snapshot(folder: Path) -> Snapshot:
@@ -235,18 +228,25 @@ def read_snapshot(folder: Path) -> Snapshot:
     if not path.is_file():
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     damaged: list[str] = []
-    try:
-        # A running node may remove a file between our look at its row and at the file.
-        for _ in range(_READ_TRIES):
-            with contextlib.closing(Journal.look(path)) as journal:
-                found, _, damaged = _newest(journal, folder)
-            if found is not None:
-                return found
-    except sqlite3.Error as fault:
-        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+    # A running node may remove a file between our look at its row and at the file.
+    for _ in range(_READ_TRIES):
+        with _looking(path) as journal:
+            found, _, damaged = _newest(journal, folder)
+        if found is not None:
+            return found
     if damaged:
         raise StateError(f"The state directory {folder} is damaged: {'; '.join(damaged)}.")
     raise StateError(f"The node of the state directory {folder} has not adopted a round yet.")
+
+
+@contextlib.contextmanager
+def _looking(path: Path) -> Iterator[Journal]:
+    """Open a journal that a running node may be using; raise StateError if it cannot be read."""
+    try:
+        with contextlib.closing(Journal.look(path)) as journal:
+            yield journal
+    except sqlite3.Error as fault:
+        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
 
 
 def _newest(
