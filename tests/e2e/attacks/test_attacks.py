@@ -51,7 +51,8 @@ async def test_idle_streams_of_a_member_stop_nobody(tmp_path: Path) -> None:
             calls += [watch(health_pb2.HealthCheckRequest()) for _ in range(STREAMS)]
         held.callback(lambda: [call.cancel() for call in calls])
         # Each is served by now, or was refused.
-        await asyncio.gather(*(call.read() for call in calls), return_exceptions=True)
+        ends = await asyncio.gather(*(call.read() for call in calls), return_exceptions=True)
+        assert any(isinstance(end, grpc.aio.AioRpcError) for end in ends)
         await mesh.rounds(3)
 
 
