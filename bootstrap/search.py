@@ -1,6 +1,6 @@
 """Choose the demo's hyperparameters on Caltech-101 classes that the demo does not use.
 
-    python -m bootstrap.search Caltech101_128px_q88.zip
+    python -m bootstrap.search Caltech101_128px_q88.zip [--rounds 50] [--starts common] ...
 
 The demo's classes are every second category by name; this takes the others, shared out the same
 way: base and new halves, five nodes, eight shots, 24 images a class. Rule, fixed beforehand: among
@@ -17,7 +17,7 @@ import itertools
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -49,6 +49,7 @@ LIMIT_S: Final = 3600.0
 DRAWN: Final[Mapping[str, Initial]] = {"common": "common", "own": "own"}
 STARTS: Final = (*DRAWN, "a photo of a")
 """A random start, the same for all nodes or each node's own, or words."""
+CONTEXT: Final = 4
 HEADER: Final = "| start | lr | rounds | S | zerodfl base | new | H | local base | new | H |"
 
 
@@ -60,11 +61,13 @@ class Trial:
     rounds: int
     lr: float
     recipients: int | None
+    context: int = CONTEXT
 
     def tuning(self) -> TuningSettings:
         """Return what a node is told."""
         if self.start in DRAWN:
-            return TuningSettings(start=DRAWN[self.start], lr=self.lr)
+            start = DRAWN[self.start]
+            return TuningSettings(start=start, lr=self.lr, context_length=self.context)
         return TuningSettings(init_words=self.start, lr=self.lr)
 
     def policy(self) -> Settings:
@@ -117,14 +120,27 @@ def merit(found: Mapping[str, float]) -> tuple[bool, float]:
     return reached, harmonic(found)
 
 
-def trials(part: int = 1, parts: int = 1) -> Iterator[list[Trial]]:
-    """Yield the grid: local, and ZeroDFL with each number of recipients, tuned alike.
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is tried. context: learned vectors of a drawn start (words have as many as there are).
 
-    part, parts: a share of it, so that as many processes can work side by side.
+    part, parts: a share of the grid, so that as many processes can work side by side.
     """
-    points = list(itertools.product(STARTS, ROUNDS, RATES))
-    for start, rounds, rate in points[part - 1 :: parts]:
-        yield [Trial(start, rounds, rate, recipients) for recipients in (None, *RECIPIENTS)]
+
+    starts: Sequence[str] = STARTS
+    rates: Sequence[float] = RATES
+    rounds: Sequence[int] = ROUNDS
+    recipients: Sequence[int] = RECIPIENTS
+    context: int = CONTEXT
+    part: int = 1
+    parts: int = 1
+
+    def trials(self) -> Iterator[list[Trial]]:
+        """Yield local, and ZeroDFL with each number of recipients, tuned alike."""
+        points = list(itertools.product(self.starts, self.rounds, self.rates))
+        for start, rounds, rate in points[self.part - 1 :: self.parts]:
+            policies = (None, *self.recipients)
+            yield [Trial(start, rounds, rate, one, self.context) for one in policies]
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -169,16 +185,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bootstrap.search", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("archive", type=Path, help="Caltech101_128px_q88.zip")
+    parser.add_argument("--starts", nargs="+", default=STARTS, help="common, own, or words")
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES)
+    parser.add_argument("--rounds", nargs="+", type=int, default=ROUNDS)
+    parser.add_argument("--recipients", nargs="+", type=int, default=RECIPIENTS)
+    parser.add_argument("--context", type=int, default=CONTEXT, help="vectors of a drawn start")
     parser.add_argument("--part", default="1/1", help="2/3: the second of three shares of the grid")
-    given = parser.parse_args()
-    part, parts = (int(number) for number in given.part.split("/"))
+    given = vars(parser.parse_args())
+    archive, share = given.pop("archive"), given.pop("part")
+    part, parts = (int(number) for number in share.split("/"))
+    grid = Grid(**given, part=part, parts=parts)
     with tempfile.TemporaryDirectory(prefix="fednode-search-") as folder:
-        unpack(given.archive, Path(folder))
+        unpack(archive, Path(folder))
         nodes = prepare(Path(folder))
         sys.stdout.write(f"{HEADER}\n|{'---|' * 10}\n")
         best: tuple[tuple[bool, float], Trial | None] = ((False, -1.0), None)
         zero_shot: Mapping[str, float] = {}
-        for alone, *others in trials(part, parts):
+        for alone, *others in grid.trials():
             local = nodes.run(alone)
             zero_shot = {name: local[f"zero_shot_{name}"] for name in ("base", "new")}
             for trial in others:

@@ -1,8 +1,8 @@
 """Make the embedded model: `python -m bootstrap.pretrain STAGE --work FOLDER ...`.
 
-The stages, in order: views, teach, tower, linear, tune, hybrid, export, evaluate. Each one goes on
-where it was ended. The model card (node/clip/assets/fednode-mini/MODEL_CARD.md) lists the packages
-and pictures that the recipe needs, and the commands that made the shipped model.
+The stages, in order: views, teach, tower, linear, tune, hybrid, export, overlap, evaluate. Each
+one goes on where it was ended. The model card (node/clip/assets/fednode-mini/MODEL_CARD.md) lists
+the packages and pictures that the recipe needs, and the commands that made the shipped model.
 """
 
 from __future__ import annotations
@@ -62,6 +62,14 @@ def export_command(args: argparse.Namespace) -> None:
     logging.getLogger("pretrain").info("%s: %.1f MB", args.out, size / 1e6)
 
 
+def overlap_command(args: argparse.Namespace) -> None:
+    """List pictures of the sources that look like images of the test sets (zip files)."""
+    from bootstrap.pretrain.overlap import report
+
+    archives = [one for one in (args.pacs, args.caltech) if one]
+    report(_bench(args).shown, archives, args.count, args.out)
+
+
 def evaluate_command(args: argparse.Namespace) -> None:
     """Measure an exported model, zero-shot, on zip files of class folders."""
     from bootstrap.pretrain.evaluate import report
@@ -77,6 +85,7 @@ STAGES: Final[Mapping[str, tuple[Callable[[argparse.Namespace], None], Mapping[s
     "tune": (tune_command, {"steps": 900, "rate": 2.5e-4}),
     "hybrid": (hybrid_command, {"steps": 500, "rows": 20_000}),
     "export": (export_command, {"out": Path("node/clip/assets/fednode-mini")}),
+    "overlap": (overlap_command, {"count": 12, "out": Path("overlap")}),
     "evaluate": (evaluate_command, {}),
 }
 
@@ -88,10 +97,11 @@ def main(given: Sequence[str] | None = None) -> int:
     for name, (command, defaults) in STAGES.items():
         stage = stages.add_parser(name, help=command.__doc__)
         stage.set_defaults(command=command)
-        if name == "evaluate":
-            stage.add_argument("--model", type=Path, default=Path("node/clip/assets/fednode-mini"))
+        if name in {"overlap", "evaluate"}:
             stage.add_argument("--pacs", type=Path)
             stage.add_argument("--caltech", type=Path)
+        if name == "evaluate":
+            stage.add_argument("--model", type=Path, default=Path("node/clip/assets/fednode-mini"))
             continue
         stage.add_argument("--work", type=Path, required=True, help="pictures in, results out")
         stage.add_argument("--wordnet", type=Path, default=WORDNET)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from node.clip.blocks import Block, attend
 
-GROUP: Final = 80
+GROUP: Final = 112
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,11 @@ def test_stages_make_a_model_one_after_the_other(
         write_zip(pacs, f"PACS/{domain}/", ("dog", "car"))
     write_zip(caltech, "101_ObjectCategories/", ("lobster", "Faces_easy", "dog"))
     capsys.readouterr()
-    given = ("--model", str(out), "--pacs", str(pacs), "--caltech", str(caltech))
+    archives = ("--pacs", str(pacs), "--caltech", str(caltech))
+    assert run("overlap", *archives, "--count", "3", "--out", str(tmp_path / "sheets")) == 0
+    assert "coco and cartoon: " in capsys.readouterr().out
+    assert len(list((tmp_path / "sheets").iterdir())) == 3 * 5
+    given = ("--model", str(out), *archives)
     assert run("evaluate", *given) == 0
     shown = capsys.readouterr().out
     assert "Caltech-101: " in shown

@@ -29,8 +29,8 @@ def block(act: Any = nn.GELU, dtype: torch.dtype = torch.float64) -> tuple[Any, 
 def test_the_perceptron_in_pieces_is_that_of_open_clip(
     act: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "PIECE", 4)
     theirs, ours = block(ACTIVATIONS[act])
+    monkeypatch.setattr(blocks, "PIECE", 4 * len(ours.up_weight))
     x = torch.randn(2, rows, WIDTH, dtype=torch.float64, requires_grad=True)
     torch.testing.assert_close(ours._perceptron(x), theirs.mlp(x))
     with torch.no_grad():

@@ -1,0 +1,162 @@
+"""Find pictures of the sources that are among the images of a test set.
+
+Compared are grey thumbnails [THUMB, THUMB] of a picture and of an image, each whole and by its
+central square, the other way round as well: the cosine of their values around the mean. Copies of
+one picture, resized, recompressed or cropped a little, reach 0.95 or more; so do a few pairs of
+plain pictures. The closest pairs are written side by side, for a person to look at.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from bootstrap.pretrain import sources
+from bootstrap.pretrain.evaluate import classes_of
+from bootstrap.pretrain.sources import Shown
+from bootstrap.pretrain.styles import Picture
+
+THUMB: Final = 16
+TEST_SETS: Final = {
+    "photo": "photo/",
+    "art_painting": "art_painting/",
+    "cartoon": "cartoon/",
+    "sketch": "sketch/",
+    "caltech": "101_ObjectCategories/",
+}
+AT_ONCE: Final = 512
+SHEET_SIDE: Final = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A picture of a source and an image of a test set, and how alike they are (at most 1)."""
+
+    picture: str
+    image: str
+    likeness: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pictures:
+    """Pictures by name, and their thumbnails: unit vectors [n, 2, THUMB * THUMB]."""
+
+    names: tuple[str, ...]
+    thumbs: Tensor
+
+    @classmethod
+    def of(cls, pictures: Iterable[tuple[str, Picture]]) -> Pictures:
+        """Return the thumbnails of pictures, uint8 [H, W, 3]."""
+        names, thumbs = [], []
+        for name, picture in pictures:
+            names.append(name)
+            thumbs.append(thumbnails(picture))
+        return cls(tuple(names), torch.stack(thumbs))
+
+
+def thumbnails(picture: Picture) -> Tensor:
+    """Return grey thumbnails of the whole picture and its central square, unit vectors around 0.
+
+    A picture of one grey has the zero vector, which is like nothing.
+    """
+    image = Image.fromarray(picture).convert("L")
+    side = min(image.size)
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    made = []
+    for part in (image, image.crop((left, top, left + side, top + side))):
+        small = part.resize((THUMB, THUMB), Image.Resampling.BOX)
+        values = torch.from_numpy(np.asarray(small, dtype=np.float32).flatten().copy())
+        made.append(torch.nn.functional.normalize(values - values.mean(), dim=0))
+    return torch.stack(made)
+
+
+def closest(pictures: Pictures, images: Pictures, count: int) -> list[Pair]:
+    """Return the closest pair of each image, the `count` closest of all, most alike first."""
+    most = torch.full((len(images.names),), -2.0)
+    whose = torch.zeros(len(images.names), dtype=torch.long)
+    for at in range(0, len(pictures.names), AT_ONCE):
+        part = pictures.thumbs[at : at + AT_ONCE]
+        alike = torch.einsum("nad,mbd->nmab", part, images.thumbs).flatten(2).amax(2)
+        found, where = alike.max(0)
+        whose = torch.where(found > most, where + at, whose)
+        most = torch.maximum(found, most)
+    best = most.argsort(descending=True)[:count].tolist()
+    return [Pair(pictures.names[int(whose[at])], images.names[at], float(most[at])) for at in best]
+
+
+def of_source(shown: Sequence[Shown]) -> Pictures:
+    """Return the thumbnails of a source's pictures, each in its first view."""
+
+    def read() -> Iterable[tuple[str, Picture]]:
+        for one in shown:
+            content = sources.read(one)
+            if one.views == sources.PHOTO_VIEWS:
+                yield one.key, content  # not yet cut to a square
+            else:
+                yield one.key, sources.view(content, one, 0, ())
+
+    return Pictures.of(read())
+
+
+def of_test_set(path: Path, inside: str) -> Pictures:
+    """Return the thumbnails of all images below a place inside a zip file."""
+
+    def read() -> Iterable[tuple[str, Picture]]:
+        with zipfile.ZipFile(path) as file:
+            for files in classes_of(path, inside).values():
+                for name in files:
+                    yield name, picture_of(file, name)
+
+    return Pictures.of(read())
+
+
+def picture_of(file: zipfile.ZipFile, name: str) -> Picture:
+    """Return an image of a zip file, uint8 [H, W, 3]."""
+    with Image.open(io.BytesIO(file.read(name))) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def report(
+    shown: Mapping[str, Sequence[Shown]], archives: Sequence[Path], count: int, out: Path
+) -> None:
+    """Print the closest pairs of each source and test set; write a sheet of each into a folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    places = {one.key: one for pictures in shown.values() for one in pictures}
+    known = {name: of_source(pictures) for name, pictures in shown.items()}
+    for archive in archives:
+        for place, inside in TEST_SETS.items():
+            with zipfile.ZipFile(archive) as file:
+                if not any(inside in name for name in file.namelist()):
+                    continue
+                images = of_test_set(archive, inside)
+                for source, pictures in known.items():
+                    pairs = closest(pictures, images, count)
+                    _sheet(pairs, places, file).save(out / f"{source}-{place}.png")
+                    print(f"{source} and {place}: {len(pictures.names)} x {len(images.names)}")
+                    for pair in pairs:
+                        print(f"  {pair.likeness:.3f}  {pair.picture}  {pair.image}", flush=True)
+
+
+def _sheet(
+    pairs: Sequence[Pair], places: Mapping[str, Shown], file: zipfile.ZipFile
+) -> Image.Image:
+    """Return pairs side by side: above the source's picture, below the test set's image."""
+    sheet = Image.new("RGB", (SHEET_SIDE * max(1, len(pairs)), 2 * SHEET_SIDE), "white")
+    for at, pair in enumerate(pairs):
+        one = places[pair.picture]
+        content = sources.read(one)
+        if one.views != sources.PHOTO_VIEWS:
+            content = sources.view(content, one, 0, ())
+        for row, picture in enumerate((content, picture_of(file, pair.image))):
+            small = Image.fromarray(picture).resize((SHEET_SIDE, SHEET_SIDE))
+            sheet.paste(small, (at * SHEET_SIDE, row * SHEET_SIDE))
+    return sheet
