@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from node import files
 from node.config import Settings, checked, policy_config, read_yaml
 from node.errors import ConfigError, FednodeError
 from node.sim.scenario import Outcome, Scenario, draw, play, shrink
@@ -25,19 +26,30 @@ EVERY_S: Final = 5.0
 @click.option("--count", default=1, show_default=True, help="How many seeds, one after another.")
 @click.option("--jobs", default=1, show_default=True, help="Processes to share them.")
 @click.option("--verbose", is_flag=True, help="Say what each seed draws.")
-def simulate(file: Path, seed: int, count: int, jobs: int, verbose: bool) -> int:
+@click.option(
+    "--digests",
+    type=Path,
+    metavar="FILE",
+    help="Write a line for each seed: the seed, its events, a digest of how all nodes ended.",
+)
+def simulate(
+    file: Path, seed: int, count: int, jobs: int, verbose: bool, digests: Path | None
+) -> int:
     """Play the scenario in FILE for --count seeds; exit code 1 where a promise is broken.
 
-    A broken one is printed with its seed, the fewest faults that still break it, and the command
-    that plays it again.
+    A broken promise is printed with its seed, the fewest faults that still break it, and the
+    command that plays it again. With --digests, two versions of the code can be compared on one
+    machine: equal files mean that every run had the same events and the same end.
     """
     scenario, configs = load(file)
     began, shown, events, virtual = time.monotonic(), time.monotonic(), 0, 0.0
     broken: Counter[str] = Counter()
+    ends: dict[int, str] = {}
     for number, outcome in enumerate(
         _outcomes(scenario, configs, range(seed, seed + count), jobs), 1
     ):
         events, virtual = events + outcome.events, virtual + outcome.seconds
+        ends[outcome.case.seed] = f"{outcome.case.seed} {outcome.events} {outcome.ends}\n"
         if verbose:
             click.echo(f"seed {outcome.case.seed}: {'; '.join(outcome.case.lines())}")
         if outcome.violation is not None:
@@ -46,6 +58,9 @@ def simulate(file: Path, seed: int, count: int, jobs: int, verbose: bool) -> int
         if time.monotonic() - shown > EVERY_S and number < count:
             shown = time.monotonic()
             click.echo(f"{number:,} of {count:,} seeds", err=True)
+    if digests is not None:
+        text = "".join(ends[one] for one in sorted(ends))
+        files.put(digests, text, "--digests")
     seconds = time.monotonic() - began
     kinds = "".join(f", {times} {name}" for name, times in sorted(broken.items()))
     click.echo(

@@ -27,6 +27,7 @@ from node.core.settings import (
 )
 from node.learn.closed_form import ClosedFormLearner
 from node.learn.learner import Learner
+from node.sim import ends
 from node.sim.acts import Act, schedule, switch_on
 from node.sim.byzantine import (
     COLLUDE,
@@ -174,11 +175,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a case ended: events, virtual seconds, and what was broken."""
+    """How a case ended: events, virtual seconds, a digest of all nodes, and what was broken."""
 
     case: Case
     events: int
     seconds: float
+    ends: str
     violation: Violation | None = None
 
 
@@ -248,6 +250,7 @@ def _acts(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -> 
 def play(scenario: Scenario, case: Case) -> Outcome:
     """Run a case to its end, or to what it breaks."""
     world = _world(scenario, case)
+    broken: Violation | None = None
     try:
         world.start(*case.names)
         world.run(lambda: False, scenario.fault_s)
@@ -262,8 +265,8 @@ def play(scenario: Scenario, case: Case) -> Outcome:
         if text := unsaid(world, _honest(case)):
             raise Violation("NobodyDiffersUnsaid", text)
     except Violation as found:
-        return Outcome(case, world.events, world.now, found)
-    return Outcome(case, world.events, world.now)
+        broken = found
+    return Outcome(case, world.events, world.now, ends.digest(world), broken)
 
 
 def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:

@@ -11,16 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from node import cli
+from node import cli, registry
 from node.commands.simulate import load
 from node.core import gate
+from node.core.settings import RoundSettings
 from node.core.transfer import STATE
 from node.core.types import Message, Tensors
 from node.errors import ConfigError
+from node.learn.closed_form import ClosedFormLearner
 from node.sim.acts import DEEDS
 from node.sim.byzantine import COLLUDE, EXCUSES, FLIPPED, KINDS, NASTY, Flipped, Plot, traitor
+from node.sim.ends import digest
 from node.sim.network import Network
+from node.sim.plan import Plan
 from node.sim.scenario import draw, play
+from node.sim.world import World
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in
 from tests.unit.core.scenes import PROMPTS, message
 
@@ -54,6 +59,41 @@ def test_seeds_are_counted_and_the_rate_is_printed(
     assert "0 broken" in text
     assert "seeds a minute" in text
     assert "seed 7: promptfl" in text
+
+
+def test_digests_are_equal_for_equal_runs_and_differ_between_seeds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(SMALL)
+    found = []
+    for jobs in ("1", "2"):
+        out = tmp_path / f"{jobs}.txt"
+        words = (str(file), "--seed", "5", "--count", "10", "--jobs", jobs, "--digests", str(out))
+        assert ended(capsys, *words)[0] == 0
+        found.append(out.read_text())
+    assert found[0] == found[1]
+    lines = [one.split() for one in found[0].splitlines()]
+    assert [int(seed) for seed, _, _ in lines] == list(range(5, 15))
+    assert all(int(events) > 100 for _, events, _ in lines)
+    assert len({(events, digest) for _, events, digest in lines}) == 10
+
+
+def test_a_digest_tells_what_a_node_holds_and_whom_it_sees() -> None:
+    def world(seed: int = 1, target: float = 1.0) -> World:
+        made = World(1)
+        kind = registry.policy("promptfl")
+        plan = Plan(kind, kind.config_type(), RoundSettings("sync", 1), seed)
+        learners = {name: ClosedFormLearner(name, rate=target) for name in ("a", "b")}
+        made.populate(plan, learners)
+        assert made.run(made.finished, 100.0)
+        return made
+
+    assert digest(world()) == digest(world())
+    assert digest(world()) != digest(world(target=0.5))
+    down = world()
+    down.hosts["a"].kernel = None
+    assert digest(down) != digest(world())
 
 
 def test_a_broken_promise_is_printed_small_with_the_command_that_plays_it_again(
