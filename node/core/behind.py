@@ -2,10 +2,11 @@
 
 Whose word counts is node/core/transfer.py's; here is when to ask, what to answer, and where the
 node goes on. The round under way never waits: a state that half of the members hold is taken over
-where the round waits for peers, after the tuning under way, or when the next round begins. If half
-of the members are further but hold no state alike, the node goes on in their round with its own
-prompts. If not even that is known, it goes on in its own round. Either way it says so, and it asks
-again at most once a deadline.
+where the round waits for peers, after the tuning under way, or when the next round begins. If a
+node drifted and has told its contribution already, it merges all contributions into that state.
+If half of the members are further but hold no state alike, the node goes on in their round with
+its own prompts. If not even that is known, it goes on in its own round. Either way it says so, and
+it asks again at most once a deadline.
 """
 
 from __future__ import annotations
@@ -211,7 +212,12 @@ class Behind(Method):
         move, self._transfer.move = self._transfer.move, None
         if move is None:
             return []
-        again = move.number == self.current - 1 and self.drifts and not self._own
+        began_apart = move.number == self.current - 1 and self.drifts
+        if began_apart and self._own and self._stage == 0 and move.tensors is not None:
+            # This node's contribution is told already. The merge goes on from what others hold.
+            self.held, self.draft = (one.taking(move.tensors) for one in (self.held, self.draft))
+            return []
+        again = began_apart and not self._own
         if move.number < self.current and not again:
             return []
         self._job, self._used = None, EMPTY

@@ -230,7 +230,8 @@ class Staged(Guarded):
     def _merge(self) -> list[Effect]:
         stage, loose = self.stages[self._stage], self._mode == "async"
         heard = self._mail.latest(stage) if loose else self._mail.heard(self.current, stage)
-        based = self._mail.said(self.current, stage).contributors
+        told = self._mail.said(self.current, stage).contributors
+        based = told if self._set else self.held.shared.digest  # which a state may have changed
         strangers = ", ".join(one for one in heard if heard[one].contributors != based)
         notes: list[Effect] = []
         if strangers and self._set:
@@ -248,7 +249,8 @@ class Staged(Guarded):
         given[self.context.name] = self._own[stage]
         everyone = [given[name] for name in sorted(given)]
         if not self._set:
-            self.moored = loose or self._transfer.moored(heard, based)
+            bases = [told, *(one.contributors for one in heard.values())]
+            self.moored = loose or self._transfer.moored(bases, based)
         self._stage += 1
         return [*notes, *self._merged(stage, everyone)]
 

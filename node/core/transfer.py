@@ -11,7 +11,7 @@ that does not know counts against. In a mesh that peers.yaml says has two nodes,
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -117,10 +117,12 @@ class Transfer:
         return frozenset(name for name, one in bases.items() if one == most)
 
     @staticmethod
-    def moored(heard: Mapping[str, Message], own: str) -> bool:
-        """Tell whether more than half of all began from what this node began from."""
-        alike = 1 + sum(one.contributors == own for one in heard.values())
-        return 2 * alike > len(heard) + 1
+    def moored(bases: Sequence[str], own: str) -> bool:
+        """Tell whether more than half of all began from what this node merges into.
+
+        bases: of all contributions, this node's among them, the digests that they began from.
+        """
+        return 2 * bases.count(own) > len(bases)
 
     # Asking ---------------------------------------------------------------------------------------
 
