@@ -25,11 +25,12 @@ def recompressed(picture: Picture, size: tuple[int, int], quality: int) -> Pictu
 def test_the_copy_of_an_image_is_the_closest(change: str) -> None:
     pictures = [(str(seed), world.photo(seed, (90, 120))) for seed in range(8)]
     original = pictures[5][1]
-    copy = {
-        "smaller": lambda: recompressed(original, (60, 45), 60),
-        "square": lambda: np.ascontiguousarray(original[:, 15:105]),
-        "same": lambda: original,
-    }[change]()
+    copies = {
+        "smaller": recompressed(original, (60, 45), 60),
+        "square": np.ascontiguousarray(original[:, 15:105]),
+        "same": original,
+    }
+    copy = copies[change]
     (pair,) = closest(Pictures.of(pictures), Pictures.of([("copy", copy)]), 3)
     assert (pair.picture, pair.image) == ("5", "copy")
     assert pair.likeness > 0.95
