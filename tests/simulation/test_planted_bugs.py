@@ -179,7 +179,7 @@ def a_round_is_adopted_twice(patch: Patch) -> None:
 def the_dead_are_waited_for(patch: Patch) -> None:
     """Nobody is ever buried, and no deadline ends the wait."""
     patch.setattr(membership.Members, "bury", lambda self, name: None)
-    patch.setattr(rounds.Staged, "_give_up", lambda self: [])
+    patch.setattr(rounds.Staged, "_give_up", lambda self, now: [])
     patch.setattr(membership.Members, "suspect", lambda self, name, reason: None)
 
 
@@ -187,7 +187,7 @@ def what_was_lost_is_not_sent_again(patch: Patch) -> None:
     from node.core.mail import Mail
 
     patch.setattr(Mail, "resend", lambda self: [])
-    patch.setattr(rounds.Staged, "_give_up", lambda self: [])
+    patch.setattr(rounds.Staged, "_give_up", lambda self, now: [])
 
 
 def a_restart_goes_back_a_round(patch: Patch) -> None:
