@@ -17,7 +17,7 @@ WINDOW = 2
 
 
 class Mail:
-    """The inbox of one node, and the copies of what it sent."""
+    """The inbox of one node, and copies of the messages that it sent."""
 
     def __init__(self) -> None:
         self.pending: dict[Key, Message] = {}  # sent and not acknowledged
