@@ -1,8 +1,8 @@
-"""Read settings: defaults, then YAML, then FEDNODE_SECTION__KEY, then flags; strictly.
+"""Read settings strictly: defaults, then YAML, then FEDNODE_SECTION__KEY, then flags.
 
-pydantic checks the settings dataclasses that live beside the code they set. Every fault is one
-sentence with the file and line, the value and what is allowed; an unknown key names the nearest
-valid one. All faults of a file come together.
+pydantic checks the settings dataclasses, which live beside the code that they configure. Every
+fault is one sentence: the file and line, the value, and what is allowed. An unknown key names the
+nearest valid key. All faults of a file are reported together.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ POLICY: Final = "zerodfl"
 REMOVED: Final = {
     ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
 }
-"""Key and value -> what to use instead."""
+"""Removed keys with their values -> what to use instead."""
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings of one node; `policy` is checked by the policy's own dataclass."""
+    """All settings of one node. The policy's own dataclass checks `policy`."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -79,14 +79,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Settings as they were written: a tree, where it is from, and where each key of it is from."""
+    """Settings as written: a tree, where it comes from, and where each of its keys stands."""
 
     where: str
     tree: Tree
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     def at(self, place: Sequence[str]) -> str:
-        """Return where a key stands: a line of a file, a flag, a variable."""
+        """Return where a key stands: a line of a file, a flag or a variable."""
         for end in range(len(place), 0, -1):
             if tuple(place[:end]) in self.places:
                 return self.places[tuple(place[:end])]
@@ -94,7 +94,7 @@ class Source:
 
 
 def named(option: str, word: str) -> str:
-    """Return a name of a mesh or node that an option gives; raise ConfigError for what is none."""
+    """Return the name of a mesh or node in an option; raise ConfigError if it is not valid."""
     if not NAME.fullmatch(word):
         raise ConfigError(f"{option} is {word!r}; {NAME_RULE}")
     return word
@@ -103,7 +103,7 @@ def named(option: str, word: str) -> str:
 def load_settings(
     path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
-    """Return the settings of a node; raise ConfigError with every fault in one text."""
+    """Return the settings of a node; raise ConfigError with all faults in one text."""
     source = Source("settings", {}) if path is None else read_yaml(path)
     places = dict(source.places)
     for key in sorted(environment):
@@ -117,7 +117,7 @@ def load_settings(
 
 
 def settings_of(source: Source) -> Settings:
-    """Return checked settings of a tree, the policy's own among them; raise ConfigError."""
+    """Return the checked settings in a tree, the policy's settings included; raise ConfigError."""
     tree = dict(source.tree)
     policy = tree.get("policy")
     if isinstance(policy, dict):
@@ -134,7 +134,7 @@ def settings_of(source: Source) -> Settings:
 
 
 def checked(kind: type[Kind], source: Source) -> Kind:
-    """Return a settings dataclass made from a tree; raise ConfigError with every fault."""
+    """Return a settings dataclass made from a tree; raise ConfigError with all faults."""
     found, faults = _check(kind, source.tree, source)
     if faults:
         raise ConfigError("\n".join(faults))
@@ -143,7 +143,7 @@ def checked(kind: type[Kind], source: Source) -> Kind:
 
 
 def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[str]) -> None:
-    """Put section.key=value flags into a tree, and note where they are from."""
+    """Put section.key=value flags into a tree, and note where they come from."""
     for flag in flags:
         name, equals, value = flag.partition("=")
         if not equals:
@@ -153,18 +153,18 @@ def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[st
 
 
 def _put_defaults(tree: Tree, policy: str) -> None:
-    """Put the policy's own defaults under what was said about tuning."""
+    """Put the policy's defaults for `tuning` under the values that are set there."""
     said = tree.get("tuning", {})
     if policy in registry.names() and isinstance(said, dict):
         defaults = dict(registry.policy(policy).tuning)
-        # Words come to a number of tokens: who asks for another number asks for no words.
+        # Words fix the number of tokens, so a context length that is set replaces default words.
         if "context_length" in said and "init_words" not in said:
             defaults.pop("init_words", None)
         tree["tuning"] = {**defaults, **said}
 
 
 def policy_config(settings: Settings, source: Source | None = None) -> Any:
-    """Return the policy's own settings; raise ConfigError with every fault in one text."""
+    """Return the policy's own settings; raise ConfigError with all faults in one text."""
     kind = registry.policy(str(settings.policy["name"]))
     inside = {key: value for key, value in settings.policy.items() if key != "name"}
     config, faults = _check(kind.config_type, inside, source or Source("settings", {}), ("policy",))
@@ -179,10 +179,10 @@ def policy_of(settings: Settings) -> tuple[type[Policy], Any]:
 
 
 def start_of(settings: Settings) -> Initial:
-    """Return where a node's initial prompts come from: what was set, else the policy's way.
+    """Return where a node's initial prompts come from: `tuning.start`, or the policy's default.
 
-    Nodes of a policy that share one state begin alike. Nodes of other policies (ZeroDFL, local)
-    draw their own, as ZeroDFL's clients do; words are the same for all nodes.
+    If the nodes of a policy share one state, or start from words, all begin from the same prompts.
+    Nodes of other policies (ZeroDFL, local) draw their own, as ZeroDFL's clients do.
     """
     tuning = settings.tuning
     if tuning.start is not None:
@@ -192,10 +192,10 @@ def start_of(settings: Settings) -> Initial:
 
 
 def validation_fault(settings: Settings, config: Any, share: float) -> str:
-    """Say what judges by validation images where a node keeps none; "" where all is well.
+    """Return which setting needs validation images if the node keeps none; "" if all is well.
 
-    config: the policy's. share: data.validation. Without them the policy would merge what it was
-    told not to, or nothing, and the guard would be off.
+    config: of the policy. share: data.validation. Without validation images the policy would merge
+    what it was told not to merge, or nothing, and the guard would be off.
     """
     asks = getattr(config, "judged_by", "") or settings.guard.judged_by
     if not asks or share > 0.0:
@@ -204,7 +204,7 @@ def validation_fault(settings: Settings, config: Any, share: float) -> str:
 
 
 def read_yaml(path: Path) -> Source:
-    """Return a YAML file's mapping; raise ConfigError for a missing, broken or repeated key."""
+    """Return a YAML file's mapping; raise ConfigError for a bad file or a repeated key."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -229,7 +229,7 @@ def _survey(
     place: tuple[str, ...],
     places: dict[tuple[str, ...], str],
 ) -> None:
-    """Note the line of every key; refuse one that is given twice."""
+    """Note the line of every key; raise ConfigError for a key that is given twice."""
     if isinstance(found, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in found.value:
@@ -246,7 +246,7 @@ def _survey(
 
 
 def _variable(key: str, text: str) -> tuple[Any, str]:
-    """Return what a variable sets and its place; FEDNODE_X_FILE names a file with X, a secret."""
+    """Return a variable's value and place; FEDNODE_X_FILE names a file with X, a secret."""
     name = key.removeprefix(ENVIRONMENT)
     if not name.endswith(FROM_FILE):
         return _value(text, key), name
@@ -279,7 +279,7 @@ def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
 def _check(
     kind: Any, tree: Any, source: Source, inside: tuple[str, ...] = ()
 ) -> tuple[Any, list[str]]:
-    """Return a settings dataclass made from a tree, or None, and what is wrong with it."""
+    """Return a settings dataclass made from a tree, or None, and a list of its faults."""
     try:
         return TypeAdapter(kind).validate_python(tree), []
     except ValidationError as fault:
@@ -300,7 +300,7 @@ def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) ->
     if gone:
         return f"{where}: {key} is {fault.get('input')!r}, which was removed; {gone}."
     message = fault["msg"].removeprefix("Value error, ").removesuffix(".")
-    if fault["type"] == "value_error":  # a settings class names its key itself
+    if fault["type"] == "value_error":  # the settings class names its key itself
         return f"{where}: {message}."
     if fault["type"].startswith("dataclass"):
         return f"{where}: {key or 'the file'} is {fault.get('input')!r}; it must be a section."
@@ -309,7 +309,7 @@ def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) ->
 
 
 def _keys(kind: Any, place: Sequence[str]) -> list[str]:
-    """Return the valid keys at a place, for the nearest match."""
+    """Return the valid keys at a place, to suggest the nearest."""
     for part in place:
         if part.isdigit():
             kind = next((one for one in get_args(kind) if is_dataclass(one)), None)

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all, or say in one sentence why it cannot be."""
+"""Write a file completely or not at all; otherwise say in one sentence why that failed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def put(
 ) -> None:
     """Write a file aside, sync it, rename it and sync its folder.
 
-    After a power loss the file holds the old text or the new text, never a part of one.
-    another: what to choose where this place will not do. secret: its owner alone reads it.
+    After a power loss the file holds the old text or the new text, never a part of either.
+    another: what to choose if this place does not work, for the error. secret: only the owner may
+    read the file. Raise StateError if the file cannot be written.
     """
     suffix = f".{os.getpid()}"
     aside = path.with_name(path.name + suffix)

@@ -1,4 +1,4 @@
-"""peers.yaml: who is in a mesh, where they are reached, and by which keys they are known."""
+"""peers.yaml: the members of a mesh, their addresses, and the keys by which they are known."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from node.transports.address import parse
 
 @dataclass(frozen=True, slots=True)
 class PeerEntry:
-    """One line of peers.yaml."""
+    """One entry of peers.yaml."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -28,11 +28,12 @@ class PeerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """peers.yaml: the mesh's name, who is in it, and by which keys they are known.
+    """peers.yaml: the mesh's name, its members, and the keys by which they are known.
 
-    insecure: speak plain text, on loopback alone, and believe everyone. mesh_key: who shows a lease
-    signed by it belongs to the mesh, listed or not. introducer: where a node without a lease asks
-    for one. revoked: revocations, as `fednode identity revoke` prints them.
+    insecure: nodes speak plain text, on loopback only, and believe everyone.
+    mesh_key: nodes with a lease that this key signed belong to the mesh, listed or not.
+    introducer: address at which a node without a lease asks for one.
+    revoked: revocations, as `fednode identity revoke` prints them.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -45,7 +46,7 @@ class Peers:
     revoked: tuple[str, ...] = ()
 
     def entry(self, name: str) -> PeerEntry:
-        """Return the entry of a name; raise ConfigError where there is none."""
+        """Return the entry of a name; raise ConfigError if there is none."""
         for peer in self.peers:
             if peer.name == name:
                 return peer
@@ -57,7 +58,7 @@ class Peers:
 
 
 def load_peers(path: Path) -> Peers:
-    """Return peers.yaml; raise ConfigError with every fault (names, addresses) in one text."""
+    """Return the content of peers.yaml; raise ConfigError with all faults in one text."""
     source = read_yaml(path)
     peers, faults = checked(Peers, source), list[str]()
     if not NAME.fullmatch(peers.mesh):
@@ -139,7 +140,8 @@ def which_am_i(
 ) -> str:
     """Return the node's own name: --name, then FEDNODE_NAME, then the host's name.
 
-    It need not be listed where a lease can name it and `advertise` says where it is.
+    The name may be missing in peers.yaml if there is a mesh key, whose lease can name the node, and
+    `advertise` gives its address. Otherwise raise ConfigError.
     """
     chosen = name or environment.get(NAME_VARIABLE) or socket.gethostname()
     listed = any(peer.name == chosen for peer in peers.peers)

@@ -19,7 +19,7 @@ OBJECTIVES = "fednode.objectives"
 
 @cache
 def _entries(group: str) -> tuple[metadata.EntryPoint, ...]:
-    """Return what third parties offer; looked for once, because each look reads many files."""
+    """Return the entry points of third parties; cached, because each search reads many files."""
     return tuple(metadata.entry_points(group=group))
 
 
@@ -30,7 +30,7 @@ def names() -> list[str]:
 
 
 def policy(name: str) -> type[Policy]:
-    """Return the class of a policy; raise ConfigError where there is none of that name."""
+    """Return the class of a policy; raise ConfigError if there is no policy of that name."""
     for entry in _entries(GROUP):
         if entry.name == name:
             loaded: type[Policy] = entry.load()
@@ -51,8 +51,8 @@ def policy(name: str) -> type[Policy]:
 def objective(name: str) -> Any:
     """Return the class that tunes a policy's prompts (node.learn.objective.Objective).
 
-    A third party names it in the entry points of OBJECTIVES, under the policy's name; a policy
-    folder holds it in objective.py. Imports torch.
+    It comes from a third party's entry point in OBJECTIVES under the policy's name, or from
+    objective.py in the policy's folder. This imports torch.
     """
     for entry in _entries(OBJECTIVES):
         if entry.name == name:

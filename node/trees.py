@@ -1,4 +1,4 @@
-"""Read YAML within bounds: a small text may stand for endless values, or nest for ever."""
+"""Read YAML within limits: a short text may stand for endless values, or nest without end."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ VALUES_MAX: Final = 100_000
 
 
 def read(text: str, most: int = TEXT_MAX) -> tuple[yaml.Node | None, Any]:
-    """Return a text's nodes, which know their lines, and its values.
+    """Return a text's YAML nodes, which know their lines, and its values.
 
-    Raise YAMLError for a text that is no YAML, longer than `most` characters, or over a bound.
+    Raise YAMLError for a text that is not YAML, longer than `most` characters, or over another
+    limit.
     """
     if len(text) > most:
         raise yaml.YAMLError(f"it has {len(text):,} characters, and {most:,} is the limit")
@@ -30,7 +31,7 @@ def read(text: str, most: int = TEXT_MAX) -> tuple[yaml.Node | None, Any]:
 
 
 def _check(text: str) -> None:
-    """Count what a text stands for, aliases followed, before anything is built of it."""
+    """Count the values that a text stands for, aliases followed, before any value is built."""
     sizes: dict[str, int] = {}
     open_: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(text, yaml.SafeLoader):

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers in the form that people read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 
 def size(count: int) -> str:
-    """Return bytes as people read them, in powers of 1000."""
+    """Return a number of bytes for people, in powers of 1000."""
     return scaled(count, 1000, ("B", "kB", "MB", "GB"))
 
 
 def scaled(count: float, base: int, units: Sequence[str]) -> str:
-    """Return a number in the unit that suits it, whole in the first unit."""
+    """Return a number in the unit that suits it, without decimals in the first unit."""
     at = 0
     while count >= base and at < len(units) - 1:
         count, at = count / base, at + 1
@@ -19,7 +19,7 @@ def scaled(count: float, base: int, units: Sequence[str]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people read them."""
+    """Return seconds for people."""
     for limit, step, unit in ((60.0, 1.0, "s"), (3600.0, 60.0, "min"), (172_800.0, 3600.0, "h")):
         if seconds < limit:
             return f"{seconds / step:.0f} {unit}"

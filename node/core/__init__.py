@@ -1,1 +1,1 @@
-"""Decide everything, do nothing: the pure core (stdlib and numpy only)."""
+"""The pure core: it decides what a node does and performs nothing (stdlib and numpy only)."""

@@ -1,4 +1,4 @@
-"""Merge what nodes contributed: sums in float64 and in the order given, so that all get equal bits.
+"""Merge contributions: sums in float64, in the order given, so that all nodes get equal bits.
 
 Callers give contributions sorted by sender (node/core/rounds.py does).
 """
@@ -18,7 +18,7 @@ RATIO_MAX: Final = 10.0
 def mean(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
     """Return sum_i w_i a_i / sum_i w_i of arrays of one shape, in float32 (FedAvg).
 
-    Raise ValueError for no arrays or weights that sum to nothing.
+    Raise ValueError if there are no arrays or the weights do not sum to more than 0.
     """
     total = float(sum(weights))
     if not arrays or total <= 0.0:
@@ -30,10 +30,10 @@ def mean(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
 
 
 def weights_of(samples: Sequence[int], cap: int) -> list[float]:
-    """Return nodes' weights from the images that they say they have.
+    """Return the weights of nodes from the numbers of images that they report.
 
-    Each is at least 1, and at most `cap` (0 for no cap) and RATIO_MAX times the median of them all:
-    a node that claims a billion images weighs no more than ten that tell the truth.
+    Each weight is at least 1. It is at most `cap` (0 for no cap) and at most RATIO_MAX times the
+    median of all numbers: a node that claims a billion images weighs no more than ten honest nodes.
     """
     said = [max(1, min(one, cap) if cap else one) for one in samples]
     most = RATIO_MAX * float(np.median(said)) if said else 0.0

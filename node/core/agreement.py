@@ -1,9 +1,10 @@
-"""Whether the members hold the same prompts after the same round, as far as this node knows.
+"""Compare the prompts of this node with those of its peers after each round.
 
-In sync all nodes end a round with equal prompts, unless faults outlast the deadline or a member
-tells each node something else. Each message of the kernel says after which round its sender is, and
-the digest of the prompts that it then held. A node compares them with its own, shows in its status
-who holds others, and writes a record when that changes, at most one every deadline.
+In sync mode all nodes end a round with equal prompts, unless faults outlast the deadline or a
+member sends each node something else. Each message of the kernel names the last round that its
+sender adopted and the digest of the prompts that the sender then held. A node compares that digest
+with its own and shows in its status which peers differ. When these peers change, the node writes a
+record, at most one per deadline.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from node.core.types import Json
 DIFFERS: Final = "state.differs"
 AGREES: Final = "state.agrees"
 PEERS: Final = "peers"
-"""Field of a record DIFFERS: who holds other prompts."""
+"""Field of a DIFFERS record: the peers that hold other prompts."""
 ROUNDS_KEPT: Final = 16
 
 
 @dataclass(slots=True)
 class Agreement:
-    """Of one node. every_s: least time between two records."""
+    """The digests of one node and of its peers. every_s: least time between two records."""
 
     every_s: float
     _past: dict[int, str] = field(default_factory=dict)  # own digests by round
-    _told: dict[str, tuple[int, str]] = field(default_factory=dict)  # by peer, its latest
+    _told: dict[str, tuple[int, str]] = field(default_factory=dict)  # latest, by peer
     _apart: set[str] = field(default_factory=set)
     _shown: tuple[str, ...] = ()
     _said_at: float = float("-inf")
 
     def digest(self, number: int) -> str:
-        """Return the digest of what this node held after a round; "" where it is not known."""
+        """Return the digest of this node's prompts after a round; "" if it is not known."""
         return self._past.get(number, "")
 
     def adopted(self, number: int, digest: str) -> None:
-        """Note what this node holds after a round."""
+        """Store the digest of this node's prompts after a round."""
         self._past = {
             at: one for at, one in self._past.items() if number - ROUNDS_KEPT < at < number
         }
@@ -47,7 +48,7 @@ class Agreement:
             self._compare(peer)
 
     def heard(self, peer: str, number: int, digest: str) -> None:
-        """Note what a peer says that it holds after a round; "" if it does not say."""
+        """Store the digest that a peer reports after a round; "" if the peer reports none."""
         if digest:
             self._told[peer] = number, digest
             self._compare(peer)
@@ -62,7 +63,7 @@ class Agreement:
         return tuple(sorted(self._apart & set(live)))
 
     def look(self, now: float, live: Collection[str]) -> list[Effect]:
-        """Return a record if somebody else differs from this node than the last one said."""
+        """Return a record if other peers differ from this node than in the last record."""
         apart = self.apart(live)
         if apart == self._shown or now - self._said_at < self.every_s:
             return []
@@ -74,5 +75,5 @@ class Agreement:
 
 
 def differs(apart: Collection[str]) -> str:
-    """Say who holds other prompts."""
+    """Return a sentence that names the peers with other prompts."""
     return f"after the same round this node holds other prompts than {', '.join(apart)}"

@@ -1,8 +1,9 @@
-"""The policy of PromptFL, FedMaPLe, FedCLIP and FedTPG: everyone tunes, everyone gets the mean.
+"""The policy of PromptFL, FedMaPLe, FedCLIP and FedTPG: all nodes tune, all nodes get the mean.
 
-Federated averaging without a server: all send to all and compute the same mean. In int8 the nodes
-send what training changed, and each adds to its next change what rounding took from its last
-(error feedback), so that nothing is lost for good; that needs equal prompts to begin from, so sync.
+This is federated averaging without a server: each node sends to all others, and all compute the
+same mean. In int8 the nodes send what training changed. Each node adds the rounding error of its
+last change to its next change (error feedback), so that no error is lost for good. That needs equal
+prompts to begin from, so int8 needs sync mode.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from node.core.types import EMPTY, Dtype, Report, Tensors
 class AveragingConfig:
     """Settings of federated averaging.
 
-    weights: "samples" (FedAvg, as papers have it) or "equal" (as their codes have it). samples_cap:
-    most images that a node's word is taken for, 0 for any number: its weight is its own word.
-    optimizer: "reset" it in every round, or "keep" its momentum. wire_dtype: int8 sends changes
-    with error feedback, a quarter of float32's bytes.
+    weights: "samples" (FedAvg, as in the papers) or "equal" (as in their code).
+    samples_cap: largest number of images that a node may claim as its weight, 0 for any number.
+    optimizer: "reset" its momentum in every round, or "keep" it.
+    wire_dtype: int8 sends changes with error feedback, in a quarter of float32's bytes.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -43,7 +44,7 @@ class AveragingConfig:
 
 
 class Averaging(Staged):
-    """See the file's header."""
+    """Federated averaging; see the file's header."""
 
     config_type: ClassVar[type[AveragingConfig]] = AveragingConfig
     modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum", "async")
@@ -58,11 +59,11 @@ class Averaging(Staged):
 
     @property
     def drifts(self) -> bool:
-        """Changes alone are merged in int8."""
+        """Tell whether nodes that differ may stay different; in int8 only changes are merged."""
         return super().drifts or bool(self.config.wire_dtype == "int8")
 
     def contribution(self, stage: str, report: Report | None) -> Tensors:
-        """Return the tuned tensors, or in int8 what changed and was not told yet."""
+        """Return the tuned tensors; in int8 their change plus the last change's rounding error."""
         if report is None or self.config.wire_dtype != "int8":
             return super().contribution(stage, report)
         before, owed = self.draft.shared, self.draft.arrays
@@ -78,7 +79,7 @@ class Averaging(Staged):
         return change
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
-        """Return the (weighted) mean of all contributions, or a robust merge in its place."""
+        """Return the (weighted) mean of all contributions, or their robust merge."""
         equal, cap = self.config.weights == "equal", self.config.samples_cap
         given = [one for one in heard if one.tensors]
         said = [one.samples for one in given]

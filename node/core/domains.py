@@ -10,7 +10,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}", re.ASCII)
 
 
 def check(domains: Sequence[str], least: int) -> None:
-    """Raise ValueError where `policy.domains` has too few names, a bad one, or one twice."""
+    """Raise ValueError if `policy.domains` has too few names, or an invalid or repeated name."""
     if len(domains) < least:
         raise ValueError(
             f"policy.domains names {len(domains)} domains ({', '.join(domains) or 'none'}); list "
@@ -27,7 +27,7 @@ def check(domains: Sequence[str], least: int) -> None:
 
 
 def unfit(domains: Sequence[str], domain: str) -> str:
-    """Say what is wrong with a node's own domain; "" where it is one of the mesh's."""
+    """Return what is wrong with a node's own domain; "" if it is one of the mesh's."""
     if domain in domains:
         return ""
     what = f"data.domain is {domain!r}" if domain else "data.domain is not set"
@@ -35,5 +35,5 @@ def unfit(domains: Sequence[str], domain: str) -> str:
 
 
 def spoken(domain: str) -> str:
-    """Return the words for a domain in a text: "art painting" for art_painting."""
+    """Return a domain as words in a text: "art painting" for art_painting."""
     return domain.replace("_", " ").replace("-", " ")

@@ -1,6 +1,6 @@
-"""The alphabet of the machine: events go in, effects come out; nothing else crosses the edge.
+"""Events and effects: all that goes into the kernel, and all that comes out of it.
 
-Hosts (daemon, simulator, experiment) perform effects in the order given. Only Adopt is waited for:
+Hosts (daemon, simulator, experiment) perform effects in the order given. They wait only for Adopt:
 a Send that follows an Adopt starts when the adopted state is durable. A Send ends in exactly one
 Delivered or Undelivered, a Tune in one Tuned or TuneFailed, an Adopt in one Adopted or AdoptFailed.
 """
@@ -23,12 +23,12 @@ AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "sil
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The host is listening and effects can be performed."""
+    """The host listens and can perform effects."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """The host is about to stop: start nothing new."""
+    """The host is about to stop; the kernel starts nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """News of members from elsewhere than a member: an introducer, or the operator."""
+    """News of members from an introducer or the operator, not from a member."""
 
     news: tuple[Update, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Misbehaved:
-    """The host saw a peer do what no correct node does, before any message of it was read."""
+    """The host saw a peer do what no correct node does, before it could read a message."""
 
     peer: str
     reason: str
@@ -55,11 +55,13 @@ class Misbehaved:
 
 @dataclass(frozen=True, slots=True)
 class RoundDue:
-    """The kernel lets a round begin, from `start` where it rolls back. Kernel to policy only.
+    """The kernel lets a round begin. Kernel to policy only.
 
-    behind: the live peers that by their own word have this round still before them; nobody in a
-    mesh of two. members: all others that this node knows of, live or not, but those that left or
-    were revoked; empty if the host does not say.
+    start: the tensors to begin from, if the kernel rolls back.
+    behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
+    of two nodes.
+    members: all other members that this node knows, live or not, except those that left or were
+    revoked; empty if the host does not say.
     """
 
     round: int
@@ -70,21 +72,21 @@ class RoundDue:
 
 @dataclass(frozen=True, slots=True)
 class PeerUp:
-    """A peer answers and speaks our configuration. Kernel to policy only."""
+    """A peer is live and a neighbour in the topology from now on. Kernel to policy only."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class PeerDown:
-    """A peer stopped answering. Kernel to policy only."""
+    """A peer is no longer live, or no longer a neighbour. Kernel to policy only."""
 
     peer: str
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message arrived and decoded; token names the waiting sender for Answer."""
+    """A message arrived and was decoded. token: identifies the waiting sender for Answer."""
 
     message: Message
     token: int = 0
@@ -100,10 +102,11 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """A message was not taken: code "unreachable" (nobody answered) or the peer's own code.
+    """A message was not taken.
 
-    sent: False if the message never left this node, which says nothing of the peer. Then the code
-    is "busy" if a later try may get through, and "invalid" if none will.
+    code: "unreachable" (nobody answered) or the code of the peer's answer.
+    sent: False if the message never left this node, which says nothing about the peer. Then the
+    code is "busy" if a later attempt may succeed, and "invalid" if none can.
     """
 
     to: str
@@ -114,7 +117,7 @@ class Undelivered:
 
 
 def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Delivered | Undelivered:
-    """Return how a send ended that was answered with an acknowledgement."""
+    """Return the event for a send that was answered with this acknowledgement."""
     if code in {"ok", "duplicate"}:  # taken now, or taken before
         return Delivered(to, message)
     return Undelivered(to, message, code, detail)
@@ -122,7 +125,7 @@ def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Deliv
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The job ended well."""
+    """The job succeeded."""
 
     job: Job
     report: Report
@@ -145,7 +148,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class AdoptFailed:
-    """The snapshot could not be made durable (a full disk, say)."""
+    """The snapshot could not be made durable (for example, the disk is full)."""
 
     snapshot: Snapshot
     reason: str
@@ -153,7 +156,7 @@ class AdoptFailed:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer ran out. A name set again before it fired fires once, at the later time."""
+    """A timer ran out. A timer that is set again before it fires only fires at its new time."""
 
     name: str
 
@@ -185,7 +188,7 @@ Event = (
 class Send:
     """Put a message into the peer's bounded outbox.
 
-    limit_s: longest wait for the answer; 0 leaves it to the host, which looks at the size.
+    limit_s: longest wait for the answer; 0: the host decides by the message's size.
     """
 
     to: str
@@ -195,7 +198,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Acknowledge the message with this token; detail is a sentence for the other end."""
+    """Acknowledge the message with this token. detail: a sentence for the sender."""
 
     token: int
     code: AckCode
@@ -204,7 +207,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Fire TimerFired(name) after delay_s seconds; replaces a timer of the same name."""
+    """Fire TimerFired(name) after delay_s seconds, in place of any timer of the same name."""
 
     name: str
     delay_s: float
@@ -212,23 +215,24 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Forget a timer; harmless where there is none."""
+    """Cancel a timer; without effect if there is no such timer."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tune:
-    """Run a job on the learner. At most one is under way."""
+    """Run a job on the learner. At most one job is under way."""
 
     job: Job
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Make a snapshot durable. The kernel fills in what is the node's and not the policy's.
+    """Make a snapshot durable.
 
-    givers: the peers whose contributions it holds, for people.
+    The kernel adds the fields that belong to the node, not to the policy.
+    givers: the peers whose contributions the snapshot holds, for people.
     """
 
     snapshot: Snapshot
@@ -237,10 +241,10 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Tell people something happened: a line in the log, an event in Watch, a counter.
+    """Report to people that something happened: a line in the log, an event in Watch, a counter.
 
     kind: a dotted name ("peer.up", "message.refused", "round.adopted").
-    level: warnings and errors are shown in status.
+    level: status shows warnings and errors.
     """
 
     kind: str
@@ -251,7 +255,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """Reach a peer at an address from now on."""
+    """Use this address for a peer from now on."""
 
     peer: str
     address: str

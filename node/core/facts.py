@@ -1,4 +1,4 @@
-"""Settings that peers must agree on: their fingerprint, and the sentence when they differ."""
+"""Settings that peers must agree on: their fingerprint, and the sentence for peers that differ."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def fingerprint(facts: Mapping[str, str]) -> str:
 
 
 def differences(ours: Mapping[str, str], theirs: Mapping[str, str], sender: str) -> str:
-    """Say in which facts a peer differs and with which values; "" where none is seen."""
+    """Return in which facts a peer differs and with which values; "" if no difference is seen."""
     missing = "not set"
     parts = [
         f"{key} is {ours.get(key, missing)} here and {theirs.get(key, missing)} at {sender!r}"
@@ -31,5 +31,5 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str], sender: str)
 
 
 def contributors(senders: Mapping[str, Tensors]) -> str:
-    """Return the digest of who contributed what, independent of arrival order."""
+    """Return the digest of the senders and their contributions, independent of arrival order."""
     return fingerprint({name: tensors.digest for name, tensors in senders.items()})

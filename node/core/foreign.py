@@ -1,9 +1,10 @@
 """Make the text of others safe to show: on a terminal, in a log, on a page, in Markdown or CSV.
 
-A peer, an introducer or a file may say anything: sequences that clear a terminal, rename its window
-or fill its clipboard, marks that turn the direction of reading, lines that look like lines of ours.
-Text is made safe where it comes in. Frames hold no such text at all (node/wire/codec.py); replies
-of daemons are cleaned by node/wire/replies.py, and records by node/runtime/events.py.
+A peer, an introducer or a file may hold any text: sequences that clear a terminal, rename its
+window or fill its clipboard; marks that turn the direction of reading; lines that look like this
+program's own. Text is made safe where it comes in. Frames with such text are refused
+(node/wire/codec.py). node/wire/replies.py cleans replies of daemons, node/runtime/events.py cleans
+records.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ LONGEST: Final = 1000
 CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
 MARKDOWN: Final = "\\`*[]<>|"
 FORMULA: Final = ("=", "+", "-", "@")
-"""What a spreadsheet takes for the beginning of a formula."""
+"""Characters at which a spreadsheet takes text for a formula."""
 
 
 def line(text: str, most: int | None = LONGEST) -> str:
     """Return a text as one line of at most `most` characters; None for any number.
 
-    What is not printable (control characters, ends of lines, marks of direction) becomes a space.
+    Characters that are not printable (control characters, line ends, direction marks) become
+    spaces.
     """
     if not text.isprintable():
         text = "".join(one if one.isprintable() else " " for one in text)
@@ -28,12 +30,12 @@ def line(text: str, most: int | None = LONGEST) -> str:
 
 
 def markdown(text: str) -> str:
-    """Return a text as Markdown shows it literally, in a paragraph or in a cell of a table."""
+    """Return a text escaped for Markdown, for a paragraph or the cell of a table."""
     return "".join(f"\\{one}" if one in MARKDOWN else one for one in line(text))
 
 
 def cell(text: str) -> str:
-    """Return a text as a spreadsheet takes it for text, not for a formula."""
+    """Return a text escaped so that a spreadsheet takes it for text, not for a formula."""
     text = line(text)
     return f"'{text}" if text.startswith(FORMULA) and not _number(text) else text
 

@@ -1,4 +1,4 @@
-"""The verdict on a message before any policy sees it. Every refusal is a code and a sentence."""
+"""The gate: it judges each message before a policy sees it. A refusal is a code and a sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from node.core.swim import PHASES
 from node.core.types import Message
 
 Verdict = tuple[AckCode, str, str]
-"""Code, reason for counting, sentence for people."""
+"""Code, reason (for counting), sentence (for people)."""
 TAKEN: Verdict = ("ok", "", "")
 
 
@@ -27,7 +27,7 @@ class Gate:
         self._last: dict[tuple[str, str], tuple[int, str]] = {}
 
     def check(self, message: Message, policy: Policy) -> Verdict:
-        """Return the verdict on a message; nothing is kept of one that is not taken."""
+        """Return the verdict on a message; the gate remembers nothing of a refused message."""
         verdict = self._identity(message)
         if verdict is not TAKEN:
             return verdict
@@ -71,7 +71,7 @@ class Gate:
             return "stale", "stale", stale
         key = (message.sender, message.phase)
         value = (message.round, message.tensors.digest)
-        # In shared rounds a node that was behind may have passed over what it needs now.
+        # In shared rounds a node that was behind may need a message now that it skipped before.
         again = policy.shared_state or message.phase in policy.repeatable
         if self._last.get(key) == value and not again:
             return "duplicate", "duplicate", "taken before"
@@ -80,10 +80,10 @@ class Gate:
         return TAKEN
 
     def _stale(self, message: Message, policy: Policy, newest: int) -> str:
-        """Say why a message comes too late; "" where it does not.
+        """Return why a message comes too late; "" if it does not.
 
-        Where the mesh runs its rounds together, a round's messages count until it is over here, in
-        whatever order they come; questions always count.
+        If the mesh runs its rounds together, the messages of a round are taken in any order until
+        this node has ended that round. Messages of repeatable phases are always taken.
         """
         if not policy.shared_state or self._context.rounds.mode == "async":
             text = f"round {message.round} is older than round {newest}, which was heard before"

@@ -1,15 +1,18 @@
-"""What a node uses after a mesh-wide round: what all merged, or what it tuned itself.
+"""Personal prompts: after a mesh-wide round a node may use its own prompts, not the merged ones.
 
-A merge that all agree on may still make one node worse: its images differ from the others', or some
-of them lie. With guard.merged_rise set a node keeps a line of its own: prompts tuned on its images
-from what it used before, with no word of anyone else. After each merge it measures, and where
+A merge that all nodes agree on may still make one node worse: its images differ from the others',
+or some nodes are dishonest. If guard.merged_rise is set, a node keeps personal prompts, too. They
+are tuned on its own images from the prompts that it used before, without anything from other nodes.
+After each merge the node measures both. If
 
     l(merged) > l(own) + merged_rise        l: cross-entropy on its validation images
 
-it uses (measures, predicts and exports with) its own. What is exchanged is the same, and the next
-round begins for it too where everyone's does. While it uses the merged prompts its own line is
-what it told the others; only after a round in which it did not, a round costs a second tuning.
-Personal models beside a common one, against those who lie, are Ditto's (Li et al., ICML 2021).
+the node uses (measures, predicts and exports with) its personal prompts. It sends its contribution
+and starts the next round from the merged prompts, like every node; only what it predicts with
+differs. If it used the merged prompts last round, its personal prompts are what it tuned for its
+contribution, at no cost. Otherwise they are trained separately, which costs one extra tuning.
+Source of personal models beside a common model, against dishonest nodes: Ditto (Li et al., ICML
+2021).
 """
 
 from __future__ import annotations
@@ -27,20 +30,23 @@ from node.core.types import EMPTY, MEASURE, Job, PolicyState, Report, Tensors
 
 @dataclass(slots=True)
 class Choice:
-    """The merged prompts against a node's own; losses: on its validation images, in that order."""
+    """The choice between merged and personal prompts.
+
+    losses: on the validation images, first of the merged prompts, then of the personal prompts.
+    """
 
     merged: Tensors
     own: Tensors
     losses: list[float] = field(default_factory=list)
 
     def candidate(self) -> Tensors | None:
-        """Return what to measure next; None at the end, or if the node cannot measure a loss."""
+        """Return the prompts to measure next; None at the end or if no loss can be measured."""
         if not self.losses:
             return self.merged
         return self.own if len(self.losses) == 1 and math.isfinite(self.losses[0]) else None
 
     def note(self, metrics: Mapping[str, float]) -> None:
-        """Take what was measured."""
+        """Store the measured loss."""
         self.losses.append(metrics.get("validation_loss", float("nan")))
 
 
@@ -49,31 +55,31 @@ class Guarded(Behind):
 
     def __init__(self, config: Any, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
-        self._told_own = EMPTY  # what this node tuned for the others, as it would use it by itself
-        self._own_job: Job | None = None  # the tuning of its own line, where it left theirs
-        self._choice: Choice | None = None  # of its own prompts against the merged ones
+        self._told_own = EMPTY  # tuned for the others; it can serve as personal prompts, too
+        self._own_job: Job | None = None  # the separate tuning of the personal prompts
+        self._choice: Choice | None = None  # between the merged and the personal prompts
 
     def _begin_choice(self) -> None:
-        """Forget the round before."""
+        """Forget the choice of the round before."""
         self._told_own, self._used, self._own_job, self._choice = EMPTY, EMPTY, None, None
 
     @property
     def _apart(self) -> bool:
-        """Tell whether what the node uses is not what all merged last."""
+        """Tell whether the node uses other prompts than those that were merged last."""
         return bool(self._tuned) and self._tuned != self.held.shared
 
     def _kept(self, taken: Tensors) -> Tensors:
-        """Return what to use after taking over a state that others merged, unmeasured."""
+        """Return the prompts to use after a catch-up, whose state the node has not measured."""
         guarded = self.context.guard.merged_rise is not None
         return self._tuned if guarded and self._apart else taken
 
     def _tuned_for_all(self, report: Report) -> None:
-        """Take what the first stage's job returned."""
+        """Store the result of the first stage's job, which can serve as personal prompts."""
         if self.context.guard.merged_rise is not None:
             self._told_own = Tensors({**self.draft.shared, **report.tensors})
 
     def _measure(self) -> list[Effect]:
-        """Choose what to use, where there is something to choose from, and measure it."""
+        """Choose the prompts to use, if there is a choice, and measure them."""
         guarded = self.context.guard.merged_rise is not None
         drawn = bool(self._told_own)
         if not guarded or not (drawn or self._apart):
@@ -91,7 +97,7 @@ class Guarded(Behind):
         return self._next_look(self._choice)
 
     def _chosen(self, job: Job, report: Report) -> list[Effect] | None:
-        """Take a report that belongs to the choice; None for any other."""
+        """Take a report that belongs to the choice; return None for any other report."""
         if job == self._own_job:
             self._own_job = None
             return self._compare(Tensors({**self._tuned, **report.tensors}))
@@ -104,7 +110,7 @@ class Guarded(Behind):
         tried, rise = choice.candidate(), self.context.guard.merged_rise
         if tried is not None:
             return self._look(tried, measure=False)
-        merged, *own = choice.losses  # of a node that cannot measure there is no second
+        merged, *own = choice.losses  # a node that cannot measure has no second loss
         if rise is None or not own or not merged > own[0] + rise:
             return self._use(self.draft.shared)
         text = (

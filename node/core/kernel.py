@@ -1,14 +1,14 @@
-"""The machine that every host runs: step(now, event) -> effects.
+"""The kernel, which every host runs: step(now, event) -> effects.
 
-The kernel owns a node's life (when rounds begin, how many there are, pause, resume, leave), who its
-peers are, and what is let in; the policy owns what happens inside a round. Rules of this file: no
-clock, no entropy, no I/O; peers are visited by name; every path ends, whatever arrives.
+The kernel owns a node's life (when rounds begin, how many there are, pause, resume, leave), its
+peers, and which messages are let in. The policy owns what happens inside a round. Rules of this
+file: no clock, no entropy, no I/O; peers are visited by name; every path ends, whatever arrives.
 
     waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
     running <--pause, resume--> paused             any --leave--> leaving
 
-A tuning or a commit that fails is recorded and tried again with growing pauses; the snapshot that
-could not be stored is kept, so that nothing is lost but time.
+If a tuning or a commit fails, the kernel records it and tries again with growing pauses. It keeps
+the snapshot that could not be stored, so that only time is lost.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ BACKOFF_MAX_S = 60.0
 
 
 class Kernel:
-    """See the file's header."""
+    """The kernel of one node; see the file's header."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Kernel:
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         self._best = restored or Snapshot(policy.state(), {})
         self._refused = Tally()
-        self._linked: set[str] = set()  # whom the policy exchanges prompts with
+        self._linked: set[str] = set()  # the peers that the policy exchanges prompts with
         self._failures = 0
         self._unsaved: Snapshot | None = None
         self._round_began = float("-inf")
@@ -106,7 +106,10 @@ class Kernel:
         held: Snapshot | None,
         limits: LimitSettings | None = None,
     ) -> Self:
-        """Return a node's kernel as every host starts it: from what its disk holds, or anew."""
+        """Return a node's kernel, as every host starts it.
+
+        held: the snapshot on disk; None to start at round 0.
+        """
         first, limits = initial(), limits or LimitSettings()
         context = replace(context, norm_max=limits.norm_ratio * max(1.0, first.norm()))
         if held is None:
@@ -116,7 +119,10 @@ class Kernel:
         return cls(context, policy, facts, membership, held, limits)
 
     def step(self, now: float, event: Event) -> list[Effect]:
-        """Take one event; return what to do, in order. Never raises for a peer's fault."""
+        """Take one event; return the effects to perform, in order.
+
+        It never raises for a peer's fault.
+        """
         match event:
             case Started():
                 return self._start(now)
@@ -137,7 +143,7 @@ class Kernel:
                 return self._timer(now, name)
             case Tuned(job=job, report=report):
                 self._failures = 0
-                if job.measure:  # what is only tried is nothing to go back to, nor to flee from
+                if job.measure:  # a trial neither becomes the best nor triggers a rollback
                     self._watch_quality(report.metrics, report.tensors)
             case TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
@@ -240,7 +246,7 @@ class Kernel:
         return [record, *told, *self._next_round(now)]
 
     def _note_state(self, state: PolicyState) -> None:
-        """Note what is held after a round, if all nodes of the mesh are to hold the same."""
+        """Store the digest of a round's state, if all nodes are to hold the same state."""
         if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
             self._agreement.adopted(state.round, state.tensors.digest)
 
@@ -293,7 +299,7 @@ class Kernel:
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
 
     def _refuse(self, now: float, message: Message, token: int, verdict: Verdict) -> list[Effect]:
-        """Answer a message that is not taken, count it, and tell people the first time."""
+        """Answer a refused message, count it, and record the first of its kind and sender."""
         code, reason, text = verdict
         sender, effects = message.sender, list[Effect]([Answer(token, code, text)])
         if code == "refused" and sender in self._members:
@@ -310,7 +316,7 @@ class Kernel:
         return effects
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[Effect]:
-        """Count a fault against a peer, and put it into quarantine where it has too many."""
+        """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
         seconds = self._conduct.fault(sender, now)
         if not seconds:
             return []
@@ -324,7 +330,7 @@ class Kernel:
         return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
     def _changes(self, now: float) -> list[Effect]:
-        """Tell people, and the policy, who came and who went."""
+        """Return records of members' state changes; tell the policy which peers came and went."""
         effects, moved = list[Effect](), False
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
@@ -338,7 +344,7 @@ class Kernel:
         return [*effects, *self._relink(now)] if moved else effects
 
     def _relink(self, now: float) -> list[Effect]:
-        """Tell the policy with whom it exchanges prompts from now on."""
+        """Tell the policy which peers it exchanges prompts with from now on."""
         live = set(self._members.live())
         wanted = live & neighbours(self.context.name, live, self.context.topology)
         gone, fresh = sorted(self._linked - wanted), sorted(wanted - self._linked)
@@ -367,7 +373,7 @@ class Kernel:
         return []
 
     def _tell(self, now: float, event: Event) -> list[Effect]:
-        """Pass an event to the policy; what it adopts gets the node's best prompts added."""
+        """Pass an event to the policy; add the node's best prompts to what the policy adopts."""
         best = self._best
         return [
             replace(

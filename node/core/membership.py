@@ -1,11 +1,12 @@
-"""The table of members: what this node knows of every other, and how news of them is weighed.
+"""The table of members: what this node knows of every other node, and how it weighs news of them.
 
     unknown -> alive -> suspect -> dead      left: it said goodbye      revoked: for good
     refused: it answers, but one of the two refuses      quarantined: it sent too much that is wrong
 
-News carries the member's incarnation. Older news never undoes newer; of equal age, dead and left
-outweigh suspect, which outweighs alive (SWIM, section 4.2). What a node sees for itself outweighs
-what others say: nobody is brought to life, or buried while it answers here, by word of mouth.
+News carries the member's incarnation. Older news never replaces newer news. At equal incarnation,
+dead and left outweigh suspect, and suspect outweighs alive (SWIM, section 4.2). What a node
+observes itself outweighs what others tell: hearsay alone revives no member, and buries no member
+that answers here.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from node.core.types import STANDINGS, Update
 LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
 SHUT: Final = frozenset({"revoked", "quarantined"})
-"""Out by decision, which no word or silence of theirs changes."""
+"""States set by decision; no message and no silence of the peer changes them."""
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
-"""Unanswered hellos after which a listed peer that was never heard of counts as dead."""
+"""Number of unanswered hellos after which a listed peer that was never heard counts as dead."""
 
 Weighed = Literal["", "suspect", "dead", "revoked", "alive", "ask"]
-"""What became of news: nothing, a new state, or a reason to ask the member itself."""
+"""The effect of news: "" for none, a new state, or "ask" to ask the member itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One peer as this node sees it; heard_at is on the host's clock, negative when never.
+    """One peer as this node sees it.
 
+    heard_at: last sign of life, on the host's clock; negative if there was none.
     failures: sends in a row that nobody answered. reason: why it is suspect, dead or refused.
     """
 
@@ -49,11 +51,11 @@ class Member:
 
     @property
     def live(self) -> bool:
-        """Tell whether it can be sent to: alive, or suspect and not yet given up."""
+        """Tell whether the peer can be sent to: alive, or suspect and not yet given up."""
         return self.state in LIVE
 
     def update(self) -> Update | None:
-        """Return what to tell others of it; None where there is nothing to tell."""
+        """Return the news to tell others about this peer; None if there is nothing to tell."""
         state = next((one for one in STANDINGS if one == self.state), None)
         if state is None:
             return None
@@ -61,7 +63,7 @@ class Member:
 
 
 class Members:
-    """All peers by name, sorted. changes: what became of whom, as (name, before, after)."""
+    """All peers by name, sorted. changes: state changes, as (name, before, after)."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._table = {name: Member(name) for name in sorted(names)}
@@ -85,7 +87,7 @@ class Members:
         return [name for name, one in self._table.items() if one.live]
 
     def absent(self) -> list[str]:
-        """Return who is to be greeted now and then: whoever may be there again."""
+        """Return the names of the peers to greet now and then, because they may be back."""
         return [name for name, one in self._table.items() if one.state in ABSENT]
 
     # What this node sees for itself ---------------------------------------------------------------
@@ -93,7 +95,8 @@ class Members:
     def heard(self, name: str, now: float, round_number: int | None = None) -> None:
         """Note that a peer spoke, in a round, or that it answered (no round).
 
-        An answer that was under way when it said goodbye does not bring it back; speaking does.
+        An answer that was under way when the peer said goodbye does not bring it back; a message
+        does.
         """
         held = self._table[name]
         if held.state in SHUT or (held.state == "left" and round_number is None):
@@ -103,7 +106,11 @@ class Members:
         self._put(new)
 
     def failed(self, name: str, reason: str) -> None:
-        """Note that a peer did not answer; that alone makes nobody who was heard of suspect."""
+        """Note that a peer did not answer.
+
+        That alone makes no peer suspect. A peer that was never heard counts as dead after GREETINGS
+        failures.
+        """
         held = self._table[name]
         held = replace(held, failures=held.failures + 1)
         if held.state == "unknown" and held.failures >= GREETINGS:
@@ -113,8 +120,8 @@ class Members:
     def busy(self, name: str, reason: str) -> None:
         """Note that a peer is there but takes nothing now: it loads, or has too much to do.
 
-        That makes nobody dead, and no peer alive that was not live before: round one waits for
-        peers that can take part. A suspect has answered, and is suspect no more.
+        A suspect becomes alive, because it answered. No other state changes, because round one
+        waits for peers that can take part.
         """
         held = self._table[name]
         state = "alive" if held.state == "suspect" else held.state
@@ -122,31 +129,31 @@ class Members:
         self._put(replace(held, state=state, failures=0, reason=reason))
 
     def refused(self, name: str, now: float, reason: str) -> None:
-        """Note that a peer answers but one of the two refuses the other."""
+        """Note that a peer answers but one of the two nodes refuses the other."""
         held = self._table[name]
         if held.state not in SHUT:
             self._put(replace(held, state="refused", failures=0, heard_at=now, reason=reason))
 
     def quarantine(self, name: str, reason: str) -> None:
-        """Take nothing more of a peer, whatever it or others say."""
+        """Take nothing more from a peer, whatever it or others say."""
         held = self._table[name]
         if held.state != "revoked":
             self._put(replace(held, state="quarantined", reason=reason))
 
     def release(self, name: str) -> None:
-        """Let a peer begin anew."""
+        """End a peer's quarantine; its state is unknown then."""
         held = self._table[name]
         if held.state == "quarantined":
             self._put(replace(held, state="unknown", failures=0, reason=""))
 
     def suspect(self, name: str, reason: str) -> None:
-        """Note that a live peer cannot be reached, by this node or by those it asked."""
+        """Note that neither this node nor the helpers that it asked can reach a live peer."""
         held = self._table[name]
         if held.state == "alive":
             self._put(replace(held, state="suspect", reason=reason))
 
     def bury(self, name: str) -> None:
-        """Note that a suspect did not contradict in time."""
+        """Note that a suspect did not contradict in time, so it counts as dead."""
         held = self._table[name]
         if held.state == "suspect":
             self._put(replace(held, state="dead"))
@@ -160,9 +167,10 @@ class Members:
     # What others say ------------------------------------------------------------------------------
 
     def meet(self, news: Update) -> bool:
-        """Take in a member that was not known; tell whether it was new and there was room.
+        """Add a member that was not known; tell whether it was added.
 
-        A name whose key was revoked is new with another key, which the host vouches for.
+        It is added only if the news says that it is alive and the table has room. A name whose key
+        was revoked counts as new with another key, which the host has checked.
         """
         held = self._table.get(news.name)
         if held is not None:
@@ -177,10 +185,11 @@ class Members:
         return True
 
     def place(self, news: Update, sender: str) -> bool:
-        """Take over address, id and proof; tell whether the peer is reached another way now.
+        """Store address, id and proof from news; tell whether the peer is reached elsewhere now.
 
-        A member's own word gives its address. The word of another member gives an address only
-        where none is held. Of listed peers others are believed no address (node.identity.trust).
+        A member's own news gives its address. News from another member gives an address only if
+        none is held. For listed peers the host drops addresses that others tell
+        (node.identity.trust).
         """
         held = self._table[news.name]
         if news.state == "revoked":
@@ -196,9 +205,10 @@ class Members:
         return bool(new.address) and (new.address, new.id) != (held.address, held.id)
 
     def weigh(self, news: Update, now: float, lately_s: float) -> Weighed:
-        """Take over news of a known member where it outweighs what is held; return what it did.
+        """Apply news of a known member if it outweighs what is held; return the effect.
 
-        lately_s: a peer heard directly within it is not buried on hearsay; it is asked.
+        lately_s: a peer that was heard directly within this time is not dead on hearsay. It becomes
+        suspect, and is asked.
         """
         held = self._table[news.name]
         if news.state == "revoked" and held.state != "revoked":
@@ -222,7 +232,7 @@ class Members:
             self._table[news.name] = held
             return ""
         lately = held.heard_at >= 0 and now - held.heard_at <= lately_s
-        # Goodbyes are said to everyone; on hearsay one counts as a death, and is asked about.
+        # A goodbye goes to all live members. Told by another member, it counts only as a death.
         if news.state == "suspect" or lately:
             doubted = held.state == "alive"
             text = "others cannot reach it" if doubted else held.reason

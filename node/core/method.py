@@ -1,4 +1,7 @@
-"""What a method decides in mesh-wide rounds, jobs and merges; node/core/rounds.py runs them."""
+"""The hooks of a method in mesh-wide rounds: jobs, contributions and merges.
+
+node/core/rounds.py runs the rounds and calls the hooks.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ ARRAYS: Final = "arrays/"
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one node gave to a stage, as everyone sees it; samples are its own word."""
+    """What one node contributed to a stage, as all nodes see it. samples: its own claim."""
 
     sender: str
     tensors: Tensors
@@ -27,10 +30,11 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a node has between rounds.
+    """The state of a method between rounds.
 
-    shared: what is tuned and measured. carry: the learner's. arrays: what merging needs beside it;
-    all nodes have these alike too, but for names that begin with OWN, which are this node's alone.
+    shared: the tensors that are tuned, merged and measured. carry: what the learner carries on.
+    arrays: further arrays that merging needs. All nodes hold the same arrays, except those whose
+    names begin with OWN: these belong to this node alone.
     """
 
     shared: Tensors
@@ -38,7 +42,7 @@ class Held:
     arrays: Tensors = EMPTY
 
     def packed(self) -> Tensors:
-        """Return what all nodes have alike, in one set of arrays."""
+        """Return what all nodes hold alike, in one set of arrays."""
         shared = {SHARED + name: one for name, one in self.shared.items()}
         arrays = {
             ARRAYS + name: one for name, one in self.arrays.items() if not name.startswith(OWN)
@@ -46,7 +50,7 @@ class Held:
         return Tensors({**shared, **arrays})
 
     def taking(self, packed: Tensors) -> Self:
-        """Return this with what another node packed."""
+        """Return this state with the shared arrays replaced by those that another node packed."""
         own = {name: one for name, one in self.arrays.items() if name.startswith(OWN)}
         arrays = Tensors({**_under(ARRAYS, packed), **own})
         return replace(self, shared=_under(SHARED, packed), arrays=arrays)
@@ -60,10 +64,11 @@ def _under(prefix: str, tensors: Tensors) -> Tensors:
 
 
 class Method(ABC):
-    """The hooks of a method; what they are given and return is of the round under way.
+    """The hooks of a method; they take and return what belongs to the present round.
 
-    held: what the last round left. draft: becomes `held` when this one, number `current`, is over.
-    moored: most of those heard began this round from what this node began from.
+    held: the state that the last round left. draft: the state that becomes `held` when round
+    `current` ends. moored: whether the base agrees, that is whether more than half of the
+    contributors began this round from the prompts that this node began from.
     """
 
     name: ClassVar[str] = ""
@@ -83,45 +88,54 @@ class Method(ABC):
 
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Say which settings do not go together; a method adds its own."""
+        """Return which settings do not fit together, "" if all do; methods add checks."""
         mode = rounds.mode or cls.default_mode
         if mode not in cls.modes:
             return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
         return ""
 
     def job(self, stage: str) -> Job | None:
-        """Return what to train in a stage; None for a node that only listens."""
+        """Return the job that trains in a stage; None if this node only listens."""
         return self.training(stage, self.draft.shared)
 
     def contribution(self, stage: str, report: Report | None) -> Tensors:
-        """Return what to tell the others of a stage's outcome; no report where none was trained."""
+        """Return the tensors to send to the peers after a stage. report: None if no job ran."""
         return EMPTY if report is None else report.tensors
 
     @abstractmethod
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
-        """Return the draft after a stage, from everyone's contributions, the own one among them."""
+        """Return the draft after a stage. heard: all contributions, this node's own among them."""
 
     def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
-        """Return what a contribution may hold; `complete` says whether it must hold it all."""
+        """Return the shapes of the arrays that a contribution may hold.
+
+        `complete` tells whether a contribution must hold all of them.
+        """
         return self.held.shared.shapes
 
     def complete(self, stage: str, names: frozenset[str]) -> bool:
-        """Tell whether a contribution may hold these arrays alone; an empty one always may."""
+        """Tell whether a contribution may hold exactly these arrays (or be empty, as always)."""
         return names == frozenset(self.shapes(stage))
 
     @property
     def drifts(self) -> bool:
-        """Tell whether nodes that came to differ may stay so: a robust merge looks at the last."""
+        """Tell whether nodes whose prompts came to differ may stay different.
+
+        Under robust rules they may, because such a merge depends on the prompts of the last round.
+        """
         return not self.trusting
 
     @property
     def trusting(self) -> bool:
-        """Tell whether one liar may move a merge anywhere: nothing is lost by believing one."""
+        """Tell whether one dishonest node can move a merge anywhere, as under the rule "mean".
+
+        Under such a rule nothing is lost by believing a single node in other matters, too.
+        """
         merge = getattr(self.config, "merge", None)
         return merge is None or merge.rule == "mean"
 
     def misfit(self, stage: str, found: Mapping[str, tuple[int, ...]]) -> str:
-        """Say what is wrong with the shapes of a contribution; "" for nothing."""
+        """Return what is wrong with the shapes of a contribution; "" if they fit."""
         shapes = self.shapes(stage)
         for name, shape in found.items():
             if shapes.get(name) != shape:
@@ -132,12 +146,15 @@ class Method(ABC):
         return ""
 
     def dtype(self, stage: str) -> Dtype:
-        """Return how a stage's arrays travel."""
+        """Return the number format in which a stage's arrays are sent."""
         found: Dtype = self.config.wire_dtype
         return found
 
     def training(self, stage: str, tensors: Tensors, reference: Tensors = EMPTY) -> Job:
-        """Return a job of this round that trains tensors; what is merged is measured later."""
+        """Return a job of this round that trains tensors.
+
+        The job does not evaluate them: the merged prompts are measured later.
+        """
         seed = self.context.draw_seed(self.current, stage)
         rounds, domain = self.context.rounds.max, self.context.domain
         carry = self.draft.carry

@@ -1,6 +1,7 @@
-"""Numbers as they travel: what a receiver sees of arrays sent in float32, float16 or int8.
+"""Number formats on the wire: what a receiver sees of arrays sent in float32, float16 or int8.
 
-A node merges its own contribution as its peers will see it, so that all merge the same numbers.
+A node merges its own contribution as its peers receive it, so that all nodes merge the same
+numbers.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _FLOAT16_MAX: Final = float(np.finfo(np.float16).max)
 
 
 def narrow(name: str, array: Array, dtype: Dtype) -> tuple[float, npt.NDArray[Any]]:
-    """Return a scale (0 but for int8) and the little-endian elements that travel.
+    """Return a scale (0 unless the dtype is int8) and the little-endian elements that are sent.
 
-    Raise FednodeError where a number does not fit the dtype.
+    Raise FednodeError if a number does not fit the dtype.
     """
     if dtype == "int8":
         return _quantise(name, array)
@@ -41,7 +42,7 @@ def narrow(name: str, array: Array, dtype: Dtype) -> tuple[float, npt.NDArray[An
 
 
 def widen(scale: float, elements: npt.NDArray[Any]) -> Array:
-    """Return the float32 array of elements in their own dtype; scale counts for int8 only."""
+    """Return the float32 array of received elements; scale is used for int8 only."""
     # A signalling NaN from the network must not become a warning.
     with np.errstate(invalid="ignore"):
         array = elements.astype(np.float32)
@@ -51,7 +52,7 @@ def widen(scale: float, elements: npt.NDArray[Any]) -> Array:
 
 
 def roundtrip(tensors: Tensors, dtype: Dtype) -> Tensors:
-    """Return what a receiver will see of these tensors."""
+    """Return these tensors as a receiver will see them."""
     if dtype == "float32":
         return tensors
     return Tensors({name: widen(*narrow(name, one, dtype)) for name, one in tensors.items()})

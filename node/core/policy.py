@@ -1,4 +1,7 @@
-"""What a gossip policy is: when to tune, whom to tell and how to merge. It does none of it."""
+"""The contract of a gossip policy: when to tune, which peers to tell and how to merge.
+
+A policy only decides; a host performs its decisions.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from node.core.settings import Barrier, GuardSettings, Initial, RoundSettings, T
 from node.core.types import EMPTY, Json, Message, PolicyState, Tensors
 
 DEADLINE: Final = "policy.deadline"
-"""Timer of the longest wait for others in a round."""
+"""Timer that ends the wait for others in a round."""
 CATCH_UP: Final = "policy.catch-up"
 """Timer of an attempt to take over the state of others; the round does not wait for it."""
 RESEND: Final = "policy.resend"
-# Between tries to tell a live peer what its round waits for; its death or the deadline ends them.
+# Pause before an undelivered message is sent again, while its peer lives.
 RESEND_S: Final = 0.5
 
 
@@ -29,7 +32,7 @@ def draw_seed(seed: int, name: str, round_number: int, purpose: str) -> int:
 
 
 def start_seed(start: Initial, seed: int, name: str) -> int:
-    """Return the seed of a node's initial prompts: the run's seed, or one for this node alone."""
+    """Return the seed of a node's initial prompts: the run's seed, or a seed of this node alone."""
     return seed if start == "common" else draw_seed(seed, name, 0, "start")
 
 
@@ -37,13 +40,15 @@ def start_seed(start: Initial, seed: int, name: str) -> int:
 class Context:
     """What a policy may know of its node: its name, the peers in peers.yaml, its seed and rounds.
 
-    PeerUp and PeerDown tell it of those that it exchanges prompts with, by the mesh's topology.
+    PeerUp and PeerDown tell the policy which peers it exchanges prompts with, by the mesh's
+    topology.
 
-    mesh, fingerprint: to stamp messages with. samples: training images of this node. domain: which
-    of the mesh's domains (photo, sketch, ...) its images are of, "" where nobody said. address, id,
-    proof: what this node tells of itself to those who do not list it (node.core.types.Update).
-    norm_max: of what a peer may say and a merge may make, by its Euclidean norm. start: whether the
-    node's initial prompts are those of all nodes or its own draw.
+    mesh, fingerprint: stamped on messages. samples: number of training images of this node.
+    domain: the domain (photo, sketch, ...) of this node's images, "" if none is set.
+    address, id, proof: what this node tells about itself to nodes that do not list it
+    (node.core.types.Update).
+    norm_max: largest Euclidean norm of prompts that is accepted from a peer or from a merge.
+    start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
     """
 
     name: str
@@ -64,7 +69,7 @@ class Context:
     start: Initial = "common"
 
     def overlong(self, tensors: Tensors) -> str:
-        """Say how the norm of tensors is beyond norm_max, or none at all; "" where it is not."""
+        """Return what is wrong with the norm of tensors; "" if it is at most norm_max."""
         norm, most = tensors.norm(), self.norm_max
         return "" if norm <= most else f"norm is {norm:.3g}; at most {most:.3g} is taken"
 
@@ -89,12 +94,12 @@ class Context:
         )
 
     def common_random(self, round_number: int, purpose: str) -> random.Random:
-        """Return the generator for a draw that all nodes of a mesh make alike."""
+        """Return the generator for a draw that is the same on all nodes of a mesh."""
         digest = hashlib.sha256(f"{self.seed}\0{round_number}\0{purpose}".encode()).digest()
         return random.Random(int.from_bytes(digest[:8], "big") >> 1)
 
     def random(self, round_number: int, purpose: str) -> random.Random:
-        """Return the generator for one draw: fresh, so that none is ever saved."""
+        """Return a new generator for one draw, so that no generator has to be stored."""
         return random.Random(self.draw_seed(round_number, purpose))
 
     def draw_seed(self, round_number: int, purpose: str) -> int:
@@ -108,43 +113,48 @@ class Context:
 
 
 class Policy(Protocol):
-    """Decide when to tune, whom to tell and how to merge; do none of it.
+    """Decide when to tune, which peers to tell and how to merge; perform nothing.
 
-    Total (any event in any state), pure (no clock, entropy, files, threads), never raises for a
-    peer's fault, has at most one Tune in flight, ignores its own stale timers, and is
-    restart-faithful: `restore(state())` goes on as the original would. `tests/contract/
-    policies.py` checks this for every registered policy. A round begins with RoundDue(r) and
-    ends when the policy's Adopt (with policy.round == r) is answered by Adopted.
+    - Total: a policy handles any event in any state and never raises for a peer's fault.
+    - Pure: it uses no clock, entropy, files or threads.
+    - It has at most one Tune in flight and ignores its own stale timers.
+    - Restart-faithful: `restore(state())` goes on as the original would.
+
+    `tests/contract/policies.py` checks these rules for every registered policy. A round begins with
+    RoundDue(r). It ends when the policy's Adopt (with policy.round == r) is answered by Adopted.
     """
 
     name: ClassVar[str]
     config_type: ClassVar[type[Any]]
     default_mode: ClassVar[Barrier]
     modes: ClassVar[tuple[Barrier, ...]]
-    """The barriers that it can work with."""
+    """The round modes that the policy can work with."""
     tuning: ClassVar[Mapping[str, Json]]
-    """Defaults of the section `tuning` that its paper or code gives, where they differ."""
+    """The policy's own defaults of the section `tuning`, as its paper or code gives them."""
     shared_state: ClassVar[bool]
     repeatable: ClassVar[frozenset[str]]
-    """Phases in which the same content may come twice and means something each time."""
+    """Phases in which a message with the same content may come again, and counts each time."""
 
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Say why settings that are fine by themselves do not go together; "" where they do."""
+        """Return why settings that are fine by themselves do not fit together; "" if they do."""
         ...
 
     @classmethod
     def start(cls, config: Any, context: Context, initial: Tensors) -> Self:
-        """Begin at round 0 with initial tensors."""
+        """Return a policy at round 0 with initial tensors."""
         ...
 
     @classmethod
     def restore(cls, config: Any, context: Context, state: PolicyState) -> Self:
-        """Go on from a stored state."""
+        """Return a policy that goes on from a stored state."""
         ...
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
-        """Take one event; return what to do, in order. Timer names start with "policy."."""
+        """Take one event; return the effects to perform, in order.
+
+        Timer names start with "policy.".
+        """
         ...
 
     def state(self) -> PolicyState:
@@ -152,10 +162,10 @@ class Policy(Protocol):
         ...
 
     def fault(self, message: Message) -> str:
-        """Say why a message does not fit this policy's phases and shapes; "" where it does."""
+        """Return why a message does not fit this policy's phases and shapes; "" if it fits."""
         ...
 
     @property
     def phase(self) -> str:
-        """What it is doing, for status: "idle", "tuning", "exchanging" or "adopting"."""
+        """Return the activity for status: "idle", "tuning", "exchanging" or "adopting"."""
         ...

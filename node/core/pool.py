@@ -1,4 +1,4 @@
-"""The pool of received prompt rows: newest message per sender, bounded in age and size."""
+"""The pool of received prompt rows: the newest entry of each sender, bounded in age and size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from node.core.types import Array
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One sender's rows [k, width]; age counts the receiver's merges since they arrived."""
+    """One sender's rows [k, width]. age: merges of the receiver since the rows arrived."""
 
     sender: str
     round: int
@@ -22,15 +22,15 @@ class Entry:
 
 
 class Pool:
-    """At most one entry for each sender, kept for `age_limit` merges of the receiver.
+    """At most one entry per sender, kept for `age_limit` merges of the receiver.
 
-    An age limit of 1 is the paper's pool: what arrived is used in one merge, then gone.
+    With an age limit of 1, as in the paper, received rows are used in one merge and then dropped.
     """
 
     def __init__(self, age_limit: int) -> None:
         self._age_limit = age_limit
         self.givers: tuple[str, ...] = ()
-        """Senders of the rows that were drawn last."""
+        """Senders of the rows that the last draw chose."""
         self._entries: dict[str, Entry] = {}
 
     def __iter__(self) -> Iterator[Entry]:
@@ -40,7 +40,7 @@ class Pool:
         return len(self._entries)
 
     def add(self, entry: Entry) -> bool:
-        """Keep an entry unless a newer one of that sender is here; tell whether it was kept."""
+        """Store an entry if it is newer than its sender's old entry; tell whether it was."""
         held = self._entries.get(entry.sender)
         if held is not None and held.round >= entry.round:
             return False
@@ -48,7 +48,7 @@ class Pool:
         return True
 
     def grow_older(self) -> None:
-        """Count one merge and drop what has reached the limit."""
+        """Count one merge and drop the entries that have reached the age limit."""
         self._entries = {
             entry.sender: Entry(entry.sender, entry.round, entry.rows, entry.age + 1)
             for entry in self
@@ -56,10 +56,12 @@ class Pool:
         }
 
     def draw(self, rows: int, generator: random.Random, keep_positions: bool) -> dict[int, Array]:
-        """Choose a received row for each of `rows` positions, a different sender each while any is.
+        """Choose a received row for each of `rows` positions.
 
-        keep_positions: position i takes row i of its sender; otherwise any row of it may land
-        anywhere. Returns position -> row [width], and none where no sender has one for it.
+        The rows come from different senders as long as possible.
+        keep_positions: position i takes row i of its sender; otherwise it takes a random row of its
+        sender. Returns position -> row [width]. A position is left out if no sender has a row for
+        it.
         """
         chosen: dict[int, Array] = {}
         senders: list[Entry] = []
@@ -81,7 +83,7 @@ class Pool:
 
 
 def merge(own: Array, chosen: dict[int, Array]) -> Array:
-    """Replace rows of own [m, width] by the chosen ones; the rest stay."""
+    """Return a copy of own [m, width] with the chosen rows in place of its own."""
     merged = np.array(own, copy=True)
     for position, row in chosen.items():
         merged[position] = row

@@ -1,6 +1,6 @@
-"""Merges that bear with some contributions that lie; sums in float64, in the order given.
+"""Robust merges, which tolerate some dishonest contributions; sums in float64, in the order given.
 
-    mean       weighted mean (FedAvg); one liar moves it anywhere
+    mean       weighted mean (FedAvg); one dishonest node moves it anywhere
     median     coordinate-wise median (Yin et al., ICML 2018)
     trimmed    coordinate-wise mean without the `trim` share at either end (Yin et al., ICML 2018)
     krum       multi-Krum: mean of the n - f contributions with the nearest n - f - 2 neighbours
@@ -9,13 +9,16 @@
                (Karimireddy et al., ICML 2021)
     clip       mean of contributions whose distance from the last merge is clipped to radius
 
-Median, trimmed and krum leave out weights, which are each node's own word. Arrays that the same
-nodes contributed are one vector for distances. A radius of 0 is the median of the distances, the
-lower one of an even number. What several contributed with equal bits counts once: two that trained
-never do, and copies would stand by each other. Of two contributions nobody can say which one lies,
-so under every rule that merges by distance they are clipped: neither moves the merge further than
-the shorter one. Where all hold some arrays and few hold others (Fed-DPT's visual tokens and text
-slots), krum chooses by the former whom it believes in the latter, and averages those.
+Only mean and clip use weights, because each node reports its own weight. Arrays with the same
+contributors are one vector for distances. A radius of 0 stands for the median of the distances, the
+lower one of an even number. Bit-equal contributions count once: two nodes that trained never send
+equal bits, and copies would support each other.
+
+With fewer than three contributions every rule but mean becomes clip, because nobody can say which
+of two is dishonest. With a radius of 0, neither moves the merge further than the shorter of the
+two. If all nodes contribute some arrays and few nodes contribute others (Fed-DPT's visual tokens
+and text slots), krum chooses nodes by the former arrays and averages the latter over the chosen
+nodes.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from node.core.types import Array, Tensors
 Vector = npt.NDArray[np.float64]
 CENTER_STEPS: Final = 5
 CHUNK: Final = 1 << 14
-"""Columns whose differences stay in a processor's cache."""
+"""Columns per step, so that their differences stay in a processor's cache."""
 
 
 def combine(
@@ -43,10 +46,11 @@ def combine(
     kept: Mapping[str, Array],
     moored: bool = True,
 ) -> Tensors:
-    """Return for each name in `kept` the merge over those that contributed it, else the kept one.
+    """Return the merge of each name in `kept` over its contributors; without any, the kept array.
 
-    Clipping measures from the last merge, `kept`; not moored, which is where no more than half of
-    the nodes hold it, from the median of what was contributed: all who hear the same agree again.
+    Clipping measures from the last merge, `kept`. If the base does not agree (moored is False: no
+    more than half of the nodes hold `kept`), clipping measures from the median of the
+    contributions, so that all nodes that hear the same contributions agree again.
     """
     merged: dict[str, Array] = dict(kept)
     groups = _groups(contributed, kept)
@@ -70,10 +74,11 @@ def combine(
 
 
 def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
-    """Return contributions clipped around their median where the rule is robust.
+    """Return contributions, clipped around their median if the rule is robust.
 
-    For a merge that uses each contribution for itself (PLAN's aggregators): none is further from
-    the coordinate-wise median than half of them are.
+    For merges that use each contribution by itself (PLAN's aggregators). With a radius of 0 the
+    limit is the median of the distances from the coordinate-wise median. Fewer than three
+    contributions are returned as they are.
     """
     if settings.rule == "mean" or len(contributed) < 3:
         return list(contributed)
@@ -87,7 +92,7 @@ def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
 def _groups(
     contributed: Sequence[Mapping[str, Array]], kept: Mapping[str, Array]
 ) -> list[tuple[tuple[int, ...], list[str]]]:
-    """Return the names that the same contributions hold, with the places of these."""
+    """Return the sets of contributors, each with the arrays that exactly they contribute."""
     found: dict[tuple[int, ...], list[str]] = {}
     for name in kept:
         senders = tuple(at for at, one in enumerate(contributed) if name in one)
@@ -101,7 +106,10 @@ def _vetted(
     contributed: Sequence[Mapping[str, Array]],
     groups: Sequence[tuple[tuple[int, ...], list[str]]],
 ) -> frozenset[int] | None:
-    """Return the places of who krum chooses by the arrays that all hold; None where it cannot."""
+    """Return the places of the contributions that krum chooses by the arrays that all contribute.
+
+    None if the rule is not krum, or if krum cannot choose.
+    """
     common = [names for senders, names in groups if len(senders) == len(contributed)]
     if settings.rule != "krum" or len(contributed) < 3 or not common:
         return None
@@ -133,7 +141,7 @@ def _merge(
 
 
 def _chosen(stacked: Vector, liars: int) -> npt.NDArray[np.int64]:
-    """Return the rows that multi-Krum averages. Too few for f liars: as many as they allow."""
+    """Return the rows that multi-Krum averages; with few rows it tolerates fewer liars."""
     count = len(stacked)
     liars = max(0, min(liars, (count - 3) // 2))
     near = max(1, count - liars - 2)
@@ -142,7 +150,7 @@ def _chosen(stacked: Vector, liars: int) -> npt.NDArray[np.int64]:
 
 
 def _single(stacked: Vector) -> list[int]:
-    """Return the places of rows that equal none before them (numpy.unique takes seconds here)."""
+    """Return the places of rows that equal no earlier row (numpy.unique takes seconds here)."""
     first: list[int] = []
     for at, row in enumerate(stacked):
         if not any(np.array_equal(row, stacked[one]) for one in first):
@@ -151,9 +159,9 @@ def _single(stacked: Vector) -> list[int]:
 
 
 def _apart(stacked: Vector) -> Vector:
-    """Return the squared distances [n, n] of rows.
+    """Return the squared distances [n, n] between rows.
 
-    Not by a matrix product: nodes whose libraries round it otherwise would choose other rows.
+    A matrix product is not used: libraries round it differently, so nodes would choose other rows.
     """
     apart = np.zeros((len(stacked), len(stacked)))
     for start in range(0, stacked.shape[1], CHUNK):
@@ -164,7 +172,7 @@ def _apart(stacked: Vector) -> Vector:
 
 
 def _clipped(changes: Vector, radius: float) -> Vector:
-    """Return rows no longer than radius, or than the lower median row if radius is 0."""
+    """Return rows shortened to at most radius, or to the lower median length if radius is 0."""
     lengths = np.linalg.norm(changes, axis=1)
     limit = radius or float(np.sort(lengths)[(len(lengths) - 1) // 2])
     factors = np.ones_like(lengths)

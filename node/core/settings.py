@@ -1,6 +1,6 @@
-"""Settings of the pure core: what each does and what it trades. config.py only reads them in.
+"""Settings of the pure core: what each setting does and what it trades. config.py reads them.
 
-`__pydantic_config__` makes an unknown key an error where pydantic validates; it imports nothing.
+`__pydantic_config__` makes pydantic refuse unknown keys; the core itself does not import pydantic.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Initial = Literal["common", "own"]
 """Whether all nodes begin from the same prompts, or each node draws its own."""
 STRICT = {"extra": "forbid"}
 LONGEST_S = 1e7
-"""Of any time in settings, some four months: a longer one is a slip of the pen."""
+"""Upper limit of every time in settings, some four months; a longer time is a typing error."""
 
 
 def bounded(key: str, value: float, least: float, most: float = math.inf) -> None:
@@ -34,7 +34,7 @@ def positive(key: str, value: float, most: float = math.inf) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StartSettings:
-    """When round one starts: once `peers` peers answer, or after timeout_s at the latest."""
+    """When round one starts: when `peers` peers answer, or after timeout_s at the latest."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -50,12 +50,17 @@ class StartSettings:
 class RoundSettings:
     """When rounds begin and end, and how many there are.
 
-    mode: "async" waits for nobody; "quorum" until `quorum` nodes (own included) contributed or the
-    deadline passed; "sync" until all live peers did or the deadline passed. None: the policy's own.
-    max: rounds to run; 0 for no end. A node that is through keeps serving its state and its peers.
-    min_interval_s: least time between the starts of two rounds; more of it lets slower peers be
-    heard in async mode, less is faster.
-    deadline_s: longest wait for others in a round; longer waits for stragglers, shorter drops them.
+    mode: when a round stops waiting for contributions. None: the policy's own mode.
+    - "async": at once.
+    - "quorum": when `quorum` nodes, this node included, contributed, or at the deadline.
+    - "sync": when all live peers contributed, or at the deadline.
+
+    max: number of rounds; 0 for no end. After the last round a node still serves its state and its
+    peers.
+    min_interval_s: least time between the starts of two rounds. In async mode a longer time lets
+    slower peers be heard; a shorter time is faster.
+    deadline_s: longest wait for others in a round (in each of its stages). A longer wait includes
+    stragglers; a shorter wait leaves them out.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -76,15 +81,16 @@ class RoundSettings:
 
 @dataclass(frozen=True, slots=True)
 class GuardSettings:
-    """Guard against a merge that makes the node worse, by its own validation split.
+    """Guard against merges that make the node worse, judged by its own validation images.
 
-    merged_rise: in mesh-wide rounds a node measures, predicts and exports with the merged prompts
-    only where its validation loss is not above that of its own by more than this, in nats; its own
-    are what it tunes from what it used before (node/core/guarded.py). What is exchanged is the
-    same; a round after one in which it used its own costs a second tuning. None: always merged.
-    keep_best: predict and export with the prompts of the best round, not of the last.
-    rollback_drop: when validation accuracy falls by more than this below the best (0..1), the next
-    round starts from the best prompts instead of the merged ones; 1.0 turns it off.
+    merged_rise: largest accepted rise of the validation loss, in nats, from the node's personal
+    prompts to the merged prompts (node/core/guarded.py; mesh-wide rounds only). If the loss rises
+    by more, the node measures, predicts and exports with its personal prompts. What it exchanges
+    stays the same. The round after such a round costs a second tuning. None: the merged prompts are
+    always used.
+    keep_best: predict and export with the prompts of the best round instead of the last round.
+    rollback_drop: if validation accuracy (0..1) falls by more than this below the best, the next
+    round starts from the best prompts instead of the merged prompts. 1.0 turns it off.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -100,7 +106,7 @@ class GuardSettings:
 
     @property
     def judged_by(self) -> str:
-        """Name the setting that needs validation images; "" where none is set."""
+        """Return the name of a setting that needs validation images; "" if none is set."""
         for key, default in (("merged_rise", None), ("keep_best", False), ("rollback_drop", 1.0)):
             if getattr(self, key) != default:
                 return f"guard.{key}"
@@ -111,10 +117,11 @@ class GuardSettings:
 class MergeSettings:
     """How contributions are merged (node/core/robust.py).
 
-    rule: "mean", which trusts everyone; or "median", "trimmed", "krum", "center" or "clip", which
-    bear with some liars and cost some accuracy where nobody lies and data differ. trim: share (0 to
-    0.5) cut off at either end. liars: f of multi-Krum, how many to bear with. radius: of clipping,
-    in the prompts' own units; 0 for the median distance of a round.
+    rule: "mean" trusts everyone. "median", "trimmed", "krum", "center" and "clip" tolerate some
+    dishonest nodes; if all nodes are honest and their data differ, they cost some accuracy.
+    trim: share (0 to 0.5) cut off at either end.
+    liars: f of multi-Krum, the number of dishonest nodes to tolerate.
+    radius: limit of clipping, in the prompts' own units; 0 for the median distance of a round.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -132,14 +139,16 @@ class MergeSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """What one peer may cost, and what becomes of one that sends what no correct node sends.
+    """What one peer may cost, and what happens to a peer that sends what no correct node sends.
 
-    norm_ratio: prompts longer (Euclidean norm) than this times those that the node began with, or
-    than this itself, are refused, and never adopted from a merge. budget: faults, halved every
-    half_life_s, at which a peer is quarantined, for quarantine_s at first and twice as long each
-    further time; fewer is stricter.
-    messages_s, megabytes_s: of one peer in a second, on average; bursts of ten seconds' worth pass.
-    busy_share: of the event loop's time that one peer's messages may take, 0 to 1.
+    norm_ratio: limit of the Euclidean norm of prompts, as a multiple of the norm of the node's
+    initial prompts or of 1, whichever is larger. Longer prompts are refused and never adopted from
+    a merge.
+    budget: number of faults at which a peer is quarantined; a lower number is stricter. The count
+    halves every half_life_s. quarantine_s: length of the first quarantine; each further quarantine
+    is twice as long.
+    messages_s, megabytes_s: average rate allowed to one peer; bursts of ten seconds' worth pass.
+    busy_share: share (0 to 1) of the event loop's time that one peer's messages may take.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -164,7 +173,7 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How SWIM's clockwork runs, every figure given; see MembershipSettings."""
+    """The time limits of SWIM, all of them given; see MembershipSettings."""
 
     probe_interval_s: float
     probe_timeout_s: float
@@ -172,7 +181,7 @@ class Timing:
     sync_interval_s: float
 
     def suspicion_s(self, members: int) -> float:
-        """Return how long a suspect of a mesh of so many nodes has to contradict."""
+        """Return how many seconds a suspect has to contradict, in a mesh of `members` nodes."""
         return self.suspicion_mult * max(1.0, math.log10(max(members, 1))) * self.probe_interval_s
 
 
@@ -187,14 +196,17 @@ PRESETS: Final[Mapping[str, Timing]] = {
 class MembershipSettings:
     """How members are watched (SWIM; node/core/swim.py).
 
-    preset: "local", "lan" or "wan"; the figures below replace its own where they are given.
-    probe_interval_s: one member is probed each interval; shorter notices a death sooner, and costs
-    each node two small messages. probe_timeout_s: for the answer, before others are asked to try.
+    preset: "local", "lan" or "wan". Figures that are given below replace the preset's.
+    probe_interval_s: time between two probes, each of one member. A shorter time notices a death
+    sooner; each probe costs two small messages.
+    probe_timeout_s: wait for the answer to a probe; after it other members are asked to probe.
     suspicion_mult: a suspect counts as dead after suspicion_mult * max(1, log10(nodes)) *
-    probe_interval_s without a sign of life; less is quicker, more forgives slow machines. A death
-    is noticed within about probe_interval_s + 3.5 * probe_timeout_s + that time. sync_interval_s:
-    between comparisons of whole member lists with somebody; shorter mends what gossip missed.
-    indirect: members asked to try in one's place; more survives bad links, costs messages.
+    probe_interval_s without a sign of life. A lower value is quicker, a higher value tolerates slow
+    machines. A death is noticed within about probe_interval_s + 3.5 * probe_timeout_s + that time.
+    sync_interval_s: time between two comparisons of the whole member list with a random live
+    member. A shorter time repairs sooner what gossip missed.
+    indirect: number of members that are asked to probe in this node's place. More of them survive
+    bad links and cost messages.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -215,7 +227,7 @@ class MembershipSettings:
 
     @property
     def timing(self) -> Timing:
-        """Return the preset's figures with those that were given in their place."""
+        """Return the preset's figures, replaced by those that are given."""
         given = {one.name: getattr(self, one.name) for one in fields(Timing)}
         own = {name: value for name, value in given.items() if value is not None}
         return replace(PRESETS[self.preset], **own)
@@ -223,11 +235,17 @@ class MembershipSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """Who exchanges prompts with whom; all nodes agree on it (node/core/topology.py).
+    """Which nodes exchange prompts; the graph is the same on all nodes (node/core/topology.py).
 
-    kind: full; ring; k-regular, a random graph where each has `degree` neighbours; small-world, a
-    ring lattice of `degree` neighbours with a share `rewire` (0..1) of its edges led elsewhere;
-    star around `hub`; or edges, as listed. Fewer edges cost fewer messages and spread slower.
+    kind: the graph. Fewer edges cost fewer messages and spread prompts more slowly.
+    - "full": all pairs of nodes.
+    - "ring": a ring.
+    - "k-regular": a random graph where each node has `degree` neighbours.
+    - "small-world": a ring lattice of `degree` neighbours, with a share `rewire` (0..1) of edges
+      moved.
+    - "star": all nodes around `hub`.
+    - "edges": the edges that are listed.
+
     seed: of random graphs.
     """
 

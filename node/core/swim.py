@@ -1,15 +1,16 @@
-"""SWIM: who is in the mesh and who answers, with a constant load on each node (Das et al., 2002).
+"""SWIM: who is in the mesh and who answers, at a constant load for each node (Das et al., 2002).
 
-Each probe_interval_s one live member is pinged, in a shuffled round-robin. Where it does not answer
-in probe_timeout_s, `indirect` others are asked to ping it; where none gets through it is suspect,
-and dead when it does not contradict in time. A member that hears it is suspect contradicts with a
-higher incarnation. News travels on these messages, each item a few times, the least told first; now
-and then two nodes compare whole lists. A node that fails its own probes waits longer before it
-doubts others (Lifeguard, Dadgar et al. 2018). Each interval one absent member is greeted too, so
-that a mesh that was cut in two finds together again.
+Each probe_interval_s the node pings one live member, in shuffled round-robin. If the member does
+not answer within probe_timeout_s, `indirect` others are asked to ping it. If none of them gets
+through, the member is suspect. It is dead if it does not contradict in time. A member that hears
+that it is suspect contradicts with a higher incarnation. News travels on these messages, each item
+a few times, the least told items first. Now and then two nodes compare whole lists. A node that
+seems to be at fault itself waits longer before it doubts others (Lifeguard, Dadgar et al. 2018).
+Each interval one absent member is greeted, too, so that the two parts of a mesh that was cut find
+each other again.
 
-Phases on the wire: "hello" (with settings and who I am), "ping", "indirect" (ping this one for me),
-"members" (my whole list), "bye".
+Phases on the wire: "hello" (settings and the sender's own entry), "ping", "indirect" (ping a member
+for the sender), "members" (the sender's whole list), "bye".
 """
 
 from __future__ import annotations
@@ -41,15 +42,15 @@ SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
 PHASES: Final = frozenset({"hello", "ping", "indirect", "members", "bye"})
 TARGET: Final = "target"
-"""Fact of an "indirect" message: whom to ping."""
+"""Fact of an "indirect" message: the member to ping."""
 ANSWER: Final = "answer"
-"""Fact of a "members" message that wants the other list back."""
+"""Fact of a "members" message that asks for the other list; marks a "ping" that is an errand."""
 NEWS_MAX: Final = 12
-"""Items of news on one message."""
+"""Items of news on one message, besides the item about its receiver."""
 TOLD_MULT: Final = 3
-"""An item is told TOLD_MULT * log2(nodes + 1) times."""
+"""An item of news is told TOLD_MULT * log2(nodes + 1) times."""
 INDIRECT_LIMIT: Final = 2.5
-"""Times probe_timeout_s that an indirect ping may take."""
+"""Time limit of an indirect ping, in units of probe_timeout_s."""
 ERRANDS_MAX: Final = 64
 HEALTH_MAX: Final = 7
 GREETED_AT_ONCE: Final = 64
@@ -57,19 +58,22 @@ GREETED_AT_ONCE: Final = 64
 
 @dataclass(slots=True)
 class Probe:
-    """A ping that failed; helpers that may still get through."""
+    """A ping that failed. helpers: members that may still get through."""
 
     helpers: set[str]
     reason: str
 
 
 class Swim:
-    """See the file's header. Changes of state are left in `members.changes` for the kernel."""
+    """Membership of one node; see the file's header.
+
+    The kernel takes changes of state from `members.changes`.
+    """
 
     def __init__(
         self, context: Context, settings: MembershipSettings, say: Callable[[str], Message]
     ) -> None:
-        """Say: stamps a message of a phase, with the node's round and what belongs into it."""
+        """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
         self.health = 0
         self._context = context
@@ -81,13 +85,13 @@ class Swim:
         self._rota: list[str] = []
         self._absentees: list[str] = []
         self._probes: dict[str, Probe] = {}
-        self._asked: dict[str, int] = {}  # in which interval others were last asked to ping a peer
-        self._errands: dict[str, list[int]] = {}  # who is pinged for others: their tokens
+        self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
+        self._errands: dict[str, list[int]] = {}  # by target: tokens of those that wait
         self._told: dict[str, tuple[int, Update]] = {}
 
     @property
     def own(self) -> Update:
-        """What this node tells of itself."""
+        """Return the news that this node tells about itself."""
         context = self._context
         return Update(
             context.name, "alive", self._incarnation, context.address, context.id, context.proof
@@ -96,7 +100,7 @@ class Swim:
     # The clockwork --------------------------------------------------------------------------------
 
     def start(self) -> list[Effect]:
-        """Greet everyone and wind the clocks."""
+        """Return the first greetings and set the timers."""
         first = [one.name for one in self.members.view()][:GREETED_AT_ONCE]
         timing = self._timing
         clocks: list[Effect] = [
@@ -106,11 +110,11 @@ class Swim:
         return [*clocks, *(self._greet(name) for name in first)]
 
     def leave(self) -> list[Effect]:
-        """Say goodbye to everyone who lives."""
+        """Return a goodbye to every live peer."""
         return [Send(peer, self._message("bye")) for peer in self.members.live()]
 
     def timer(self, name: str) -> list[Effect]:
-        """Take a timer of PROBE, SYNC or SUSPECT."""
+        """Handle a timer: PROBE, SYNC, or SUSPECT and a peer's name."""
         if name == PROBE:
             return self._probe()
         if name == SYNC:
@@ -133,7 +137,7 @@ class Swim:
         return effects
 
     def _next(self, rota: list[str], names: list[str], purpose: str) -> tuple[list[str], str]:
-        """Return the rest of a round-robin and whose turn it is; "" where it is nobody's."""
+        """Return the rest of a round-robin and the name whose turn it is; "" if there is none."""
         fitting = set(names)
         left = [name for name in rota if name in fitting]
         if not left:
@@ -155,8 +159,8 @@ class Swim:
     def sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
         """Learn from how any send ended.
 
-        An answer is a sign of life of the peer that gave it. Only "ok" is one of the peer that a
-        helper was asked to ping: a helper that answers anything else did not help.
+        An answer is a sign of life of the peer that gave it. If a helper was asked to ping another
+        peer, only its "ok" is a sign of life of that peer.
         """
         peer, message = event.to, event.message
         phase, target = message.phase, message.facts.get(TARGET, "")
@@ -175,7 +179,7 @@ class Swim:
         return [*errands, *unhelped, *self._ask_others(peer, event.reason)]
 
     def _answered(self, now: float, peer: str, event: Undelivered) -> list[Effect]:
-        """Learn from an answer that did not take the message."""
+        """Learn from an answer of a peer that did not take the message."""
         if event.code == "refused":
             self.members.refused(peer, now, event.reason)
             return self._cleared(peer)
@@ -186,7 +190,7 @@ class Swim:
         return self.heard(now, peer)
 
     def heard(self, now: float, peer: str, round_number: int | None = None) -> list[Effect]:
-        """Note a sign of life."""
+        """Note a sign of life of a peer."""
         before = self.members[peer].state
         self.members.heard(peer, now, round_number)
         if self.members[peer].state == before == "alive":
@@ -195,7 +199,7 @@ class Swim:
         self._tell(peer)
         back: list[Effect] = self._cleared(peer)
         if before in {"dead", "left"}:
-            # It may have missed much, and we what it knows: compare lists at once.
+            # Both sides may have missed news of the other's: compare lists at once.
             back.append(Send(peer, self._list({ANSWER: "yes"})))
         return back
 
@@ -204,10 +208,10 @@ class Swim:
         return [CancelTimer(SUSPECT + peer)]
 
     def _ask_others(self, peer: str, reason: str) -> list[Effect]:
-        """Ask members to ping one that did not answer; doubt it at once where there are none.
+        """Ask helpers to ping a peer that did not answer; if there are none, suspect it at once.
 
-        Once an interval for each peer: one that speaks and cannot be reached would otherwise have
-        others run an errand for every message that is sent to it.
+        Ask once an interval for each peer. A peer that speaks and cannot be reached would otherwise
+        cost an errand for every message that is sent to it.
         """
         if self.members[peer].state != "alive" or peer in self._probes:
             return []
@@ -225,7 +229,7 @@ class Swim:
         return [Send(name, self._message("indirect", facts), limit) for name in sorted(helpers)]
 
     def _relayed(self, now: float, target: str, helper: str) -> list[Effect]:
-        """A helper got through: the one behind it lives, if not for us."""
+        """Note that a helper reached a target that this node could not reach: the target lives."""
         if self._probes.pop(target, None) is None or target not in self.members:
             return []
         self.health = min(HEALTH_MAX, self.health + 1)
@@ -256,9 +260,9 @@ class Swim:
     # What came ------------------------------------------------------------------------------------
 
     def received(self, now: float, message: Message, token: int) -> list[Effect] | None:
-        """Take a message of PHASES that passed the gate.
+        """Handle a message of PHASES that passed the gate.
 
-        Return what to do; None where the kernel is to answer "ok", as for all but errands.
+        Return effects; None if the kernel is to answer "ok", as for every phase but "indirect".
         """
         sender, phase = message.sender, message.phase
         if phase == "bye":
@@ -270,7 +274,7 @@ class Swim:
         return None
 
     def lists(self, message: Message) -> list[Effect]:
-        """Return the answer to a whole list that asks for ours."""
+        """Return this node's list if a "members" message asks for it."""
         wants = message.phase == "members" and message.facts.get(ANSWER) == "yes"
         return [Send(message.sender, self._list({}))] if wants else []
 
@@ -298,7 +302,7 @@ class Swim:
     # News -----------------------------------------------------------------------------------------
 
     def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
-        """Weigh what a peer tells of members; sender: "" for the introducer."""
+        """Apply news from a peer; sender: "" for the introducer or the operator."""
         effects: list[Effect] = []
         for one in news:
             effects += self._contradict(one) if one.name == self._context.name else ()
@@ -307,7 +311,7 @@ class Swim:
         return effects
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
-        """Take in members that were not known before, by their own word."""
+        """Add members that were not known before, from their own news."""
         members = self.members
         return [
             Introduce(one.name, members[one.name].address)
@@ -335,7 +339,7 @@ class Swim:
         return effects
 
     def _contradict(self, news: Update) -> list[Effect]:
-        """Answer a rumour of our own death with a higher incarnation; keep up with our past."""
+        """Contradict doubts about this node; take over its incarnation from an earlier life."""
         if news.incarnation >= INCARNATION_MAX:
             return []
         if news.state == "revoked":
@@ -355,7 +359,7 @@ class Swim:
             self._told[peer] = (0, update)
 
     def _news(self, to: str) -> tuple[Update, ...]:
-        """Return what to tell a peer: what we hold of itself, and the least told items."""
+        """Return the news for a peer: what is held of that peer, then the least told items."""
         most = math.ceil(TOLD_MULT * math.log2(len(self.members) + 2))
         order = sorted(self._told, key=lambda name: (self._told[name][0], name))
         chosen = [name for name in order if name != to][:NEWS_MAX]

@@ -1,9 +1,9 @@
-"""Who exchanges prompts with whom: graphs over the members that are there, the same on every node.
+"""The graph of nodes that exchange prompts: over the present members, the same on every node.
 
-Each node computes the graph from the sorted names that it knows to be present, so that it heals
-around the dead and takes in newcomers without any message. Two nodes whose views differ for a
-moment may disagree on an edge for as long; what comes over an edge that only one end sees is
-answered "stale" and not kept.
+Each node computes the graph from the sorted names of the members that it knows to be present. So
+the graph heals around dead members and takes in new ones without any message. Two nodes whose views
+differ for a moment may disagree on an edge for that time. If only one end sees an edge, messages
+over it are answered "stale" and not kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ REGULAR_TRIES: Final = 200
 
 
 def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> frozenset[str]:
-    """Return with whom a node exchanges prompts; names: who is present, the node itself or not."""
+    """Return the nodes that a node exchanges prompts with.
+
+    names: the present nodes; the node itself may be among them.
+    """
     present = sorted({*names, own})
     if settings.kind == "full":
         return frozenset(present) - {own}
@@ -30,7 +33,7 @@ def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> fr
 
 
 def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
-    """Return the graph over names, which are sorted; every graph but "edges" is connected."""
+    """Return the graph over sorted names; every kind but "edges" gives a connected graph."""
     kind, count = settings.kind, len(names)
     if kind == "edges":
         listed = {frozenset(pair) for pair in settings.edges}
@@ -49,7 +52,7 @@ def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
 
 
 def _lattice(names: Sequence[str], degree: int) -> set[Edge]:
-    """Return the ring on which each node knows degree / 2 others to either side."""
+    """Return the ring in which each node has degree / 2 neighbours on either side."""
     count = len(names)
     found = {
         frozenset({names[at], names[(at + step) % count]})
@@ -62,7 +65,7 @@ def _lattice(names: Sequence[str], degree: int) -> set[Edge]:
 def _small_world(
     names: Sequence[str], degree: int, rewire: float, generator: random.Random
 ) -> set[Edge]:
-    """Return Watts and Strogatz' graph (Nature 1998); the ring itself stays, so all are linked."""
+    """Return Watts and Strogatz' graph (Nature 1998); the ring itself stays, so it is connected."""
     ring, found = _lattice(names, 2), _lattice(names, degree)
     for edge in sorted(found - ring, key=sorted):
         if generator.random() < rewire:
@@ -74,11 +77,11 @@ def _small_world(
 
 
 def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set[Edge]:
-    """Return a random connected graph where all have `degree` neighbours.
+    """Return a random connected graph where all nodes have `degree` neighbours.
 
-    Where nodes times degree is odd there is none, and one node has one more. Pairs of loose ends
-    are drawn until a graph comes out that is simple and connected; where none does, a lattice in
-    random order is taken.
+    If nodes times degree is odd, one node has one neighbour more. Loose ends are paired at random
+    until the graph is simple and connected. After REGULAR_TRIES failures a lattice in random order
+    is used.
     """
     for _ in range(REGULAR_TRIES):
         ends = [name for name in names for _ in range(degree)]
@@ -93,7 +96,10 @@ def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set
 
 
 def _paired(ends: list[str], generator: random.Random) -> set[Edge] | None:
-    """Pair loose ends at random, redrawing pairs that do not fit; None where it gets stuck."""
+    """Return edges between loose ends, paired at random; None if no valid pair is found.
+
+    Pairs that do not fit are drawn again.
+    """
     found: set[Edge] = set()
     while ends:
         generator.shuffle(ends)

@@ -1,4 +1,4 @@
-"""Values that every part of fednode speaks in. Pure: stdlib and numpy."""
+"""The values that all parts of fednode share. Pure: stdlib and numpy."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ Array = npt.NDArray[np.float32]
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 Dtype = Literal["float32", "float16", "int8"]
-"""How arrays travel."""
+"""Number format of arrays on the wire."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Standing = Literal["alive", "suspect", "dead", "left", "revoked"]
-"""What may be said of a member."""
+"""What a node may tell about a member."""
 STANDINGS: Final[tuple[Standing, ...]] = get_args(Standing)
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What one node tells of a member of the mesh, itself or another (SWIM, section 4.2).
+    """News of one member of the mesh, told by itself or by another member (SWIM, section 4.2).
 
-    incarnation: the member's own count of how often it contradicted a suspicion; only it raises it.
-    address, id: where it is reached and its key's fingerprint, "" where the teller does not know.
-    proof: a lease or a revocation, signed by the mesh key; hosts check it, the core passes it on.
+    incarnation: how often the member contradicted a suspicion; only the member itself raises it.
+    address, id: where the member is reached and the fingerprint of its key; "" if the teller does
+    not know.
+    proof: a signed statement (node/identity/lease.py); hosts check it, the core passes it on.
     """
 
     name: str
@@ -43,10 +44,10 @@ class Update:
 
 
 class Tensors(Mapping[str, Array]):
-    """Immutable named float32 arrays: sorted names, read-only, equal and hashed by digest.
+    """Immutable named float32 arrays: sorted names, read-only, compared and hashed by digest.
 
-    The one form in which prompts live outside the learner. Arrays are copied in, so no caller
-    can change what was stored, sent or hashed.
+    Prompts have this form everywhere outside the learner. Arrays are copied in, so no caller can
+    change what was stored, sent or hashed.
     """
 
     __slots__ = ("_arrays", "_digest")
@@ -71,7 +72,7 @@ class Tensors(Mapping[str, Array]):
 
     @property
     def digest(self) -> str:
-        """SHA-256 over names, shapes and little-endian bytes, in hexadecimal."""
+        """Return the SHA-256 over names, shapes and little-endian bytes, in hexadecimal."""
         if not self._digest:
             hasher = hashlib.sha256()
             for name, array in self._arrays.items():
@@ -82,12 +83,12 @@ class Tensors(Mapping[str, Array]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays in float32."""
+        """Return the bytes of all arrays in float32."""
         return sum(array.nbytes for array in self._arrays.values())
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each array, by name."""
+        """Return the shape of each array, by name."""
         return {name: tuple(array.shape) for name, array in self._arrays.items()}
 
     def finite(self) -> bool:
@@ -95,7 +96,7 @@ class Tensors(Mapping[str, Array]):
         return all(bool(np.isfinite(array).all()) for array in self._arrays.values())
 
     def norm(self) -> float:
-        """Euclidean norm of everything together, accumulated in float64."""
+        """Return the Euclidean norm of all numbers together, accumulated in float64."""
         squares = (
             float(np.square(array, dtype=np.float64).sum()) for array in self._arrays.values()
         )
@@ -119,17 +120,18 @@ MEASURE: Final = "measure"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one node tells another. Keyed, idempotent, refused when its frame of reference differs.
+    """A message from one node to another: keyed, idempotent, refused if it is of another mesh.
 
     mesh, fingerprint: must equal the receiver's, or the message is refused.
-    round: the sender's round, counted from 1. phase: what it is within the round ("hello",
-    "prompts", ...).
-    contributors: digest of the set of senders it was computed from ("" where none matters); on the
-    kernel's own messages the digest of what the sender held after `round`.
-    samples: training images behind it (a self-reported weight, to be capped by who uses it).
-    dtype: how its arrays travel; None where there are none, or for the policy's wire_dtype.
+    round: the sender's round, counted from 1; on messages of the kernel, the last round that the
+    sender adopted. phase: the kind of message within the round ("hello", "prompts", ...).
+    contributors: digest of what the tensors were computed from ("" if it does not matter): the
+    prompts that the round began from or, after the first stage, the contributions that were merged
+    before. On messages of the kernel: the digest of the prompts that the sender held after `round`.
+    samples: number of training images, as the sender reports it; whoever uses it caps it.
+    dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
-    members: news of who is in the mesh, on the kernel's own messages.
+    members: news of members, on messages of the kernel.
     """
 
     mesh: str
@@ -150,13 +152,15 @@ class Message:
 class Job:
     """One task for a learner: to train tensors, or (stage MEASURE) only to measure them.
 
-    seed: derived from (run seed, node name, round, stage), so that a run repeats itself.
+    seed: derived from (run seed, node name, round, stage), so that a run can be repeated.
     carry: what the previous report of this node carried (optimizer state and the like).
-    reference: frozen tensors that the objective compares with (global prompts, slots of others).
-    rounds: how many rounds the run has, for schedules; 0 where it has no end.
-    domain: of the node's images, "" where nobody said. measure: whether what was trained is what
-    the node will use, to be measured with it; a policy that merges measures after the merge. A job
-    of stage MEASURE that is not so marked is a trial: validation images alone are looked at.
+    reference: frozen tensors that the objective compares with (global prompts, slots of other
+    nodes).
+    rounds: number of rounds of the run, for schedules; 0 if the run has no end.
+    domain: of the node's images, "" if none is set.
+    measure: evaluate the trained tensors, because the node will use them as they are. Policies that
+    merge set this to False and ask for a separate evaluation after the merge. A job of stage
+    MEASURE with measure=False is a trial: it looks at validation images only.
     """
 
     round: int
@@ -172,7 +176,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a running job is: steps done of all, and the latest loss."""
+    """How far a running job is: steps done, steps in all, and the latest loss."""
 
     step: int
     steps: int
@@ -181,10 +185,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a job: tuned tensors, what to carry on, and figures for people.
+    """The result of a job: tuned tensors, what to carry on, and figures for people.
 
-    metrics: plain numbers by name; "loss" always, "validation" (accuracy 0..1 on the node's own
-    validation split) where there is one, and "own", "base", "new" on evaluation rounds.
+    metrics: numbers by name: "loss" of the training; "validation" (accuracy 0..1) and
+    "validation_loss" if the job measures and the node has a validation split; "own", "base", "new"
+    in evaluation rounds.
     changed: names of the arrays that training moved, sorted; the others had no gradient.
     """
 
@@ -199,11 +204,12 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class PolicyState:
-    """All that a policy must remember to go on after a restart; frozen and comparable.
+    """Everything that a policy must remember to go on after a restart; frozen and comparable.
 
-    round: rounds adopted so far; the next to be run is round + 1.
-    tensors: where the next round starts. tuned: the node's own result of its last tuning, which is
-    what it evaluates and predicts with. data and arrays: the policy's own, counters and pools.
+    round: number of rounds adopted; the next round is round + 1.
+    tensors: where the next round starts.
+    tuned: the prompts that the node evaluates and predicts with.
+    data, arrays: the policy's own counters and pools.
     """
 
     round: int
@@ -218,8 +224,8 @@ class PolicyState:
 class Snapshot:
     """What an Adopt makes durable, in one atomic step.
 
-    best: tuned tensors with the highest validation accuracy so far, and that accuracy and round.
-    metrics: of the round that was just adopted.
+    best: the tensors with the highest validation accuracy so far; best_round and best_validation:
+    their round and accuracy. metrics: of the round that was just adopted.
     """
 
     policy: PolicyState
@@ -229,7 +235,7 @@ class Snapshot:
     best_validation: float = float("-inf")
 
     def used(self, keep_best: bool) -> tuple[Tensors, int]:
-        """Return the prompts that the node predicts with, and of which round they are."""
+        """Return the prompts that the node predicts with, and their round."""
         if keep_best and self.best_round > 0:
             return self.best, self.best_round
         return self.policy.tuned, self.policy.round

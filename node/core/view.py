@@ -1,4 +1,4 @@
-"""What a kernel shows of its node."""
+"""The view of a node that its kernel gives to status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.core.membership import Member
 
 @dataclass(frozen=True, slots=True)
 class KernelView:
-    """The node as status shows it; apart: the peers that hold other prompts (see agreement.py)."""
+    """One node as status shows it. apart: the peers that hold other prompts (see agreement.py)."""
 
     life: str
     phase: str

@@ -1,1 +1,1 @@
-"""Who a node is: its key and certificate, leases of the mesh key, and whom it believes."""
+"""The identity of a node (key, certificate, leases of the mesh key), and whom it trusts."""

@@ -1,7 +1,8 @@
 """A node's certificate: X.509, signed by its own key, short-lived, with its lease inside.
 
-TLS proves that the other end holds the key of the certificate that it shows; whether that key is
-anybody's here is decided by its fingerprint (node/identity/trust.py), as no authority signs it.
+TLS proves that the other end holds the key of the certificate that it shows. No authority signs the
+certificate: the fingerprint of the key decides whether the key belongs to a member
+(node/identity/trust.py).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ DAYS: Final = 397
 # Clocks of two nodes may differ: a certificate is valid from a day before it was made.
 SKEW: Final = datetime.timedelta(days=1)
 LEASE: Final = ObjectIdentifier("2.25.313929485627133907431929463106190613821")
-"""Of the extension with the lease: an arc for anybody's own use (ITU-T X.667)."""
+"""Object identifier of the extension with the lease, in the arc for private use (ITU-T X.667)."""
 CERTIFICATE_BYTES_MAX: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a certificate says; expires: seconds since the epoch. lease: a proof, or b""."""
+    """The content of a certificate. expires: seconds since the epoch. lease: a proof, or b""."""
 
     id: str
     name: str
@@ -45,7 +46,7 @@ class Shown:
 def mint(
     key: Ed25519PrivateKey, name: str, lease: bytes, now: float, days: float = DAYS
 ) -> x509.Certificate:
-    """Return a fresh certificate of a key, valid for some days from now."""
+    """Return a new certificate of a key, valid for `days` days from now."""
     moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
@@ -64,12 +65,12 @@ def mint(
 
 
 def der(certificate: x509.Certificate) -> bytes:
-    """Return a certificate as it travels."""
+    """Return a certificate in DER, the form in which it is sent."""
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def look(data: bytes) -> Shown:
-    """Return what a certificate in DER says; raise IdentityError where it is none of fednode's."""
+    """Return the content of a certificate in DER; raise IdentityError if it is not a node's."""
     if len(data) > CERTIFICATE_BYTES_MAX:
         raise IdentityError(f"its certificate has {len(data):,} bytes, which no node's has")
     try:
@@ -88,7 +89,7 @@ def look(data: bytes) -> Shown:
         raise IdentityError("its certificate is not signed by its own key") from fault
     except IdentityError:
         raise
-    except Exception as fault:  # whatever a parser says of bytes that are not ours
+    except Exception as fault:  # whatever a parser raises for foreign bytes
         raise IdentityError("its certificate cannot be read") from fault
     name = str(names[0].value) if names else ""
     lease = leases[0] if leases else b""
@@ -96,9 +97,9 @@ def look(data: bytes) -> Shown:
 
 
 def judged(data: bytes, fault: Callable[[Shown], str]) -> tuple[str, str]:
-    """Return the id of a certificate in DER, "" where it has none, and why it is refused.
+    """Return the id of a certificate in DER ("" if it has none), and why it is refused ("" if not).
 
-    fault: says what is wrong with one that can be read; "" where nothing is.
+    fault: returns what is wrong with a certificate that can be read; "" if nothing is.
     """
     try:
         found = look(data)

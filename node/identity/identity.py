@@ -1,7 +1,7 @@
 """A node's own identity on disk: its key, its certificate, and the lease or succession it shows.
 
-node.key    Ed25519, made at first start    node.crt    renewed long before it expires
-lease       signed by the mesh key          succession  signed by the key before this one
+node.key    Ed25519, made at first start    node.crt    renewed long before it expires lease
+signed by the mesh key          succession  signed by the key before this key
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ ELSEWHERE: Final = "state directory"
 
 
 class Identity:
-    """What one node shows of itself; clock: seconds since the epoch, for ends of validity alone."""
+    """The identity that one node shows.
+
+    clock: seconds since the epoch, used only for the ends of validity.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,7 @@ class Identity:
         name: str,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Read the identity in a folder; make its key where there is none."""
+        """Read the identity in a folder; make its key if there is none."""
         self.folder, self.mesh, self.name = folder, mesh, name
         self.key = keys.load_or_create(folder)
         self._clock = clock
@@ -51,22 +54,22 @@ class Identity:
 
     @property
     def id(self) -> str:
-        """Fingerprint of the public key."""
+        """Return the fingerprint of the public key."""
         return keys.node_id(self.key)
 
     @property
     def proof(self) -> bytes:
-        """The lease, or the succession where there is one; b"" for neither."""
+        """Return the lease or, without a lease, the succession; b"" if there is neither."""
         return self._read(LEASE_FILE) or self._read(SUCCESSION_FILE)
 
     @property
     def lease(self) -> Statement | None:
-        """What the lease says; None without one."""
+        """Return the content of the lease; None without a lease."""
         held = self._read(LEASE_FILE)
         return leases.peek(held) if held else None
 
     def credentials(self) -> tuple[Ed25519PrivateKey, x509.Certificate]:
-        """Return the key and a certificate that is good for a while."""
+        """Return the key and a certificate; a certificate that is half used up is renewed."""
         now, proof = self._clock(), self.proof
         held = self._certificate
         fresh = held is not None and self._shown == proof
@@ -74,13 +77,13 @@ class Identity:
             held = self._certificate = mint(self.key, self.name, proof, now)
             self._shown = proof
             text = held.public_bytes(serialization.Encoding.PEM).decode()
-            # It is made anew at the next start, too: a disk that is full ends nothing here.
+            # A new certificate is made at each start, so a full disk does no harm here.
             with contextlib.suppress(StateError):
                 put(self.folder / CERTIFICATE_FILE, text, ELSEWHERE)
         return self.key, held
 
     def take_lease(self, proof: bytes) -> None:
-        """Keep a lease for this key; raise IdentityError for one of another."""
+        """Store a lease for this key; raise IdentityError for a lease of another key."""
         found = leases.peek(proof)
         if (found.kind, found.mesh, found.name, found.id) != (
             "lease",
@@ -95,15 +98,15 @@ class Identity:
         put(self.folder / LEASE_FILE, armour(proof) + "\n", ELSEWHERE)
 
     def wants_lease(self) -> bool:
-        """Tell whether a lease is missing, or nearly over."""
+        """Tell whether a lease is missing or ends soon."""
         held = self.lease
         return held is None or leases.nearly_over(held, self._clock())
 
     def rotate(self) -> tuple[str, str]:
-        """Make a new key, succeeding the present one; return the ids before and after.
+        """Replace the key by a new key; return the ids before and after.
 
-        The old key signs that the new one is its successor, so that peers whose peers.yaml still
-        gives the old id follow; a lease is for the old key and is dropped.
+        The old key signs that the new key is its successor. So peers whose peers.yaml still gives
+        the old id accept the new id. A lease belongs to the old key and is removed.
         """
         old, before = self.key, self.id
         new = Ed25519PrivateKey.generate()
@@ -137,7 +140,7 @@ def armour(proof: bytes) -> str:
 
 
 def disarm(text: str) -> bytes:
-    """Undo armour; raise IdentityError for other text."""
+    """Return the proof in a text that `armour` made; raise IdentityError for other text."""
     try:
         return base64.b64decode(text.strip(), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as fault:
@@ -150,7 +153,7 @@ def _left(certificate: x509.Certificate, now: float) -> float:
 
 
 def read_certificate(folder: Path) -> str:
-    """Return until when the certificate in a folder is valid, for people; "" without one."""
+    """Return the date until which a folder's certificate is valid, for people; "" without one."""
     path = folder / CERTIFICATE_FILE
     if not path.is_file():
         return ""

@@ -1,4 +1,4 @@
-"""Ed25519 keys: a node's own, made at first start, whose fingerprint is its id; and the mesh's."""
+"""Ed25519 keys: a node's own key, whose fingerprint is the node's id, and the mesh key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEY_BYTES_MAX: Final = 4096
 
 
 def node_id(key: Ed25519PrivateKey) -> str:
-    """Return SHA-256 of the public key in base32, in groups joined by hyphens."""
+    """Return a key's id: SHA-256 of the public key in base32, in groups joined by hyphens."""
     return fingerprint(raw(key.public_key()))
 
 
@@ -40,17 +40,17 @@ def raw(key: Ed25519PublicKey) -> bytes:
 
 
 def written(key: Ed25519PublicKey) -> str:
-    """Return a public key itself, as peers.yaml names the mesh key."""
+    """Return a public key as text, as peers.yaml gives the mesh key."""
     return _grouped(raw(key))
 
 
 def read_public(text: str) -> Ed25519PublicKey:
-    """Undo `written`; raise IdentityError for what is no such key."""
+    """Return the key that `written` wrote; raise IdentityError for other text."""
     return Ed25519PublicKey.from_public_bytes(read_group(text))
 
 
 def read_group(text: str) -> bytes:
-    """Return the 32 bytes behind an id or a written key; raise IdentityError for anything else."""
+    """Return the 32 bytes of an id or of a written key; raise IdentityError for other text."""
     plain = text.replace("-", "").upper()
     try:
         found = base64.b32decode(plain + "=" * (-len(plain) % 8))
@@ -70,17 +70,17 @@ def _grouped(data: bytes) -> str:
 
 
 def load_or_create(folder: Path) -> Ed25519PrivateKey:
-    """Return the key in a folder; where there is none, make one that only its owner can read.
+    """Return the key in a folder; if there is none, make a key that only its owner can read.
 
-    Raise StateError where the key is damaged or cannot be read or written. The caller holds the
-    lock of the state directory, so that no two processes make a key at a time.
+    Raise StateError if the key is damaged or cannot be read or written. The caller holds the lock
+    of the state directory, so that no two processes make a key at the same time.
     """
     path = folder / KEY_FILE
     return load(path) if path.exists() else create(path)
 
 
 def load(path: Path) -> Ed25519PrivateKey:
-    """Return the private key in a file; raise StateError where it cannot be used."""
+    """Return the private key in a file; raise StateError if it cannot be used."""
     try:
         with path.open("rb") as file:
             text = file.read(_KEY_BYTES_MAX)
@@ -107,7 +107,7 @@ def _damaged(path: Path) -> StateError:
 
 
 def create(path: Path) -> Ed25519PrivateKey:
-    """Make a private key and keep it in a file; raise StateError where that fails."""
+    """Make a private key and store it in a file; raise StateError if that fails."""
     key = Ed25519PrivateKey.generate()
     try:
         keep(path, key)
@@ -120,7 +120,7 @@ def create(path: Path) -> Ed25519PrivateKey:
 
 
 def keep(path: Path, key: Ed25519PrivateKey) -> None:
-    """Write a private key to a file, whole or not at all, for its owner's eyes only."""
+    """Write a private key to a file, whole or not at all; only its owner may read it."""
     text = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

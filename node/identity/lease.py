@@ -1,10 +1,10 @@
-"""Statements that a key signs: leases and revocations of the mesh key, successions of a node's own.
+"""Statements that a key signs: leases and revocations (the mesh key), successions (a node's key).
 
     lease        this name in this mesh belongs to this id until then
     revocation   this id belongs to nobody in this mesh any more
-    succession   signed by the old key: this name's id is this new one
+    succession   signed by the old key: this name's id is this new id
 
-A proof is the signature (64 bytes) and the statement, as JSON with sorted keys.
+A proof is the signature (64 bytes), followed by the statement as JSON with sorted keys.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DAY_S: Final = 86_400
 LEASE_DAYS: Final = 90
 SKEW_S: Final = 2 * 3600
-"""Clocks of two nodes may differ by so much: a lease counts from so long before it was signed."""
+"""Allowed difference between two nodes' clocks: a lease is valid this long before its signing."""
 PROOF_BYTES_MAX: Final = 1024
 _SIGNATURE_BYTES: Final = 64
 _PURPOSE: Final = b"fednode statement 1\0"
@@ -34,9 +34,10 @@ _PURPOSE: Final = b"fednode statement 1\0"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """What is signed. issued, expires: seconds since the epoch; 0 for no end.
+    """The statement that a key signs.
 
-    by: the old key itself that signs a succession; empty for what the mesh key signs.
+    issued, expires: seconds since the epoch; 0 for no end.
+    by: for a succession, the old key that signs it; empty if the mesh key signs.
     """
 
     kind: Kind
@@ -48,7 +49,7 @@ class Statement:
     by: str = ""
 
     def fault(self, mesh: str, now: float) -> str:
-        """Say why it does not hold in a mesh at a time; "" where it does."""
+        """Return why the statement does not hold in a mesh at a time; "" if it holds."""
         if self.mesh != mesh:
             return f"its {self.kind} is for the mesh {self.mesh!r}"
         if self.issued - SKEW_S > now:
@@ -83,7 +84,7 @@ def read(proof: bytes, key: Ed25519PublicKey) -> Statement:
 
 
 def peek(proof: bytes) -> Statement:
-    """Return the statement of a proof, whoever signed it; raise IdentityError where it is none."""
+    """Return the statement of a proof, whoever signed it; raise IdentityError for other bytes."""
     try:
         found = json.loads(proof[_SIGNATURE_BYTES:])
         statement = Statement(**found)

@@ -1,9 +1,9 @@
-"""Whom a node believes: the ids of peers.yaml, leases of the mesh key, and no revoked key.
+"""Trust: which key may use which name, by peers.yaml, leases of the mesh key and revocations.
 
-A name belongs to one id: the one that peers.yaml gives it, or the one in a lease that the mesh key
-signed. What members tell of others is believed only as far as that goes: nobody enters the mesh by
-word of mouth, and nobody is led to another address but by the member itself. The address that
-others tell of a member with a lease only says where to greet it first (node.core.membership).
+A name belongs to one id: the id that peers.yaml gives it, or the id in a lease that the mesh key
+signed. News of members is believed only within this rule: hearsay brings nobody into the mesh, and
+only a member itself can change its address. If others tell the address of a member with a lease,
+that address only says where to greet the member first (node.core.membership).
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ LOG: Final = logging.getLogger("fednode")
 
 
 class Believes(Protocol):
-    """What a host asks before it takes a message, and of news in it."""
+    """The checks that a host makes before it takes a message and the news in it."""
 
     def name_of(self, id: str) -> str:
-        """Return the name that an id has here; "" where it has none."""
+        """Return the name that an id has here; "" if it has none."""
         ...
 
     def refusal(self, caller: str, sender: str) -> str:
-        """Say why a caller may not speak as a sender; "" where it may."""
+        """Return why a caller may not send as `sender`; "" if it may."""
         ...
 
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
-        """Return the news that may be told by a sender, without what only others may say."""
+        """Return the news that `sender` may tell, without the parts that it may not."""
         ...
 
     def take_revocation(self, proof: bytes) -> Update:
-        """Take a revocation from the operator; raise IdentityError where it does not hold."""
+        """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
         ...
 
     def is_revoked(self, id: str) -> bool:
@@ -57,23 +57,23 @@ class Believes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Without keys: everyone is believed to be who it says, of those that peers.yaml lists.
+    """Trust without keys: every node of peers.yaml is believed to be who it says it is.
 
-    For loopback alone. A listed node may tell of its own new address on loopback.
+    For loopback only. A listed node may tell its own new address on loopback.
     """
 
     names: frozenset[str]
 
     def name_of(self, id: str) -> str:
-        """Nobody has an id."""
+        """Return "": nobody has an id."""
         return ""
 
     def refusal(self, caller: str, sender: str) -> str:
-        """Believe everyone."""
+        """Return "": every caller may send as any sender."""
         return ""
 
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
-        """Return the news of listed members; an address from the member itself, on loopback."""
+        """Return the news of listed members, with addresses only from the members themselves."""
         return tuple(
             replace(one, address=one.address if _moved(one, sender) else "", id="", proof=b"")
             for one in news
@@ -81,16 +81,16 @@ class Listed:
         )
 
     def take_revocation(self, proof: bytes) -> Update:
-        """Refuse it: there are no keys."""
+        """Raise IdentityError: there are no keys."""
         raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
 
     def is_revoked(self, id: str) -> bool:
-        """Nobody has a key."""
+        """Return False: nobody has a key."""
         return False
 
 
 def _moved(news: Update, sender: str) -> bool:
-    """Tell whether a member speaks of itself, with an address on loopback."""
+    """Tell whether news is of its sender itself, with an address on loopback."""
     try:
         return news.name == sender and parse(news.address).loopback
     except AddressError:
@@ -99,11 +99,11 @@ def _moved(news: Update, sender: str) -> bool:
 
 @dataclass(slots=True)
 class Trust:
-    """With keys: see the file's header.
+    """Trust by keys; see the file's header.
 
-    listed: names and ids of peers.yaml, "" where a lease is to give the id. clock: seconds since
-    the epoch, for the ends of leases and certificates alone; nothing else looks at it. `keep_in`
-    makes revocations and successions outlive the process.
+    listed: ids by name from peers.yaml; "" if a lease has to give the id.
+    clock: seconds since the epoch, used only for the validity of leases and certificates. `keep_in`
+    makes revocations and successions survive the process.
     """
 
     mesh: str
@@ -111,13 +111,13 @@ class Trust:
     mesh_key: Ed25519PublicKey | None = None
     clock: Callable[[], float] = time.time
     _leased: dict[str, Statement] = field(default_factory=dict)  # by name
-    _revoked: dict[str, bytes] = field(default_factory=dict)  # by id: the proof
-    _heirs: dict[str, Statement] = field(default_factory=dict)  # by listed id: what came after it
+    _revoked: dict[str, bytes] = field(default_factory=dict)  # the proof, by id
+    _heirs: dict[str, Statement] = field(default_factory=dict)  # the succession, by listed id
     _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
-    _file: Path | None = None  # where they are kept
+    _file: Path | None = None  # where the proofs are stored
 
     def keep_in(self, file: Path) -> None:
-        """Take the revocations and successions of a file, and keep in it those that come.
+        """Load the revocations and successions in a file, and store later ones there.
 
         Raise StateError if the file is damaged.
         """
@@ -133,7 +133,7 @@ class Trust:
         self._file = file
 
     def _take_back(self, proof: bytes) -> None:
-        """Take what was believed before; the clock is not asked again."""
+        """Load a proof that was accepted before, without another look at the clock."""
         found = leases.peek(proof)
         if found.kind == "succession":
             self._inherit(proof, found, found.id, found.issued)
@@ -142,7 +142,7 @@ class Trust:
             self._keep(proof)
 
     def _keep(self, proof: bytes) -> None:
-        """Keep a proof over restarts; what cannot be written holds until the process ends."""
+        """Store a proof; if it cannot be written, it holds until the process ends."""
         if proof in self._proofs:
             return
         self._proofs.append(proof)
@@ -154,9 +154,9 @@ class Trust:
             LOG.warning("A revoked or succeeded key is forgotten at the next start: %s", fault)
 
     def judge(self, certificate: bytes, who: str = "") -> tuple[str, str]:
-        """Judge a certificate in DER, of whoever connects, or where `who` is to be reached.
+        """Return the id of a certificate in DER, and why it is refused; each "" if there is none.
 
-        Return its id, "" where it has none, and why it is refused, "" where it is not.
+        who: the name that must be reached; "" for anyone who connects.
         """
         return judged(certificate, lambda found: self._fault(found, who))
 
@@ -178,7 +178,7 @@ class Trust:
         return ""
 
     def name_of(self, id: str) -> str:
-        """Return the name that an id has here; "" where it has none."""
+        """Return the name that an id has here; "" if it has none."""
         for name, listed in self.listed.items():
             if id and id == self._present(listed):
                 return name
@@ -188,7 +188,7 @@ class Trust:
         return ""
 
     def refusal(self, caller: str, sender: str) -> str:
-        """Say why a caller may not speak as a sender."""
+        """Return why a caller may not send as `sender`; "" if it may."""
         if caller in self._revoked:
             return f"the key {caller} was revoked by the mesh key"
         name = self.name_of(caller)
@@ -216,7 +216,7 @@ class Trust:
         return replace(news, address=address, id=known, proof=proof)
 
     def id_of(self, name: str) -> str:
-        """Return the id that a name has here; "" where it has none, or a revoked one."""
+        """Return the id that a name has here; "" if it has none, or a revoked id."""
         listed = self.listed.get(name, "")
         found = self._present(listed)
         if not found and self.leased(name):
@@ -224,17 +224,17 @@ class Trust:
         return "" if found in self._revoked else found
 
     def _present(self, listed: str) -> str:
-        """Return the id that came after a listed one, or the listed one."""
+        """Return the id that succeeded a listed id, or the listed id itself."""
         heir = self._heirs.get(listed)
         return heir.id if heir else listed
 
     def leased(self, name: str) -> bool:
-        """Tell whether a name holds a lease that has not ended."""
+        """Tell whether a name holds a lease that has not expired."""
         held = self._leased.get(name)
         return held is not None and not held.fault(self.mesh, self.clock())
 
     def take_revocation(self, proof: bytes) -> Update:
-        """Take a revocation from the operator; raise IdentityError where it does not hold."""
+        """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
         if self.mesh_key is None:
             raise IdentityError("peers.yaml names no mesh_key, so nobody can revoke anything")
         found = leases.read(proof, self.mesh_key)
@@ -251,7 +251,7 @@ class Trust:
         return id in self._revoked
 
     def _revoke(self, news: Update) -> Update | None:
-        """Return what a proof revokes; None for a name that has another key by now."""
+        """Return the news of a revocation; None if it is invalid or the name has a new key."""
         try:
             found = self.take_revocation(news.proof)
         except IdentityError:
@@ -259,7 +259,7 @@ class Trust:
         return found if found.name == news.name and not self.id_of(found.name) else None
 
     def _take(self, proof: bytes, id: str) -> str:
-        """Take over a lease or a succession; say why it does not hold."""
+        """Store a lease or a succession; return why it does not hold, "" if it holds."""
         try:
             found = leases.peek(proof)
             if found.kind == "succession":
@@ -284,10 +284,11 @@ class Trust:
         return "" if newer else "a newer lease of its name is for another key"
 
     def _inherit(self, proof: bytes, found: Statement, id: str, now: float) -> str:
-        """Take over the new id of a listed one, as its old key signed it.
+        """Store the succession of a listed id, signed by its old key; return why it does not hold.
 
-        A key has one successor: whoever holds the old key cannot name another later. Once the old
-        key is revoked, only a succession that is dated before counts.
+        A key has one successor, and another only if the first was revoked: whoever holds the old
+        key cannot name another later. After the old key is revoked, only a succession that is dated
+        before the revocation counts.
         """
         listed = self.listed.get(found.name, "")
         old = keys.read_public(found.by)

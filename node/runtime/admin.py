@@ -1,7 +1,7 @@
-"""Health for probes, and a plain port on loopback for tools: status, health and reflection.
+"""Health checks, and a plain port on loopback for tools: status, health and reflection.
 
-grpc.health.v1 knows two names: "" serves from the first moment until the node drains, and
-"fednode.v1.Node" once model and images are loaded. The admin port takes no commands.
+grpc.health.v1 knows two names here. "" serves from the first moment until the node drains.
+"fednode.v1.Node" serves when model and images are loaded. The admin port takes no commands.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length",
 
 
 class Health:
-    """What grpc.health.v1 answers."""
+    """The health service (grpc.health.v1) of one node."""
 
     def __init__(self) -> None:
         self._servicer = health.aio.HealthServicer()
@@ -35,28 +35,28 @@ class Health:
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
 
     async def loading(self) -> None:
-        """The process serves, and the node does not yet."""
+        """Report that the process serves and the node does not yet."""
         await self._servicer.set("", health_pb2.HealthCheckResponse.SERVING)
         await self._servicer.set(NODE, health_pb2.HealthCheckResponse.NOT_SERVING)
 
     async def serving(self) -> None:
-        """The node takes part in rounds."""
+        """Report that the node takes part in rounds."""
         await self._servicer.set(NODE, health_pb2.HealthCheckResponse.SERVING)
 
     async def draining(self) -> None:
-        """Nothing serves from now on, whatever is set later."""
+        """Report that nothing serves any more; later reports change nothing."""
         await self._servicer.enter_graceful_shutdown()
 
 
 class Admin:
-    """The plain port."""
+    """The admin port, without keys and on loopback."""
 
     def __init__(self, service: NodeService, checks: Health) -> None:
         self._service, self._health = service, checks
         self._server: Any = None
 
     async def listen(self, address: str) -> str:
-        """Serve at an address of this machine; return it as bound. Raise AddressError."""
+        """Serve at an address of this machine; return the address bound. Raise AddressError."""
         endpoint = parse(address)
         if not endpoint.loopback:
             raise AddressError(

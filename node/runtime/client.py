@@ -1,4 +1,4 @@
-"""Ask a daemon how it is, what it did, or to do something: the client side of the Node service.
+"""The client of the Node service: read a daemon's status and history, watch it, send it commands.
 
 Importing this file does not import torch.
 """
@@ -25,12 +25,12 @@ HISTORY_PAGE: Final = 1000
 # A bound on what one history call gathers: a million rounds.
 HISTORY_PAGES_MAX: Final = 1000
 CHANNEL_OPTIONS: Final = (
-    # A stream may be silent for long; its node is asked now and then whether it is there.
+    # A stream may be silent for long; pings tell whether its node is still there.
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
-    # A daemon that is being started is to be noticed soon, not after a minute of back-off.
+    # A daemon that is just starting must be noticed soon, not after a minute of back-off.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -40,15 +40,15 @@ CHANNEL_OPTIONS: Final = (
 class Client:
     """Talk to any number of daemons; an async context manager that drops its connections.
 
-    Every call ends within timeout_s seconds: Unreachable where nobody answers, Refused where what
-    answers says no. An address that is none raises AddressError. What a daemon says is safe to show
-    (node/core/foreign.py).
+    Every call but a `watch` that follows ends within timeout_s seconds. It raises Unreachable if
+    nobody answers, Refused if the other end refuses, and AddressError for an address that is not
+    host:port. Replies are safe to show (node/core/foreign.py).
     """
 
     def __init__(
         self, timeout_s: float = TIMEOUT_S, transport: GrpcTransport | None = None
     ) -> None:
-        """Transport: with keys, for a mesh that speaks TLS; it is closed with the client."""
+        """Set up. transport: for a mesh that speaks TLS; it is closed with the client."""
         self._timeout_s = timeout_s
         self._transport = transport
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -65,7 +65,7 @@ class Client:
         await self.close()
 
     async def status(self, address: str) -> status_pb2.StatusReply:
-        """Return the node at an address as it is now."""
+        """Return the present status of the node at an address."""
         request = status_pb2.StatusRequest()
         async with self._call(address) as stub:
             reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
@@ -87,7 +87,10 @@ class Client:
     async def watch(
         self, address: str, since: int = 0, level: str = "info", follow: bool = True
     ) -> AsyncGenerator[status_pb2.Event]:
-        """Yield what is kept after a number, then what happens; ends when the node does."""
+        """Yield the stored events after a number, then new events; it ends when the node ends.
+
+        Without `follow` it ends after the stored events.
+        """
         request = status_pb2.WatchRequest(since=since, level=level, follow=follow)
         async with self._call(address) as stub:
             # A stream that only waits has no deadline; keepalive finds a node that is gone.
@@ -100,9 +103,9 @@ class Client:
                 call.cancel()
 
     async def control(self, address: str, command: str, proof: bytes = b"") -> str:
-        """Ask for "pause", "resume", "leave", "retune", "rollback" or, with a proof, "revoke".
+        """Send a command; return what the node did.
 
-        Return what the node did.
+        Commands: "pause", "resume", "leave", "retune", "rollback" and, with a proof, "revoke".
         """
         request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
@@ -119,7 +122,7 @@ class Client:
 
     @contextlib.asynccontextmanager
     async def _call(self, address: str) -> AsyncIterator[Any]:
-        """Yield a stub for an address; turn what gRPC raises into one sentence."""
+        """Yield a stub for an address; turn gRPC's errors into one sentence."""
         if address not in self._channels and self._transport is not None:
             self._channels[address] = await self._transport.channel(address)
         if address not in self._channels:

@@ -1,7 +1,7 @@
-"""The calls by which a state directory changes, one method each, and what their faults mean.
+"""The system calls that change a state directory, one method each, and the meaning of their errors.
 
-The store makes every change through a Disk, so that a test can stop it between any two calls or
-let any one of them fail.
+The store makes every change through a Disk, so that a test can stop it between any two calls or let
+any call fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 WAIT_S: Final = 10.0
 RETRY_S: Final = 0.01
-"""How long, and how often, another process's lock is tried."""
+"""Pause between two attempts at a lock that another process holds, for WAIT_S at most."""
 _PID_BYTES_MAX: Final = 20
 _FULL: Final = "the disk is full"
 _READ_ONLY: Final = "it is read-only"
@@ -51,31 +51,31 @@ _SQLITE: Final = {
 
 
 class Disk:
-    """The system calls themselves. Everything made is for the owner's eyes only."""
+    """The system calls themselves. Everything that they create is readable by the owner only."""
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder where there is none, and those above it."""
+        """Make a folder, and its parents, if it does not exist."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """Open a file for writing, empty; return its descriptor."""
+        """Open an empty file for writing; return its descriptor."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write some of the data; return how many bytes."""
+        """Write some of the data; return the number of bytes written."""
         return os.write(descriptor, data)
 
     def sync(self, descriptor: int) -> None:
-        """Wait until what was written to a file, or changed in a folder, would survive a crash."""
+        """Wait until written data, or changes in a folder, would survive a crash."""
         os.fsync(descriptor)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give a file another name; replaces the file of that name."""
+        """Rename a file; replace the file that has the new name."""
         os.rename(old, new)
 
     def remove(self, path: Path) -> None:
-        """Remove a file."""
+        """Remove a file, if it exists."""
         path.unlink(missing_ok=True)
 
     def execute(
@@ -89,7 +89,7 @@ class Disk:
     def replace(self, path: Path, data: bytes, suffix: str = ".new") -> None:
         """Write a file aside, sync it, rename it and sync the folder: all of it or nothing.
 
-        suffix: of the file aside; what is there already keeps its mode.
+        suffix: of the file aside. A file aside that exists already keeps its mode.
         """
         aside = path.with_name(path.name + suffix)
         descriptor = self.create(aside)
@@ -113,7 +113,7 @@ class Disk:
 
 
 def because(fault: OSError | sqlite3.Error) -> str:
-    """Return the reason of a fault in words for people."""
+    """Return the reason of an error in words for people."""
     if isinstance(fault, OSError):
         return _SYSTEM.get(fault.errno or 0, fault.strerror or str(fault))
     # An extended code keeps the primary one in its lowest byte.
@@ -122,9 +122,9 @@ def because(fault: OSError | sqlite3.Error) -> str:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Let no other process or thread that does the same with this file in meanwhile.
+    """Hold a lock on a file: no other process or thread that uses `alone` on it runs meanwhile.
 
-    Wait for others, who hold it for moments; raise StateError after WAIT_S.
+    Others hold the lock for moments only, so wait for them; raise StateError after WAIT_S.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
@@ -149,8 +149,8 @@ def alone(path: Path) -> Iterator[None]:
 def lock(folder: Path) -> int:
     """Take the lock of a folder for this process; return the descriptor that holds it.
 
-    Raise StateError where another process has it. The system lets go of it when a process ends,
-    however that happens.
+    Raise StateError if another process holds the lock. The system releases the lock when the
+    process ends, in whatever way.
     """
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
     try:

@@ -1,4 +1,4 @@
-"""The page's pictures as numbers: a mesh on a circle, and lines over rounds. Pure."""
+"""The page's pictures as numbers: the mesh on a circle, and lines over rounds. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ THICKEST: Final = 6.0
 POINTS_MAX: Final = 200
 TICKS: Final = 4
 TINY: Final = 1e-9
-"""Values that differ by less than this share of themselves (or of 1) are one value here."""
+"""Values that differ by less than this share of themselves (or of 1) count as equal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """A node of the mesh, where it is drawn and where its name is."""
+    """A node of the mesh: its position, and the position of its name."""
 
     name: str
     state: str
@@ -45,7 +45,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The mesh; note: what is missing in it."""
+    """The mesh. note: what the picture lacks."""
 
     dots: tuple[Dot, ...]
     edges: tuple[Edge, ...]
@@ -54,7 +54,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One quantity over rounds; now: its last value, as text."""
+    """A quantity over rounds. now: its last value, as text."""
 
     name: str
     points: str
@@ -71,7 +71,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines that share an axis; said: the same in words."""
+    """Lines that share an axis. said: their last values in words."""
 
     title: str
     lines: tuple[Line, ...] = ()
@@ -84,7 +84,10 @@ class Chart:
 def graph(
     own: str, states: Mapping[str, str], sent: Mapping[tuple[str, str], int], note: str = ""
 ) -> Graph:
-    """Return the mesh. states: of all nodes; sent: messages from one node to another."""
+    """Return the picture of the mesh.
+
+    states: of all nodes, by name. sent: number of messages, by (sender, receiver).
+    """
     names = sorted(states)
     places = {
         name: 2 * math.pi * at / max(1, len(names)) - math.pi / 2 for at, name in enumerate(names)
@@ -129,7 +132,10 @@ def chart(
     text: Callable[[float], str],
     floor: float | None = None,
 ) -> Chart:
-    """Return lines over rounds. series: (round, value) by name; text: writes a value."""
+    """Return the chart of lines over rounds.
+
+    series: (round, value) by name. text: writes a value. floor: the least end of the axis.
+    """
     kept = {
         name: [(at, value) for at, value in points if math.isfinite(value)]
         for name, points in series.items()
@@ -160,7 +166,7 @@ def chart(
 
 
 def scale(low: float, high: float) -> list[float]:
-    """Return round numbers around values, 3 to 7 of them, in steps of 1, 2 or 5 times a power."""
+    """Return 3 to 7 round numbers around two values, in steps of 1, 2 or 5 times a power of ten."""
     if high - low <= TINY * max(abs(low), abs(high), 1.0):
         spread = 0.5 * (abs(low) if abs(low) > TINY else 1.0)
         low, high = low - spread, high + spread
@@ -171,7 +177,7 @@ def scale(low: float, high: float) -> list[float]:
 
 
 def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return at most POINTS_MAX + 1 of the points, evenly, the last one among them."""
+    """Return at most POINTS_MAX + 1 of the points, evenly spaced, with the last point."""
     step = max(1, math.ceil(len(points) / POINTS_MAX))
     found = list(points[::step])
     return found if found[-1] == points[-1] else [*found, points[-1]]

@@ -1,9 +1,9 @@
-"""The daemon's host: performs the kernel's effects on asyncio, a transport, a store and a learner.
+"""The daemon's host: performs the kernel's effects on asyncio, transport, store and learner.
 
-One task takes events from one queue and steps the kernel, so no step ever overlaps another. Effects
-are performed in order; only Adopt is waited for. Tuning runs on one worker thread, commits on
-another, every peer has its own bounded outbox and sender, so that nothing slow holds up anything
-else. Errands, which a peer answers when a third one did, have a sender each.
+One task takes events from one queue and steps the kernel, so steps never overlap. Effects are
+performed in order; only Adopt is waited for. Tuning runs on one worker thread, commits on another.
+Every peer has its own bounded outbox and sender. So nothing slow delays anything else.
+A request to ping a third node waits for that node's answer, so it is sent apart from the outbox.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ EVENTS_MAX: Final = 4096
 SEND_TIMEOUT_S: Final = 5.0
 SECONDS_PER_MIB: Final = 1.0
 FLOOD: Final = 100
-"""Messages over the quota that cost their sender a point."""
+"""Number of messages over the quota that cost their sender a point."""
 
 
 class Turned(Exception):
-    """A frame is not let in; code: of the answer. kind: for counting it against its sender."""
+    """A frame is refused. code: of the answer; kind: to count it under, "" to count nothing."""
 
     def __init__(self, code: AckCode, kind: str, text: str) -> None:
         super().__init__(text)
@@ -75,7 +75,7 @@ class Turned(Exception):
 
 
 class Door:
-    """Where frames arrive: closed while a node loads, so that it answers from its first moment."""
+    """The place where frames arrive. While a node loads, it is closed and answers "busy"."""
 
     def __init__(self) -> None:
         self._inside: OnFrame | None = None
@@ -85,14 +85,14 @@ class Door:
         self._inside = on_frame
 
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
-        """Hand a frame on, or say that it is too early."""
+        """Pass a frame on; answer "busy" while the door is closed."""
         if self._inside is None:
             return codec.encode_ack("busy", "this node is loading its model and images")
         return await self._inside(frame, caller)
 
 
 class Driver:
-    """Run one kernel until told to stop."""
+    """Run one kernel until it is told to stop."""
 
     def __init__(
         self,
@@ -133,9 +133,9 @@ class Driver:
         self._token = 0
 
     async def run(self) -> None:
-        """Step until stop() is called, then drain: one step of tuning, one commit.
+        """Step until stop() is called, then wait for one step of tuning and one commit at most.
 
-        The caller has the transport listen, with on_frame or with a Door that leads there.
+        The caller makes the transport listen, with on_frame or with a Door that leads to it.
         """
         for peer in sorted(self.addresses):
             self._open_outbox(peer)
@@ -147,19 +147,19 @@ class Driver:
         try:
             await asyncio.wait({stepping, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stepping.done():
-                stepping.result()  # a defect of ours: let it be seen
+                stepping.result()  # a defect of this program: raise it
         finally:
             await self._drain(stepping, stopping)
 
     def stop(self) -> None:
-        """Ask run() to end; safe to call more than once."""
+        """Ask run() to end; it may be called more than once."""
         if not self._stop.is_set():
             self._post(Stopping())  # before the end of the tuning that is cancelled now
         self._cancel.set()
         self._stop.set()
 
     def post(self, event: Event) -> None:
-        """Take an operator's command from the status service."""
+        """Take an event from the status service, such as an operator's command."""
         self._post(event)
 
     # Events ---------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Driver:
         try:
             self._events.put_nowait(event)
         except asyncio.QueueFull:
-            # Only a flood of messages fills it, and those are answered "busy" before they get here.
+            # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
             self.telemetry.record(Record("queue.full", f"dropped {type(event).__name__}", "error"))
 
     def _fire(self, name: str) -> None:
@@ -305,7 +305,7 @@ class Driver:
         return acknowledged(peer, message, code, detail)
 
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
-        """Take a peer's message; return the acknowledgement once the kernel has decided."""
+        """Take a peer's message; return the acknowledgement when the kernel has decided."""
         began = time.perf_counter()
         known = self.trust.name_of(caller) if caller else ""
         try:
@@ -334,9 +334,9 @@ class Driver:
         return codec.encode_ack(*verdict)
 
     def _read(self, frame: bytes, caller: str, known: str) -> Message:
-        """Return the message of a frame, for the kernel; raise Turned for one that is not let in.
+        """Return the message in a frame; raise Turned if it is refused.
 
-        Cheap checks come first. Without keys callers are not told apart, and share no quota.
+        Cheap checks come first. Without keys callers cannot be told apart, so no quota applies.
         """
         if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
             raise Turned("busy", "", "this node is stopping or has too much to do")
@@ -356,14 +356,14 @@ class Driver:
         return replace(message, members=self.trust.believed(message.sender, message.members))
 
     def _flooded(self, known: str) -> bool:
-        """Tell of every FLOOD-th refusal over the quota, which is what costs a point."""
+        """Tell whether this refusal over the quota costs a point: every FLOOD-th does."""
         self._over[known] += 1
         return self._over[known] % FLOOD == 0
 
     # Ending ---------------------------------------------------------------------------------------
 
     async def _leave(self) -> None:
-        """Stop once the goodbyes are out, or after the time that sending one may take."""
+        """Stop when the goodbyes are sent, or after the time limit of a send."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await asyncio.gather(*(outbox.join() for outbox in self._outboxes.values()))
@@ -383,7 +383,7 @@ class Driver:
         for task in (*tasks, *self._tasks):
             task.cancel()
         await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
-        # A commit under way ends whole before the store closes.
+        # A commit under way is completed before the store closes.
         await loop.run_in_executor(None, self._writer.shutdown)
         for answer in self._answers.values():
             if not answer.done():

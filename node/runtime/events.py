@@ -1,4 +1,4 @@
-"""What happened at a node: for the log, for status, and for who follows it live."""
+"""A node's records: written to the log, kept for status, and streamed to readers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from node.core.events import Level, Record
 TROUBLES: Final = 20
 KEPT: Final = 1000
 PER_SECOND: Final = 1_000_000
-"""Records get numbers from the second of the start on, more than a node can write in one."""
+"""Records are numbered from (second of the start) * PER_SECOND, more than one second's records."""
 LEVELS: Final[Mapping[Level, int]] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
@@ -29,7 +29,7 @@ LOG = logging.getLogger("fednode")
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """A record as it was told. number: grows by one for each, across restarts by leaps.
+    """A record with its number, which grows with every record, and in leaps across restarts.
 
     time: seconds since the epoch, for people only.
     """
@@ -40,7 +40,7 @@ class Logged:
 
 
 class Ring:
-    """The latest records; lost: the number of the last one that made room."""
+    """The latest records. lost: the number of the last record that made room; -1 for none."""
 
     def __init__(self, size: int) -> None:
         self._held: deque[Logged] = deque(maxlen=size)
@@ -53,13 +53,13 @@ class Ring:
         return len(self._held)
 
     def add(self, one: Logged) -> None:
-        """Keep one more."""
+        """Keep a record; drop the oldest if there is no room."""
         if len(self._held) == self._held.maxlen:
             self.lost = self._held[0].number
         self._held.append(one)
 
     def after(self, number: int) -> list[Logged]:
-        """Return what came after a number, oldest first."""
+        """Return the records after a number, oldest first."""
         found: list[Logged] = []
         for one in reversed(self._held):
             if one.number <= number:
@@ -69,10 +69,11 @@ class Ring:
 
 
 class Events:
-    """All of a node's records.
+    """All records of a node.
 
-    troubles: the latest warnings and errors, for status. kept: the latest records but for details.
-    details: the latest records of every level, each message among them.
+    troubles: the latest warnings and errors, for status. kept: the latest records except debug
+    ones.
+    details: the latest records of every level, with each message.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,7 @@ class Events:
         self._waiting: set[asyncio.Event] = set()
 
     def record(self, record: Record) -> None:
-        """Log a record, keep it, and wake who follows; its text is one line, and bounded."""
+        """Log a record, keep it and wake its readers; its text becomes one short line."""
         record = replace(record, text=foreign.line(record.text))
         LOG.log(LEVELS[record.level], "%s", record.text, extra={"record": record})
         self._number += 1
@@ -95,9 +96,9 @@ class Events:
             event.set()
 
     async def follow(self, number: int, level: Level, live: bool = True) -> AsyncGenerator[Logged]:
-        """Yield every record of a level and above after a number, those that are kept first.
+        """Yield the records of a level and above after a number, stored records first.
 
-        live: go on for ever. One that reads too slowly misses some, and is told so by a record
+        live: go on without end. A reader that is too slow misses records; it gets a record
         "watch.missed".
         """
         ring = self.details if level == "debug" else self.kept

@@ -1,11 +1,11 @@
 """The journal: SQLite rows of adopted rounds, and of the settings that a directory belongs to.
 
-    settings    what the directory was made for
+    settings    the settings that the directory was made for
     snapshots   the newest rounds: the row that names a tensor file is the commit point
     rounds      the figures of all rounds, for people
 
-One transaction adds a round to both tables. WAL with synchronous=FULL: a transaction that ended is
-on the disk. Methods raise sqlite3.Error; the store turns it into a sentence.
+One transaction adds a round to both tables. With WAL and synchronous=FULL, a transaction that ended
+is on the disk. Methods raise sqlite3.Error; the store turns it into a sentence.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLES: Final = (
 
 
 class RoundRow(NamedTuple):
-    """The figures of one adopted round. traffic: of the node up to and including it."""
+    """The figures of one adopted round. traffic: of the node from its beginning to this round."""
 
     round: int
     metrics: dict[str, float]
@@ -45,9 +45,9 @@ class RoundRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """What is needed to read a snapshot back. digest names the file; body is the rest.
+    """A row that is needed to read a snapshot back.
 
-    sound: the row is as it was written.
+    digest: names the tensor file. body: the rest. sound: the row is as it was written.
     """
 
     round: int
@@ -57,7 +57,7 @@ class SnapshotRow:
 
 
 class Journal:
-    """One connection to a directory's journal.db; used by one thread at a time."""
+    """One connection to a directory's journal.db, used by one thread at a time."""
 
     def __init__(self, rows: sqlite3.Connection, disk: Disk) -> None:
         self._rows = rows
@@ -65,7 +65,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, disk: Disk) -> Self:
-        """Open a journal, made where there is none; raise StateError for one not to be used."""
+        """Open a journal; make it if there is none. Raise StateError if it cannot be used."""
         rows = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
             rows.execute("pragma journal_mode=wal")
@@ -78,15 +78,15 @@ class Journal:
 
     @classmethod
     def look(cls, path: Path) -> Self:
-        """Open a journal for reading, which does not disturb a node that writes it."""
+        """Open a journal for reading, without disturbing a node that writes it."""
         return cls(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), Disk())
 
     def settings(self) -> dict[str, str]:
-        """Return what the directory was made for; empty for a new one."""
+        """Return the settings that the directory was made for; empty for a new directory."""
         return dict(self._rows.execute("select key, value from settings").fetchall())
 
     def set_settings(self, settings: Mapping[str, str]) -> None:
-        """Write down what a new directory is for."""
+        """Write the settings that a new directory is made for."""
         self._disk.execute(self._rows, "begin immediate")
         try:
             for pair in sorted(settings.items()):
@@ -96,7 +96,7 @@ class Journal:
             self._rollback()
 
     def add(self, snapshot: SnapshotRow, row: RoundRow) -> None:
-        """Commit a round; rows of the same or later rounds are replaced, old ones dropped."""
+        """Commit a round; replace rows of the same or later rounds, drop old rows."""
         body = json.dumps(snapshot.body, sort_keys=True)
         checksum = _checksum(snapshot.round, snapshot.digest, body)
         run, number = self._disk.execute, snapshot.round
@@ -129,7 +129,7 @@ class Journal:
             self._rollback()
 
     def snapshots(self) -> list[SnapshotRow]:
-        """Return the rows of the newest rounds, newest first; damaged ones are marked."""
+        """Return the rows of the newest rounds, newest first; damaged rows have sound=False."""
         query = "select round, digest, body, checksum from snapshots order by round desc"
         found = []
         for number, digest, body, checksum in self._rows.execute(query).fetchall():
@@ -144,11 +144,11 @@ class Journal:
         return [RoundRow(r, json.loads(m), json.loads(t), digest) for r, m, t, digest in rows]
 
     def close(self) -> None:
-        """Let go of the file; what was not committed is gone."""
+        """Close the file; uncommitted changes are lost."""
         self._rows.close()
 
     def _rollback(self) -> None:
-        """Undo a transaction that did not come to its commit."""
+        """Undo a transaction that was not committed."""
         if self._rows.in_transaction:
             self._rows.rollback()
 
@@ -158,7 +158,7 @@ def _checksum(number: int, digest: str, body: str) -> str:
 
 
 def _check_format(rows: sqlite3.Connection, path: Path) -> None:
-    """Lay out a new journal; raise StateError or sqlite3.Error for one that cannot be used."""
+    """Lay out a new journal; raise StateError or sqlite3.Error if a journal cannot be used."""
     found = int(rows.execute("pragma user_version").fetchone()[0])
     tables = rows.execute("select count(*) from sqlite_schema").fetchone()[0]
     if found == 0 and not tables:

@@ -1,4 +1,4 @@
-"""The log: lines for people on a terminal, JSON elsewhere, and a file that makes its own room."""
+"""The log: lines for people on a terminal, JSON elsewhere, and a file of bounded size."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ MB: Final = 1_000_000
 
 
 class Text(logging.Formatter):
-    """A line for people; a traceback of this node's own may follow it."""
+    """A line for people; a traceback may follow it."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line."""
+        """Return the line, made safe to show."""
         return foreign.line(super().formatMessage(record), most=None)
 
 
 class Json(logging.Formatter):
-    """One object a line: time, level, mesh, node, event, text, and what the event is about."""
+    """One JSON object per line: time, level, mesh, node, event, text, and the record's fields."""
 
     def __init__(self, mesh: str, node: str) -> None:
         super().__init__()
         self._base = {"mesh": mesh, "node": node}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a line without its end."""
+        """Return the line without its line end."""
         moment = datetime.fromtimestamp(record.created, UTC)
         told = getattr(record, "record", None)
         about = dict(told.fields) if isinstance(told, Record) else {}
@@ -53,14 +53,14 @@ RESERVED: Final = frozenset({"time", "level", "mesh", "node", "event", "text"})
 
 
 class _File(RotatingFileHandler):
-    """A full disk costs lines of the log, and nothing else."""
+    """A log file that loses lines, and does nothing else, if the disk is full."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Pass over what could not be written."""
+        """Do nothing about a line that could not be written."""
 
 
 def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
-    """Show fednode's own lines; libraries log on the root logger, which stays quiet."""
+    """Show fednode's own log lines. Libraries use the root logger, which stays quiet."""
     ours = logging.getLogger("fednode")
     ours.setLevel(settings.level.upper())
     shown = logging.StreamHandler()

@@ -1,7 +1,8 @@
-"""What Prometheus reads of a node: base units, bounded labels, nothing of users or paths.
+"""The metrics that Prometheus reads from a node: base units, bounded labels, no users or paths.
 
-Counters and histograms are filled as things happen; gauges are read when they are asked for, from
-what `watch` gave. Every node has a registry of its own, so that tests run several in one process.
+Counters and histograms are filled as things happen. Gauges are read at each scrape, from the
+function that `watch` was given. Every node has its own registry, so that several nodes can run in
+one process.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ RTT: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A node at the moment of a scrape. accuracies: 0..1 by split; staleness: rounds behind the
-    peer that is furthest.
+    """A node at the moment of a scrape.
+
+    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -54,7 +56,7 @@ LIVES: Final = ("loading", "waiting", "running", "paused", "finished", "leaving"
 
 
 class Metrics:
-    """See the file's header."""
+    """The metrics of one node; see the file's header."""
 
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
@@ -109,7 +111,7 @@ class Metrics:
         registry.register(_Now(lambda: self._read()))
 
     def watch(self, read: Callable[[], Reading]) -> None:
-        """Read gauges from a node from now on."""
+        """Read gauges with this function from now on."""
         self._read = read
 
     def families(self) -> Iterable[Family]:
@@ -117,11 +119,11 @@ class Metrics:
         return self._registry.collect()
 
     def text(self) -> tuple[bytes, str]:
-        """Return the exposition and its content type."""
+        """Return the metrics in the exposition format, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def message(self, direction: str, phase: str, result: str, size: int) -> None:
-        """Count a message; phases beyond the first few share the label "other"."""
+        """Count a message; phases beyond the first TYPES_MAX share the label "other"."""
         if phase not in self._types and len(self._types) < TYPES_MAX and result == "ok":
             self._types.add(phase)
         kind = phase if phase in self._types else OTHER
@@ -142,13 +144,13 @@ class Metrics:
 
 
 class _Now(Collector):
-    """The gauges of one reading."""
+    """The gauges of one scrape."""
 
     def __init__(self, read: Callable[[], Reading]) -> None:
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all families, the same ones each time."""
+        """Yield the families, the same ones each time."""
         now = self._read()
         info = InfoMetricFamily("fednode_build", "Version, and what this node runs.")
         info.add_metric([], {"version": __version__, **now.labels})

@@ -1,8 +1,8 @@
-"""The page of a node: rendered here, and changed parts sent as they change (server-sent events).
+"""The page of a node, rendered here; changed parts are sent as they change (server-sent events).
 
-Everything is this node's own view but the graph, for which its live peers are asked for theirs,
-as `fednode status` would, and only while somebody looks. Names of peers and classes are text:
-templates escape all they print. Nothing is fetched from anywhere else.
+The page shows this node's own view, except the graph. For the graph the node asks its live peers
+for their view, as `fednode status` would, and only while somebody views the page. Names of peers
+and classes are text: templates escape everything they print. Nothing is fetched from other hosts.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ History = list[tuple[int, Mapping[str, float], Mapping[str, int]]]
 
 
 class Page:
-    """Routes of the page; one for all viewers."""
+    """The routes of the page, shared by all viewers."""
 
     def __init__(self, service: NodeService, knows: Callable[[web.Request], bool]) -> None:
-        """Knows: tells whether a request shows the token, which training images take."""
+        """Set up. knows: tells whether a request shows the token, which training images need."""
         self._service, self._knows = service, knows
         self._viewers = 0
         self._sent: dict[tuple[str, str], int] = {}
@@ -61,7 +61,7 @@ class Page:
         )  # fmt: skip
 
     def add_to(self, router: web.UrlDispatcher) -> None:
-        """Add the routes."""
+        """Add the routes to a router."""
         router.add_get("/", self._whole)
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
@@ -77,7 +77,7 @@ class Page:
         return web.Response(text=html, content_type="text/html")
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        """Send the parts that changed, each EVERY_S seconds, until the viewer goes."""
+        """Send the changed parts every EVERY_S seconds, until the viewer leaves."""
         if self._viewers >= VIEWERS_MAX:
             return web.Response(status=503, text=f"{VIEWERS_MAX} look at this page already\n")
         stream = web.StreamResponse(
@@ -109,7 +109,7 @@ class Page:
         return web.Response(text=text, content_type=FILES[name])
 
     async def _image(self, request: web.Request) -> web.Response:
-        """Return a small copy of one of a class's example images, to who shows the token."""
+        """Return a small copy of a class's example image, if the request shows the token."""
         if not self._knows(request):
             raise web.HTTPUnauthorized(text="training images take the token of `fednode status`\n")
         at, image = int(request.match_info["name"]), int(request.match_info["image"])
@@ -140,10 +140,10 @@ class Page:
         }
 
     async def _charts(self, number: int) -> list[Chart]:
-        """Return the charts up to a round: drawn once a round, for all viewers together."""
+        """Return the charts up to a round, drawn once per round for all viewers."""
         if self._past[0] != number:
             history = await self._service.rounds(max(0, number - ROUNDS))
-            # A round that is still being written is looked for again.
+            # If the round is still being written, the next call looks for it again.
             self._past = (history[-1][0] if history else 0), charts(history)
         return self._past[1]
 
@@ -161,7 +161,7 @@ class Page:
         return graph(own, {**states, own: now.life}, sent, note)
 
     async def _ask(self, now: status_pb2.StatusReply) -> None:
-        """Ask live peers whom they sent how much, now and then, all viewers together."""
+        """Ask live peers how many messages they sent to whom, at most every ASKED_EVERY_S."""
         clock = asyncio.get_running_loop().time
         if self._asking.locked() or clock() - self._asked_at < ASKED_EVERY_S:
             return
@@ -173,7 +173,7 @@ class Page:
                 for name, peers in (await self._service.ask(live)).items()
                 for peer in peers
             }
-            # Of members of this mesh alone, whatever names a peer makes up.
+            # Only members of this mesh are kept, whatever names a peer makes up.
             known = {now.name, *(peer.name for peer in now.peers)}
             self._sent = {
                 pair: count for pair, count in (self._sent | told).items() if known.issuperset(pair)
@@ -181,7 +181,7 @@ class Page:
 
 
 def charts(history: History) -> list[Chart]:
-    """Return loss, accuracies and bytes over rounds."""
+    """Return the charts of loss, accuracies and bytes over rounds."""
     accuracies = {
         key: [(at, metrics[key]) for at, metrics, _ in history if key in metrics] for key in SPLITS
     }

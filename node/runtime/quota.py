@@ -1,7 +1,7 @@
-"""How much one peer may send: messages, bytes and the daemon's own time, each a leaky bucket.
+"""Quotas of each peer: messages, bytes and the daemon's own time, each a leaky bucket.
 
-A bucket holds BURST_S seconds' worth and refills steadily, so that bursts pass and floods do not.
-Clocks are the caller's, monotonic.
+A bucket holds what is allowed in BURST_S seconds and empties steadily. So bursts pass and floods do
+not. Callers give the time, from a monotonic clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PEERS_MAX: Final = 2048
 
 @dataclass(slots=True)
 class Spent:
-    """What is in a caller's buckets, as of a time."""
+    """The contents of a caller's buckets at a time."""
 
     at: float
     messages: float = 0.0
@@ -27,14 +27,14 @@ class Spent:
 
 
 class Quota:
-    """The buckets of all callers; of more than PEERS_MAX the one seen longest ago begins anew."""
+    """The buckets of all callers; beyond PEERS_MAX the caller seen longest ago starts anew."""
 
     def __init__(self, settings: LimitSettings) -> None:
         self._settings = settings
         self._callers: OrderedDict[str, Spent] = OrderedDict()
 
     def refuse(self, caller: str, size: int, now: float) -> str:
-        """Count a frame of size bytes; say which limit it is over, "" where it may come in."""
+        """Count a frame of `size` bytes; return which limit it exceeds, "" if it may come in."""
         held, limits = self._leaked(caller, now), self._settings
         for what, amount, rate, unit in (
             ("messages", held.messages + 1, limits.messages_s, "messages"),

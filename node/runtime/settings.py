@@ -1,4 +1,4 @@
-"""How a node speaks to people and tools: its log, its admin port, its page and metrics."""
+"""Settings of a node's output for people and tools: log, admin port, page, metrics."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from node.core.settings import STRICT, bounded
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """The log on standard error, and the file beside it.
+    """The log on standard error, and the log file.
 
-    level: the least that is shown. format: "text" for people, "json" an object a line, "auto" text
-    on a terminal and JSON anywhere else. file_mb: size at which the state directory's fednode.log
-    (JSON, always) makes room, one older file is kept; 0 for no file.
+    level: the lowest level that is shown.
+    format: "text" for people, "json" for one object per line, "auto" for text on a terminal and
+    JSON elsewhere.
+    file_mb: size at which fednode.log in the state directory (always JSON) is rotated; one older
+    file is kept. 0 for no file.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -31,7 +33,7 @@ class LogSettings:
 class AdminSettings:
     """A plain gRPC port on loopback for tools: status, health and reflection, no commands.
 
-    listen: host:port on this machine; None for no such port.
+    listen: host:port on this machine; None for no port.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -43,7 +45,8 @@ class AdminSettings:
 class OtelSettings:
     """OpenTelemetry: metrics and a trace of each round, pushed to a collector.
 
-    endpoint: of OTLP over HTTP; None pushes nothing. every_s: between pushes of metrics.
+    endpoint: URL of OTLP over HTTP; None pushes nothing. every_s: time between two pushes of
+    metrics.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -64,10 +67,11 @@ class OtelSettings:
 class PageSettings:
     """The node's page and its metrics, over HTTP.
 
-    listen: host:port, by default any free port of loopback; None turns it off. token: what a reader
-    must show, which is asked for off loopback; an http:// page shows it to the network, so put a
-    proxy with TLS before it. Without one, training images take the token that the node draws into
-    its state directory (page-token); `fednode status` prints the link.
+    listen: host:port, by default any free port of loopback; None turns it off.
+    token: a secret that readers must show; required off loopback. An http:// page shows it to the
+    network, so put a proxy with TLS in front of it. If no token is set, training images need the
+    token that the node draws into its state directory (page-token); `fednode status` prints the
+    link.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -1,4 +1,4 @@
-"""The Node service: what status, history and the operator's commands are answered from."""
+"""The Node service: it answers status, history and the operator's commands."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from node.wire.replies import clean
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
 WATCHERS_EACH: Final = 4
-"""Of one member; the operator has WATCHERS_MAX of its own."""
+"""Watch streams of one member at a time; the operator has WATCHERS_MAX of its own."""
 ASKS_S: Final = 10.0
-"""Questions of one member in a second, on average."""
+"""Questions of one member per second, on average."""
 ASKED_MAX: Final = 32
 ASK_S: Final = 1.0
 MEASURED_IN: Final = 200
-"""Of so many rounds before a restart the latest accuracies are shown after it."""
+"""After a restart, the latest accuracies are taken from this many rounds before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What is known of a node before its model is loaded; caution: of its policy's settings."""
+    """What is known of a node before its model is loaded. caution: about its policy's settings."""
 
     name: str
     mesh: str
@@ -69,11 +69,14 @@ class NodeService(status_pb2_grpc.NodeServicer):
         dial: Callable[[str, str], Awaitable[Any]] | None = None,
         is_revoked: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Caller: whose call it is, "" where nobody proves anything, None for nobody's.
+        """Set up; until `attach` the node is loading.
 
-        events: of the node, from before its driver is there. dial: returns a channel to the address
-        and name of a peer, which the caller closes; None where peers are not to be asked.
-        is_revoked: tells of an id; asked at each answer, for connections outlive a revocation.
+        caller: returns the id of a call; "" without keys, None if no id belongs to the call.
+        events: of the node, made before its driver.
+        dial: returns a channel to a peer's address and name, which the caller closes; None if peers
+        must not be asked.
+        is_revoked: tells whether an id is revoked; checked at each answer, because connections
+        outlive revocations.
         """
         self._is_revoked = is_revoked
         self._dial = dial
@@ -88,7 +91,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._learner: Learner | None = None
 
     def attach(self, driver: Driver, learner: Learner) -> None:
-        """Answer from a driver from now on; until then the node is loading."""
+        """Answer from this driver from now on."""
         self._driver, self._learner = driver, learner
         latest = driver.kernel.view().round
         for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
@@ -96,7 +99,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     @property
     def name(self) -> str:
-        """Of the node."""
+        """Return the node's name."""
         return self._about.name
 
     def register(self, server: Any) -> None:
@@ -104,7 +107,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         status_pb2_grpc.add_NodeServicer_to_server(self, server)
 
     def read(self) -> Reading:
-        """Return what metrics show of this moment."""
+        """Return the present reading for metrics."""
         about, now = self._about, self.now()
         peers = Counter(peer.state for peer in now.peers)
         furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
@@ -122,12 +125,12 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Status(
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
-        """Return the node as it is now."""
+        """Return the present status of the node."""
         await self._admit(context)
         return self.now()
 
     async def _known(self, context: Any) -> str | None:
-        """Return whose call it is; end that of a key revoked since its connection was let in."""
+        """Return the id of a call; end the call if its key was revoked since it connected."""
         caller = self._caller(context)
         if caller and self._is_revoked(caller):
             text = f"the key {caller} was revoked by the mesh key"
@@ -135,10 +138,10 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return caller
 
     async def _admit(self, context: Any) -> str:
-        """Return whose question it is, "" for the operator's; end the call of one who asks much.
+        """Return the id of the member that asks, "" for the operator; end too frequent calls.
 
-        The operator shows the node's own key, or comes over the admin port; without keys anybody
-        on this machine may be the operator.
+        The operator shows the node's own key, or uses the admin port. Without keys anybody on this
+        machine may be the operator.
         """
         caller = await self._known(context)
         if caller in {"", None, self._about.node_id}:
@@ -149,7 +152,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return str(caller)
 
     def now(self) -> status_pb2.StatusReply:
-        """Return the node as it is now."""
+        """Return the present status of the node."""
         about = self._about
         reply = status_pb2.StatusReply(
             name=about.name,
@@ -180,11 +183,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return await loop.run_in_executor(None, self._store.history, since, limit)
 
     def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
-        """Return some training images of each class, for the operator's own eyes."""
+        """Return some training images of each class, for the operator only."""
         return [] if self._learner is None else list(self._learner.examples.items())
 
     async def ask(self, names: Sequence[str]) -> dict[str, list[status_pb2.Peer]]:
-        """Return how some peers see the mesh, of those that answer soon."""
+        """Return how some peers see the mesh; peers that do not answer soon are left out."""
         driver, dial = self._driver, self._dial
         if driver is None or dial is None:
             return {}
@@ -236,14 +239,14 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return reply
 
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
-        """Return every peer as this node sees it; none while it loads."""
+        """Return every peer as this node sees it; none while the node loads."""
         await self._admit(context)
         return status_pb2.PeersReply(peers=self.now().peers)
 
     async def Watch(
         self, request: status_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[status_pb2.Event]:
-        """Yield what is kept, and go on as it happens where that is asked for."""
+        """Yield the stored events, then new events if the request says so."""
         caller = await self._admit(context)
         level = request.level or "info"
         if level not in LEVELS:
@@ -286,7 +289,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Control(
         self, request: status_pb2.ControlRequest, context: Any
     ) -> status_pb2.ControlReply:
-        """Hand a command to the kernel; say what it does."""
+        """Pass a command to the kernel; return what it does."""
         caller, own = self._caller(context), self._about.node_id
         if caller not in {"", own}:
             text = f"only the key of {self._about.name!r} itself may command it, not {caller}"
@@ -312,7 +315,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
 
 class ReadOnly(status_pb2_grpc.NodeServicer):
-    """The same service for anybody who reaches it: it answers, and takes no commands."""
+    """The same service for everybody who reaches it: it answers, and takes no commands."""
 
     def __init__(self, inner: NodeService) -> None:
         self._name = inner.name
@@ -320,13 +323,13 @@ class ReadOnly(status_pb2_grpc.NodeServicer):
         self.Peers, self.Watch = inner.Peers, inner.Watch  # type: ignore[method-assign]
 
     async def Control(self, request: status_pb2.ControlRequest, context: Any) -> Any:
-        """Refuse."""
+        """Refuse every command."""
         text = f"{self._name!r} takes commands on its own address only, not on its admin port"
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
 
 
 def event_of(one: Logged) -> status_pb2.Event:
-    """Return a record as it is told."""
+    """Return a record in the form in which it is sent."""
     record = one.record
     fields = {
         key: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
@@ -367,7 +370,7 @@ def _traffic(traffic: Traffic) -> status_pb2.Traffic:
 
 
 def _counts(data: Mapping[str, Json]) -> dict[str, int]:
-    """Return how often each peer was chosen: told (push) or taken from (pull)."""
+    """Return how often each peer was chosen, as a receiver (push) or as a source (pull)."""
     told, taken = _mapping(data.get("chosen")), _mapping(data.get("received"))
     return {
         name: int(str(told.get(name, 0))) + int(str(taken.get(name, 0)))

@@ -6,9 +6,9 @@
     privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
 
-The journal's row that names a tensor file is the commit point: a crash before it leaves the round
-before, a crash after it the new one. What does not match its digest is named and never used; the
-newest round that is whole is used instead. Everything is readable by the owner only.
+The journal's row that names a tensor file is the commit point. A crash before it leaves the round
+before; a crash after it leaves the new round. A file that does not match its digest is reported and
+never used; the newest whole round is used instead. Only the owner can read the directory.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from node.runtime.disk import FILE_MODE, Disk, because, lock
 from node.runtime.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow
 
 TOTAL: Final = ""
-"""The key of a node's own traffic among those of its peers."""
+"""The key of a node's own traffic, among the keys of its peers."""
 Meters = Mapping[str, Mapping[str, int]]
-"""Traffic counters by peer, and of the node under TOTAL."""
+"""Traffic counters by peer, and of the whole node under TOTAL."""
 
 BACKBONE: Final = "backbone"
-"""The key of the model's fingerprint among the facts that a directory is tied to."""
+"""The key of the model's fingerprint, among the facts that a directory is tied to."""
 _GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
 _SUFFIX: Final = ".safetensors"
 _READ_TRIES: Final = 3
@@ -45,13 +45,13 @@ class Store:
     """One process's hold on a state directory.
 
     Calls block and may come from any thread. A call that fails raises StateError and leaves the
-    store as it was: the same call may be made again.
+    store as it was, so that the same call may be repeated.
 
-    warnings: what was found damaged, in sentences; grows in `latest`.
+    warnings: sentences about damage that was found; `latest` adds to it.
     """
 
     def __init__(self, folder: Path, disk: Disk | None = None) -> None:
-        """Take the directory, made where there is none; raise StateError where it cannot be."""
+        """Take the directory, and make it if needed; raise StateError if that fails."""
         self.folder = folder
         self.warnings: list[str] = []
         self._disk = disk or Disk()
@@ -71,7 +71,7 @@ class Store:
             self._sweep()
 
     def bind(self, facts: Mapping[str, str]) -> None:
-        """Tie a new directory to a configuration; raise StateError where it has another one."""
+        """Tie a new directory to a configuration; raise StateError if it is tied to another."""
         with self._guard, self._explained("cannot be used"):
             held = self._journal.settings()
             if not held:
@@ -88,7 +88,7 @@ class Store:
     def commit(self, snapshot: Snapshot, meters: Meters | None = None) -> None:
         """Make a snapshot durable, with the traffic up to it.
 
-        Where that fails the round before stays, and the same commit may be tried again.
+        If that fails, the round before stays, and the same commit may be repeated.
         """
         policy = snapshot.policy
         together = _join(snapshot)
@@ -109,14 +109,14 @@ class Store:
                 self._disk.replace(self._path(together.digest), data)
                 self._journal.add(SnapshotRow(policy.round, together.digest, body), row)
             finally:
-                # After a fault this frees what was written aside; room may be what is short.
+                # After an error this removes the file written aside; the disk may be full.
                 with contextlib.suppress(sqlite3.Error):
                     self._sweep()
 
     def latest(self) -> Snapshot | None:
-        """Return the newest snapshot that is whole, None for a new directory.
+        """Return the newest whole snapshot; None for a new directory.
 
-        Adds a warning for each that is not; raise StateError where none is whole.
+        Add a warning for each damaged newer snapshot; raise StateError if none is whole.
         """
         with self._guard, self._explained("cannot be used"):
             found, row, damaged = _newest(self._journal, self.folder)
@@ -132,7 +132,7 @@ class Store:
         return found
 
     def meters(self) -> dict[str, dict[str, int]]:
-        """Return the traffic counters that belong to the snapshot that `latest` returned."""
+        """Return the traffic counters of the snapshot that `latest` returned."""
         return self._meters
 
     def history(self, since: int, limit: int) -> list[RoundRow]:
@@ -141,7 +141,7 @@ class Store:
             return self._journal.history(since, limit)
 
     def close(self) -> None:
-        """Let go of the directory. Idempotent."""
+        """Release the directory. Idempotent."""
         with self._guard:
             self._journal.close()
             if self._lock >= 0:
@@ -161,7 +161,7 @@ class Store:
         return Journal.open(path, self._disk)
 
     def _sweep(self) -> None:
-        """Remove tensor files that no snapshot names. One that cannot be removed now stays."""
+        """Remove tensor files that no snapshot names; a file that cannot be removed stays."""
         wanted = {f"{row.digest}{_SUFFIX}" for row in self._journal.snapshots()}
         for path in sorted((self.folder / "tensors").iterdir()):
             ours = path.name.endswith((_SUFFIX, f"{_SUFFIX}.new"))
@@ -174,7 +174,7 @@ class Store:
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Turn a fault of the disk into one sentence."""
+        """Turn an error of the disk into one sentence."""
         try:
             yield
         except (OSError, sqlite3.Error) as fault:
@@ -185,9 +185,9 @@ class Store:
 
 
 def require_model(folder: Path, was: str, now: str) -> None:
-    """Raise StateError if a directory was tuned with another model than the one that is loaded.
+    """Raise StateError if a directory was tuned with another model than the loaded model.
 
-    was, now: the fingerprints of both models; "" where one is not known.
+    was, now: the fingerprints of both models; "" if a fingerprint is not known.
     """
     if was and now and was != now:
         raise StateError(
@@ -201,7 +201,7 @@ def require_model(folder: Path, was: str, now: str) -> None:
 def read_model(folder: Path) -> str:
     """Return the fingerprint of the model that a directory was tuned with; "" if none is known.
 
-    Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+    It takes no lock and writes nothing. Raise StateError if the directory cannot be read.
     """
     with _looking(folder / "journal.db") as journal:
         return journal.settings().get(BACKBONE, "")
@@ -210,7 +210,7 @@ def read_model(folder: Path) -> str:
 def has_rounds(folder: Path) -> bool:
     """Tell whether a directory has adopted a round after its beginning.
 
-    Takes no lock and writes nothing. Raise StateError if the directory cannot be read.
+    It takes no lock and writes nothing. Raise StateError if the directory cannot be read.
     """
     path = folder / "journal.db"
     if not path.is_file():
@@ -222,13 +222,13 @@ def has_rounds(folder: Path) -> bool:
 def read_snapshot(folder: Path) -> Snapshot:
     """Return the newest whole snapshot of a directory that a running node may be using.
 
-    Takes no lock and writes nothing. Raise StateError where there is none.
+    It takes no lock and writes nothing. Raise StateError if there is no whole snapshot.
     """
     path = folder / "journal.db"
     if not path.is_file():
         raise StateError(f"There is no state directory at {folder}: give that of a node that ran.")
     damaged: list[str] = []
-    # A running node may remove a file between our look at its row and at the file.
+    # A running node may remove a file after its row was read and before the file is.
     for _ in range(_READ_TRIES):
         with _looking(path) as journal:
             found, _, damaged = _newest(journal, folder)
@@ -252,7 +252,7 @@ def _looking(path: Path) -> Iterator[Journal]:
 def _newest(
     journal: Journal, folder: Path
 ) -> tuple[Snapshot | None, SnapshotRow | None, list[str]]:
-    """Return the newest whole snapshot with its row, and sentences on newer ones that are not."""
+    """Return the newest whole snapshot with its row, and sentences on damaged newer snapshots."""
     damaged: list[str] = []
     for row in journal.snapshots()[:SNAPSHOTS_KEPT]:
         path = folder / "tensors" / f"{row.digest}{_SUFFIX}"
@@ -267,20 +267,20 @@ def _newest(
 
 
 def _read(path: Path, digest: str) -> tuple[Tensors, str]:
-    """Return the tensors of a file, and what is wrong with it."""
+    """Return the tensors in a file, and what is wrong with it ("" for nothing)."""
     try:
         tensors = Tensors(safetensors.numpy.load(path.read_bytes()))
     except FileNotFoundError:
         return Tensors(), "is missing"
     except OSError as fault:
         return Tensors(), f"cannot be read ({because(fault)})"
-    except Exception as fault:  # whatever a parser says of bytes that are not ours
+    except Exception as fault:  # whatever a parser raises for foreign bytes
         return Tensors(), f"is no safetensors file ({type(fault).__name__})"
     return tensors, "" if tensors.digest == digest else "does not match its digest"
 
 
 def _join(snapshot: Snapshot) -> Tensors:
-    """Put all tensors of a snapshot into one, named group/name."""
+    """Return all tensors of a snapshot in one set, named group/name."""
     policy = snapshot.policy
     parts = (policy.tensors, policy.tuned, policy.carry, policy.arrays, snapshot.best)
     return Tensors(
@@ -293,7 +293,7 @@ def _join(snapshot: Snapshot) -> Tensors:
 
 
 def _split(row: SnapshotRow, together: Tensors) -> Snapshot:
-    """Undo _join; the rest comes from the journal's row."""
+    """Return the snapshot that `_join` joined; the rest comes from the journal's row."""
     arrays: dict[str, dict[str, Array]] = {group: {} for group in _GROUPS}
     for name, array in together.items():
         group, _, inner = name.partition("/")

@@ -1,10 +1,12 @@
-"""HTTP of one node: its metrics for Prometheus, its health, and its page.
+"""The HTTP server of one node: metrics for Prometheus, health, and the page.
 
-Loopback by default, where training images alone take a token: the one that the node drew, which
-other users of the machine do not have. Off loopback every request shows the token, as a bearer or
-as a cookie that `/?token=...` sets once, but for /healthz: one word, for what starts and stops
-containers. On loopback the Host header must be of loopback, so that a foreign site's name that was
-pointed here reads nothing.
+By default the server listens on loopback without page.token. Then only training images need a
+token: the token that the node drew, which other users of the machine cannot read. The Host header
+must name loopback, so that a foreign site whose name was pointed here reads nothing.
+
+If page.token is set, as it must be off loopback, every request must show it: as a bearer token, or
+as a cookie that `/?token=...` sets once. Only /healthz needs no token; it answers one word to
+programs that start and stop containers.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ HEADERS: Final = {
 
 
 def admissible(address: str, token: str) -> Endpoint:
-    """Return where a page may be served; raise AddressError or ConfigError where it may not."""
+    """Return the endpoint of a page; raise AddressError or ConfigError if it is not allowed."""
     endpoint = parse(address)
     if not endpoint.loopback and not token:
         raise ConfigError(
@@ -63,9 +65,9 @@ class Web:
         settings: PageSettings,
         drawn: str = "",
     ) -> None:
-        """Metrics: returns the exposition and its content type.
+        """Set up. metrics: returns the metrics in the exposition format, and its content type.
 
-        drawn: the token that training images take where settings name none; "" shows none.
+        drawn: the token that training images need if the settings have none; "" shows no images.
         """
         self._service, self._metrics = service, metrics
         self._closed, self._token = bool(settings.token), settings.token or drawn
@@ -99,11 +101,11 @@ class Web:
                 "another, or null for no page"
             ) from fault
         port = int(self._server.sockets[0].getsockname()[1])
-        self._cookie = f"{COOKIE}_{port}"  # browsers know hosts, and several nodes may be on one
+        self._cookie = f"{COOKIE}_{port}"  # cookies are per host, which several nodes may share
         return f"http://{Endpoint(endpoint.host, port)}/"
 
     async def close(self) -> None:
-        """Stop serving; streams are cut. Idempotent."""
+        """Stop serving; open streams are cut. Idempotent."""
         if self._server is not None:
             self._server.close()
         runner, self._runner = self._runner, None
@@ -127,7 +129,7 @@ class Web:
         return answer
 
     def _admit(self, request: web.Request) -> None:
-        """Raise what answers a reader who may not read, or whose token is better in a cookie."""
+        """Raise the response for a reader who may not read, or whose token moves into a cookie."""
         knows = self._knows(request)
         if self._closed and not knows:
             raise web.HTTPUnauthorized(
@@ -142,7 +144,7 @@ class Web:
             raise found
 
     def _knows(self, request: web.Request) -> bool:
-        """Tell whether a request shows the token; each comparison takes as long."""
+        """Tell whether a request shows the token; comparisons take constant time."""
         if not self._token:
             return False
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")

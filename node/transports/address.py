@@ -19,14 +19,17 @@ _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed address; an IPv6 host is without its brackets."""
+    """A parsed address; an IPv6 host has no brackets here."""
 
     host: str
     port: int
 
     @property
     def loopback(self) -> bool:
-        """Tell whether it never leaves this machine. Names are not looked up; localhost is one."""
+        """Tell whether the address never leaves this machine.
+
+        Names are not looked up; "localhost" counts as loopback.
+        """
         if self.host.lower().rstrip(".") == "localhost":
             return True
         try:
@@ -51,7 +54,7 @@ class Endpoint:
 
 
 def parse(address: Address) -> Endpoint:
-    """Return the endpoint of an address; raise AddressError where it is not host:port."""
+    """Return the endpoint of an address; raise AddressError if it is not host:port."""
     host, colon, port = address.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise AddressError(f"the address {address[:80]!r} has no port from 0 to 65535; {_EXAMPLE}")

@@ -1,4 +1,4 @@
-"""The transport's contract: bytes out, bytes back. It knows nothing of messages."""
+"""The contract of a transport: bytes out, bytes back. A transport knows nothing of messages."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ Address = str
 """host:port, as in peers.yaml."""
 
 OnFrame = Callable[[bytes, str], Awaitable[bytes]]
-"""Take a frame and its caller, return the reply frame; never raises.
+"""A handler: it takes a frame and its caller, returns the reply frame, and never raises.
 
-The caller is the fingerprint of the key that it proved to hold, "" where nobody proves anything.
+The caller is the fingerprint of the key that the other end proved to hold; "" without keys.
 """
 
 
 class Transport(Protocol):
-    """Carry frames between addresses. tests/contract/transports.py holds for every one of them."""
+    """Carry frames between addresses. tests/contract/transports.py checks every transport."""
 
     async def listen(self, address: Address, on_frame: OnFrame) -> Address:
         """Serve frames at an address (port 0: any free port); return the address bound.
 
-        Raise AddressError where it is taken or not allowed.
+        Raise AddressError if the address is taken or not allowed.
         """
         ...
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
-        """Deliver one frame and return the reply; raise Unreachable within timeout_s otherwise.
+        """Deliver a frame and return the reply; raise Unreachable without a reply in timeout_s.
 
-        who: the name that the other end's key must belong to, where ends prove who they are.
-        Raise AddressError for an address that is malformed or not allowed, and FrameError for a
-        frame over the cap: faults of the caller, which no later try can mend. A handler whose
-        sender gave up is cancelled.
+        who: the name that the other end's key must belong to, if nodes have keys. Raise
+        AddressError for an address that is malformed or not allowed, and FrameError for a frame
+        over the size limit. Both are faults of the caller, so trying again does not help. If a
+        sender gives up, its handler is cancelled.
         """
         ...
 
     async def close(self) -> None:
-        """Stop serving and drop connections; calls under way end in Unreachable. Idempotent."""
+        """Stop serving and drop connections; calls under way raise Unreachable. Idempotent."""
         ...

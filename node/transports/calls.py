@@ -1,7 +1,7 @@
-"""What the calls of one key may cost: so many at a time, and no stream without end.
+"""Limits on the calls of each key: how many at a time, and how long a stream may last.
 
-gRPC bounds the calls of all callers together, which lets one of them take every place. Here each
-key has places of its own. Without keys callers are not told apart, and share gRPC's bound.
+gRPC limits the calls of all callers together, so one caller could take every place. Here each key
+has places of its own. Without keys, callers cannot be told apart and share gRPC's limit.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ import grpc.aio
 
 CALLS_PER_KEY: Final = 64
 STREAMS_PER_KEY: Final = 8
-"""Of these calls, so many may be streams of answers."""
+"""Streams of answers at a time, which are counted apart from the other calls."""
 STREAM_MAX_S: Final = 3600.0
-"""A stream of answers ends after so long, without a fault; its reader asks again."""
+"""A stream of answers ends after this time, without an error; its reader asks again."""
 
 
 class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
-    """Bound the calls of each caller, whichever service they are for."""
+    """Limit the calls of each caller, over all services together."""
 
     def __init__(self, caller: Callable[[Any], str | None]) -> None:
-        """Caller: the id behind a call; "" or None where it proves none."""
+        """Set the limits up. caller: returns the id behind a call; "" or None if it proves none."""
         self._caller = caller
         self._held: Counter[tuple[str, bool]] = Counter()
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """Return the handler of a call, bounded."""
+        """Return the handler of a call, with the limits applied."""
         found = await continuation(details)
         if found is None:
             return None
@@ -53,7 +53,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         return answer
 
     def _flow(self, handle: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a handler of either form that gRPC knows: a generator, or one that writes."""
+        """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
 
         async def replies(request: Any, context: Any) -> AsyncIterator[Any]:
             async with (
@@ -72,7 +72,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     @contextlib.asynccontextmanager
     async def _place(self, context: Any, streams: bool) -> AsyncIterator[None]:
-        """Hold a place for a call; end the call where its caller holds too many."""
+        """Hold a place for a call; end the call if its caller holds too many."""
         caller = self._caller(context)
         if not caller:
             yield
@@ -94,7 +94,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 @contextlib.asynccontextmanager
 async def _ending() -> AsyncIterator[None]:
-    """End what is inside after STREAM_MAX_S, without a fault."""
+    """End the block after STREAM_MAX_S, without an error."""
     try:
         async with asyncio.timeout(STREAM_MAX_S) as limit:
             yield

@@ -1,4 +1,4 @@
-"""The service that frames arrive at, whole or in pieces, and how a large frame is cut into them."""
+"""The service that takes frames, whole or in pieces, and the cutting of large frames."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 
 HANDLING_MAX_S: Final = 120.0
 PIECE_MAX_S: Final = 30.0
-"""Between two pieces of a frame."""
+"""Longest pause between two pieces of a frame."""
 # Bytes of frames that are being put together: of all senders, and of one key.
 ASSEMBLING_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 ASSEMBLING_PER_KEY: Final = 2 * FRAME_BYTES_MAX
 
 
 class Exchange(exchange_pb2_grpc.ExchangeServicer):
-    """Hand frames to the node; the reply is the node's."""
+    """Hand frames to the node and return the node's replies."""
 
     def __init__(self, on_frame: OnFrame, caller: Callable[[Any], str | None]) -> None:
         self._on_frame = on_frame
@@ -52,7 +52,7 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
         context: Any,
         caller: str | None,
     ) -> None:
-        """Collect the pieces of one frame; refuse too many bytes and too slow ones."""
+        """Collect the pieces of one frame; refuse too many bytes and too slow pieces."""
         clock = asyncio.get_running_loop().time
         end, size = clock() + HANDLING_MAX_S, 0
         try:
@@ -71,12 +71,12 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
         if not found:
-            # So ends, too, a stream whose first piece gRPC itself found too large. A later one
-            # leaves a frame that is cut short, which its checksum tells.
+            # A stream whose first piece gRPC itself found too large ends here, too. A later one
+            # leaves a frame that is cut short; the frame's checksum shows that.
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
 
     def _over(self, size: int, caller: str | None) -> bool:
-        """Tell whether a frame, its sender's frames or all frames in pieces are too large."""
+        """Tell whether a frame is too large, or all pieces held of its sender or of all callers."""
         return (
             size > FRAME_BYTES_MAX
             or self._assembling.total() > ASSEMBLING_BYTES_MAX
@@ -84,7 +84,7 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
         )
 
     async def _answer(self, frame: bytes, context: Any) -> exchange_pb2.Frame:
-        """Return the node's reply; its bounds hold for the node, too."""
+        """Return the node's reply; end the call if the node is too slow or its reply too large."""
         reply, caller = b"", self._caller(context)
         if caller is None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "nobody's connection")
@@ -100,6 +100,6 @@ class Exchange(exchange_pb2_grpc.ExchangeServicer):
 
 
 async def pieces(frame: bytes) -> AsyncIterator[exchange_pb2.Frame]:
-    """Cut a frame into pieces, one at a time, as flow control lets them go."""
+    """Yield the pieces of a frame, as fast as flow control lets them go."""
     for start in range(0, len(frame), PIECE_BYTES):
         yield exchange_pb2.Frame(data=frame[start : start + PIECE_BYTES])

@@ -1,29 +1,29 @@
-"""Sizes that every transport shares, and what a frame costs on the wire."""
+"""Sizes that all transports share, and the size of a frame on the wire."""
 
 from __future__ import annotations
 
 from typing import Final
 
 PIECE_BYTES: Final = 1 << 20
-"""A frame up to this size travels in one call; a larger one in pieces of it."""
+"""A frame up to this size travels in one call; a larger frame in pieces of this size."""
 
 FRAME_BYTES_MAX: Final = 64 << 20
 REPLY_BYTES_MAX: Final = PIECE_BYTES
 
-# A call's HTTP/2 headers once the connection's compression table knows them: 44 bytes ahead of a
+# Bytes of a call's HTTP/2 headers once the connection's compression table knows them: 44 ahead of a
 # frame, 50 around a reply, as a proxy on loopback counts them (test_grpc_wire.py counts again).
 _CALL: Final = 47
-# Ahead of each message: one HTTP/2 data frame's header and gRPC's own prefix. gRPC agrees on data
+# Bytes ahead of each message: one HTTP/2 data frame's header and gRPC's prefix. gRPC agrees on data
 # frames larger than a piece; flow control splits few of them.
 _MESSAGE: Final = 9 + 5
 
 
 def wire_bytes(frame_bytes: int) -> int:
-    """Estimate the TCP payload that one frame, or one reply, costs in its own direction over gRPC.
+    """Estimate the TCP payload of one frame, or one reply, in its own direction over gRPC.
 
     It is the frame, the protobuf field, gRPC prefix and HTTP/2 frame around each piece, and the
-    headers of one call; measured figures differ by less than 1 % or 100 bytes. Left out: opening a
-    connection (about 600 bytes), keepalive, TCP and IP. gRPC does not let its user count.
+    headers of one call. Measured figures differ by less than 1 % or 100 bytes. Opening a connection
+    (about 600 bytes), keepalive, TCP and IP are left out. gRPC itself offers no count.
     """
     pieces = max(1, -(-frame_bytes // PIECE_BYTES))
     full = pieces - 1
@@ -32,6 +32,6 @@ def wire_bytes(frame_bytes: int) -> int:
 
 
 def _piece_bytes(size: int) -> int:
-    """Return a piece with the tag and length of its protobuf field (absent when it is empty)."""
+    """Return the bytes of a piece, with the tag and length of its protobuf field."""
     length = -(-size.bit_length() // 7)
     return _MESSAGE + (1 + length + size if size else 0)

@@ -1,9 +1,9 @@
-"""Carry frames over gRPC, with one server and one cached channel per peer.
+"""The gRPC transport: one server, and one cached channel per peer.
 
-A frame up to 1 MiB is one unary call, a larger one a stream of pieces. Every call has a deadline,
-both ends send keepalive pings, and a peer that went away is dialled again with pauses of at most
-0.8 s. Every fault of gRPC becomes Unreachable or AddressError here; none gets past this module.
-Without keys (node/transports/tls.py) only loopback is listened on and dialled.
+A frame up to 1 MiB is one unary call, a larger frame a stream of pieces. Every call has a deadline,
+and both ends send keepalive pings. A peer that went away is dialled again with pauses of at most
+0.8 s. Every gRPC error becomes Unreachable or AddressError here. Without keys
+(node/transports/tls.py) the transport listens on loopback and dials loopback only.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
 
 Register = Callable[[Any], None]
-"""Add a servicer to a grpc.aio server, such as one of the generated add_..._to_server."""
+"""Adds a servicer to a grpc.aio server, such as a generated add_..._to_server function."""
 
-# Calls at a time: of all callers without keys together, on one connection, from here to one peer.
+# Limits of calls at a time: of all callers without keys, on one connection, from here to one peer.
 CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
 CALLS_PER_PEER: Final = 32
 CLOSE_GRACE_S: Final = 0.5
 # The protobuf field around the bytes of a Frame.
 _AROUND_BYTES: Final = 16
-# Pings every 20 s, which the other end allows from 10 s on: nobody is ever told "too many pings".
+# Pings every 20 s. Servers allow pings every 10 s, so no client is told "too many pings".
 _KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
@@ -52,7 +52,7 @@ _SERVER_OPTIONS: Final = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     ("grpc.max_concurrent_streams", STREAMS_MAX),
     ("grpc.max_receive_message_length", PIECE_BYTES + _AROUND_BYTES),
-    # Off, or two daemons would share a port and each get half of the messages.
+    # Off: otherwise two daemons could share a port, and each would get half of the messages.
     ("grpc.so_reuseport", 0),
 )
 _CHANNEL_OPTIONS: Final = (
@@ -60,7 +60,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 800),
     ("grpc.min_reconnect_backoff_ms", 1_000),
-    # Peers are named by address; a proxy of the environment has no business between them.
+    # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
 )
@@ -69,8 +69,8 @@ _CHANNEL_OPTIONS: Final = (
 class GrpcTransport:
     """Serve and send frames over gRPC: over mutual TLS, or without it on loopback.
 
-    Other services of the node's address are added with `add_service` before `listen`. tls: is this
-    transport's from now on, and closed with it.
+    Other services at the node's address are added with `add_service` before `listen`.
+    tls: belongs to this transport from now on, and is closed with it.
     """
 
     def __init__(self, tls: Tls | None = None) -> None:
@@ -83,7 +83,7 @@ class GrpcTransport:
         self._closing: asyncio.Task[None] | None = None
 
     def add_service(self, register: Register) -> None:
-        """Let `register(server)` add a servicer to the server before it starts.
+        """Register a function that adds a servicer to the server before it starts.
 
         Raise RuntimeError once the server listens, because gRPC takes no services after that.
         """
@@ -102,7 +102,7 @@ class GrpcTransport:
         server = grpc.aio.server(
             options=_SERVER_OPTIONS,
             interceptors=[Calls(self.caller)],
-            # With keys each has connections of its own, and each connection its streams.
+            # With keys, the limits on connections per key and streams per connection apply.
             maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
         )
         exchange_pb2_grpc.add_ExchangeServicer_to_server(Exchange(on_frame, self.caller), server)
@@ -118,20 +118,20 @@ class GrpcTransport:
         return str(endpoint.at(await self._tls.listen(endpoint) if self._tls else port))
 
     def caller(self, context: Any) -> str | None:
-        """Return the id behind a call; "" where nobody proves any, None for one that should."""
+        """Return the id behind a call; "" without keys; None if no id belongs to the connection."""
         if self._tls is None:
             return ""
         return self._tls.caller(context.peer()) or None
 
     def source(self, context: Any) -> str:
-        """Return where a call comes from; "" where nobody proves anything."""
+        """Return where a call comes from; "" without keys."""
         return self._tls.source(context.peer()) if self._tls else ""
 
     async def channel(self, to: Address, who: str = "", reply_bytes_max: int = 4 << 20) -> Any:
-        """Return a grpc.aio channel to a node's services, where only `who` is spoken to.
+        """Return a grpc.aio channel to a node's services, which reaches only the node `who`.
 
-        The caller closes it. Raise AddressError for an address that is none or not allowed, and
-        Unreachable for a peer that moves too often.
+        The caller closes it. Raise AddressError for an address that is malformed or not allowed,
+        and Unreachable for a peer that changes its address too often.
         """
         endpoint = self._endpoint(to, "send to")
         self._use((str(endpoint), who))
@@ -166,7 +166,7 @@ class GrpcTransport:
         except grpc.aio.AioRpcError as fault:
             raise Unreachable(self.why(to, who) or _sentence(to, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
-            # A channel that closes under a call cancels it; that is not our caller's cancellation.
+            # A channel that closes during a call cancels the call; our caller did not cancel it.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -178,7 +178,7 @@ class GrpcTransport:
         return reply.data
 
     async def close(self) -> None:
-        """Stop serving, let calls end for CLOSE_GRACE_S, then drop everything. Idempotent."""
+        """Stop serving, let calls end for CLOSE_GRACE_S, then drop all connections. Idempotent."""
         if self._closing is None:
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -195,12 +195,12 @@ class GrpcTransport:
             await self._tls.close()
 
     def why(self, to: Address, who: str) -> str:
-        """Say what TLS found wrong at the last call to an address; "" for nothing."""
+        """Return what TLS found wrong at the last call to an address; "" for nothing."""
         text = self._tls.fault(str(parse(to)), who) if self._tls else ""
         return f"cannot send to {to}: {text}" if text else ""
 
     async def _peer(self, to: Address, who: str) -> _Peer:
-        """Return what is kept for a place; raise Unreachable where the place was given up."""
+        """Return the channel to a place; raise Unreachable if the place was given up meanwhile."""
         place = (str(parse(to)), who)
         if place in self._peers:
             self._use(place)
@@ -219,7 +219,7 @@ class GrpcTransport:
             self._give_up(gone)
 
     def _give_up(self, place: Place) -> None:
-        """Close what is kept for a place; calls under way there end in Unreachable."""
+        """Close the channel to a place; calls under way there raise Unreachable."""
         if self._tls is not None:
             self._tls.shut(parse(place[0]), place[1])
         peer = self._peers.pop(place, None)
@@ -232,8 +232,8 @@ class GrpcTransport:
 class _Peer:
     """The channel to one address.
 
-    slots: calls at a time. The other end resets streams beyond its own limit, which a new
-    connection does not know yet, so the limit is kept here.
+    slots: calls at a time. The other end resets streams beyond its own limit. A new connection does
+    not know that limit yet, so this side keeps to it.
     """
 
     def __init__(self, channel: Any) -> None:
@@ -251,9 +251,9 @@ class _Peer:
 
 
 def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:
-    """Return a grpc.aio channel to a node, for its other services; the caller closes it.
+    """Return a grpc.aio channel to a node's other services, on loopback; the caller closes it.
 
-    It connects at the first call. Raise AddressError where the address is not loopback.
+    It connects at the first call. Raise AddressError if the address is not loopback.
     """
     endpoint = _loopback(address, "send to")
     family = "ipv6" if ":" in endpoint.numeric else "ipv4"
@@ -266,7 +266,7 @@ def _channel(target: str, reply_bytes_max: int) -> Any:
 
 
 def _loopback(address: Address, doing: str) -> Endpoint:
-    """Parse an address; raise AddressError where it would leave this machine."""
+    """Return the endpoint of an address; raise AddressError if it is not on this machine."""
     endpoint = parse(address)
     if not endpoint.loopback:
         raise AddressError(
@@ -277,9 +277,10 @@ def _loopback(address: Address, doing: str) -> Endpoint:
 
 
 def check_free(endpoint: Endpoint) -> None:
-    """Raise AddressError where the port cannot be bound.
+    """Raise AddressError if the port cannot be bound.
 
-    Asking the operating system first gives its reason; gRPC would give none and write to stderr.
+    The operating system is asked first because it gives a reason; gRPC would give none and write to
+    stderr.
     """
     family = socket.AF_INET6 if ":" in endpoint.numeric else socket.AF_INET
     try:
@@ -302,7 +303,7 @@ def _in_use(endpoint: Endpoint) -> AddressError:
 
 
 def _sentence(to: Address, fault: grpc.aio.AioRpcError, timeout_s: float) -> str:
-    """Return what the end of a call means for the caller."""
+    """Return a sentence on the end of a call, for the caller."""
     code = fault.code()
     if code == grpc.StatusCode.UNAVAILABLE:
         return f"nobody answers at {to}"

@@ -1,8 +1,8 @@
-"""A network inside one process: what tests and examples use where real nodes use gRPC.
+"""A network inside one process, which tests and examples use in place of gRPC.
 
-Transports that share a Hub reach each other. Faults are set on the hub and are exact: an address
-is cut off until it is mended, replies of an address are held until they are released. Nothing here
-waits for a clock but the deadline of a send.
+Transports that share a Hub reach each other. Faults are set on the hub and are exact: an address is
+cut off until it is mended, and its replies are held until they are released. Nothing here waits for
+a clock except the deadline of a send.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ FIRST_PORT: Final = 49152
 
 
 class Hub:
-    """The wires between memory transports, with faults that a test turns on and off.
+    """The connections between memory transports, with faults that a test turns on and off.
 
-    sent: frames that reached an address, and answered: replies that left it, by address.
+    sent: number of frames that reached each address. answered: number of replies that left it.
     """
 
     def __init__(self) -> None:
@@ -33,33 +33,33 @@ class Hub:
         self._gates: dict[Address, asyncio.Event] = {}
 
     def cut(self, address: Address) -> None:
-        """Make an address unreachable; whoever listens there does not notice."""
+        """Make an address unreachable; its listener does not notice."""
         self._cut.add(address)
 
     def mend(self, address: Address) -> None:
-        """Undo cut; harmless where nothing is cut."""
+        """Undo `cut`; without effect if the address is not cut off."""
         self._cut.discard(address)
 
     def hold(self, address: Address) -> None:
-        """Keep back the replies of an address, after its handler took the frame."""
+        """Hold back the replies of an address, after its handler took the frame."""
         self._gates.setdefault(address, asyncio.Event())
 
     def release(self, address: Address) -> None:
-        """Let the replies of an address go, held ones included; harmless where none are held."""
+        """Let the replies of an address go, held replies included."""
         gate = self._gates.pop(address, None)
         if gate is not None:
             gate.set()
 
     def listener(self, address: Address) -> MemoryTransport | None:
-        """Return who can be reached at an address now."""
+        """Return the transport that can be reached at an address now; None if there is none."""
         return None if address in self._cut else self._listeners.get(address)
 
     def gate(self, address: Address) -> asyncio.Event | None:
-        """Return what the replies of an address wait for, if they are held."""
+        """Return the event that the replies of an address wait for; None if they are not held."""
         return self._gates.get(address)
 
     def join(self, address: Address, transport: MemoryTransport) -> Address:
-        """Give an address to a transport; port 0 becomes a free one."""
+        """Give an address to a transport, and return it; port 0 becomes a free port."""
         endpoint = parse(address)
         if endpoint.port == 0:
             ports = (endpoint.at(port) for port in range(FIRST_PORT, 65536))
@@ -79,7 +79,7 @@ class Hub:
 
 
 class MemoryTransport:
-    """Carry frames between the transports of one hub; id: the caller that receivers are told."""
+    """Carry frames between the transports of one hub. id: the caller that receivers are told."""
 
     def __init__(self, hub: Hub, id: str = "") -> None:
         self._hub = hub
@@ -89,7 +89,7 @@ class MemoryTransport:
         self._closed = asyncio.Event()
 
     async def listen(self, address: Address, on_frame: OnFrame) -> Address:
-        """Serve frames at an address of the hub (port 0: any free one)."""
+        """Serve frames at an address of the hub (port 0: any free port); return the address."""
         if self._closed.is_set():
             raise AddressError(f"cannot listen on {address}: this transport is closed")
         if self._address is not None:
@@ -111,7 +111,7 @@ class MemoryTransport:
         return await self._call(other, to, frame, timeout_s)
 
     async def close(self) -> None:
-        """Leave the hub; sends from here and to here that are under way end in Unreachable."""
+        """Leave the hub; sends under way from here and to here raise Unreachable."""
         self._closed.set()
         if self._address is not None:
             self._hub.leave(self._address)
@@ -120,7 +120,7 @@ class MemoryTransport:
     async def _call(
         self, other: MemoryTransport, to: Address, frame: bytes, timeout_s: float
     ) -> bytes:
-        """Wait for the other end's reply, its end, our own end or the deadline."""
+        """Wait for the reply, the end of either transport, or the deadline."""
         answer = asyncio.ensure_future(self._answer(other, to, frame))
         ends = [asyncio.ensure_future(each._closed.wait()) for each in (self, other)]
         waiting = [answer, *ends]
@@ -142,7 +142,7 @@ class MemoryTransport:
         return answer.result()
 
     async def _answer(self, other: MemoryTransport, to: Address, frame: bytes) -> bytes:
-        """Run the other end's handler; its reply waits where replies are held."""
+        """Run the other transport's handler; its reply waits while replies are held."""
         assert other._on_frame is not None
         self._hub.sent[to] += 1
         reply = await other._on_frame(frame, self._id)

@@ -1,7 +1,7 @@
-"""Where peers are dialled: few addresses of each peer at a time, and few new ones a minute.
+"""The places where peers are dialled: few addresses per peer, and few new addresses per minute.
 
-A member says itself where it is. Without a bound, a member that says something new in each message
-costs a socket an address, and lets all others dial whatever it names.
+A member announces its own address. Without a limit, a member that announces a new address in each
+message would cost a socket per address, and would make all others dial any address it names.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from node.errors import Unreachable
 from node.transports.base import Address
 
 Place = tuple[Address, str]
-"""An address, and the name of the peer that is dialled there ("": the caller names no peer)."""
+"""An address, and the name of the peer dialled there ("" if the caller names no peer)."""
 
 PLACES_MAX: Final = 1024
 PER_PEER: Final = 2
-"""Addresses of a peer that are kept: the one that it has, and the one that it had before."""
+"""Addresses kept for each peer: the present address and the address before it."""
 MOVES_MAX: Final = 6
-"""New addresses of one peer that are dialled in MINUTE_S seconds."""
+"""New addresses of one peer that are dialled within MINUTE_S seconds."""
 MINUTE_S: Final = 60.0
 
 
 class Places:
-    """The places in use; the one that was used longest ago makes room. Clocks are the caller's."""
+    """The places in use; a new place replaces the least recently used. Callers give the time."""
 
     def __init__(self) -> None:
         self._used: OrderedDict[Place, None] = OrderedDict()
@@ -34,9 +34,9 @@ class Places:
         return place in self._used
 
     def use(self, place: Place, now: float) -> list[Place]:
-        """Note that a place is dialled; return the places that are given up for it.
+        """Mark a place as dialled; return the places that are given up for it.
 
-        Raise Unreachable where the peer moved too often in the last minute.
+        Raise Unreachable if the peer had too many new addresses in the last minute.
         """
         if place in self._used:
             self._used.move_to_end(place)

@@ -1,4 +1,4 @@
-"""Places for connections of callers whom nobody knows yet, shared fairly among their sources."""
+"""Places for connections of callers that are not known yet, shared fairly among their sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Held = dict[str, dict["asyncio.Task[object]", None]]
 
 
 def source_of(host: str) -> str:
-    """Return what one caller has of the addresses: an IPv4 address, or the /64 of an IPv6 one."""
+    """Return the part of an address that one caller controls: IPv4 address, or /64 of IPv6."""
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -24,9 +24,9 @@ def source_of(host: str) -> str:
 
 
 class Room:
-    """Tasks that hold a place. Where no place is left, the source of most of them loses its oldest.
+    """Tasks that hold a place; if none is left, the source with most tasks loses its oldest.
 
-    So a newcomer always comes in, and whoever wants many places takes them from itself.
+    So a newcomer always gets a place, and a source that wants many places takes them from itself.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Room:
 
     @contextlib.contextmanager
     def place(self, source: str, most: int) -> Iterator[str]:
-        """Hold one of `most` places; yield the source that lost one for it, or ""."""
+        """Hold one of `most` places; yield the source that lost a place for it, or ""."""
         lost = ""
         if sum(map(len, self._held.values())) >= most:
             lost = max(self._held, key=lambda one: len(self._held[one]))

@@ -1,4 +1,4 @@
-"""One TLS connection in memory, between bytes of the wire and plain bytes."""
+"""One TLS connection in memory, between the bytes on the wire and the plain bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TLS_HANDSHAKE: Final = 0x16
 
 
 class Wrong(Exception):
-    """The other end of a connection is not taken; kind, for counting, a sentence, and its id."""
+    """A connection is refused. kind: for counting; text: a sentence; id: of the other end."""
 
     def __init__(self, kind: str, text: str, id: str = "") -> None:
         super().__init__(text)
@@ -25,14 +25,14 @@ class Wrong(Exception):
 
 @dataclass(slots=True)
 class Ends:
-    """A connection's two directions, one side of it."""
+    """The two directions of one side of a connection."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
 
 class Session:
-    """One TLS connection in memory: bytes of the wire on one side, plain ones on the other."""
+    """One TLS connection in memory: wire bytes on one side, plain bytes on the other."""
 
     def __init__(self, context: SSL.Context, server: bool) -> None:
         self._tls = SSL.Connection(context, None)
@@ -44,7 +44,7 @@ class Session:
             self._tls.set_connect_state()
 
     async def shake_hands(self, outside: Ends) -> bytes:
-        """Carry the handshake through; return the other end's certificate in DER."""
+        """Complete the handshake; return the other end's certificate in DER."""
         first = self._server
         while True:
             try:
@@ -67,9 +67,9 @@ class Session:
     async def carry(
         self, outside: Ends, inside: Ends, heard: Callable[[], object] = lambda: None
     ) -> bool:
-        """Carry bytes both ways until either end is through; call `heard` whenever some came in.
+        """Carry bytes both ways until either end closes; call `heard` whenever bytes came in.
 
-        Return False where the other end hung up before any did.
+        Return False if the other end hung up before any bytes came in.
         """
         ways = [
             asyncio.ensure_future(self._inwards(outside, inside, heard)),
@@ -96,7 +96,7 @@ class Session:
                 pass
             except SSL.ZeroReturnError:
                 return
-            await self._flush(outside)  # answers of TLS itself, such as to an update of keys
+            await self._flush(outside)  # TLS's own answers, such as to a key update
             await inside.writer.drain()
             data = await outside.reader.read(CHUNK)
             if not data:

@@ -1,13 +1,13 @@
-"""Mutual TLS around gRPC, with the say over who comes in left to the node.
+"""Mutual TLS around gRPC; the node itself decides which connections to accept.
 
-gRPC's own TLS takes or drops a connection by certificate authorities and tells nobody of those it
-drops. A node knows peers by the fingerprints of their keys and names whom it refuses, so TLS ends
-here: the gate listens where peers call, hands gRPC what was decrypted through a socket in a private
-folder, and remembers whose connection each is; the exit does the same for calls that go out. On the
-wire this is ordinary gRPC over TLS 1.3.
+gRPC's own TLS accepts or drops a connection by certificate authorities, and does not report the
+connections that it drops. A node knows peers by the fingerprints of their keys and reports whom it
+refuses, so TLS ends here. The gate listens where peers call. It hands the decrypted bytes to gRPC
+through a socket in a private folder, and remembers the id behind each connection. The exit does the
+same for outgoing calls. On the wire this is ordinary gRPC over TLS 1.3.
 
-Connections are bounded in number, in time until they have said who they are, and by flow control in
-memory. What is no TLS at all is told from its first byte.
+Connections are limited in number, in the time until they prove an id, and (by flow control) in
+memory. A connection that does not speak TLS is recognized by its first byte.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from node.transports.room import Room, source_of
 from node.transports.session import CHUNK, Ends, Session, Wrong
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
-"""What this node shows; asked for each connection, so that it may be renewed."""
+"""Returns this node's key and certificate; called for each connection, so both may change."""
 Judge = Callable[[bytes, str], tuple[str, str]]
-"""Take a certificate in DER and whom it is to be ("": anyone); return its id and why not, or ""."""
+"""Takes a certificate in DER and its required name or ""; returns its id, and a refusal or ""."""
 Tell = Callable[[str, str, str], None]
-"""Note a connection that was refused: kind, from where or by whom, a sentence."""
+"""Notes a refused connection: kind, source or id, a sentence."""
 
 HANDSHAKE_S: Final = 5.0
 CONNECTIONS_MAX: Final = 1024
@@ -47,14 +47,14 @@ UNPROVEN_MAX: Final = 128
 PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
 IDS_SHOWN: Final = 8
-"""Ids that are named of one source's refused connections; the source stands for further ones."""
+"""Ids that are named in the refusals of one source; further refusals name the source."""
 UNHEARD_MS: Final = 10_000
-"""A connection whose bytes nobody acknowledges for so long is dropped, and made anew."""
+"""A connection whose bytes are not acknowledged for this long is dropped, and opened anew."""
 
 
 @dataclass(slots=True)
 class Exit:
-    """Where gRPC leaves for one place: the path of a socket, and the server that listens there."""
+    """The way out to one place: the path of a socket, and the server that listens there."""
 
     path: str
     server: asyncio.Server
@@ -66,16 +66,16 @@ class Tls:
     def __init__(
         self, credentials: Credentials, judge: Judge, tell: Tell, visit_s: float = 0.0
     ) -> None:
-        """visit_s: where anyone is let in, how long a connection lasts; 0: for ever."""
+        """Set TLS up. visit_s: if anyone is let in, how long a connection lasts; 0: no limit."""
         self._credentials = credentials
         self._judge = judge
         self._tell = tell
         self._folder = Path(tempfile.mkdtemp(prefix="fednode-"))
-        # Our socket's path -> the id behind it, and the source.
+        # Path of our socket -> id and source of its caller.
         self._callers: dict[str, tuple[str, str]] = {}
         self._visit_s = visit_s
         self._unproven, self._visitors = Room(), Room()
-        self._named: dict[str, set[str]] = {}  # by source: the ids that were named
+        self._named: dict[str, set[str]] = {}  # the ids that were named, by source
         self._exits: dict[tuple[Address, str], Exit] = {}
         self._faults: dict[tuple[Address, str], str] = {}
         self._servers: list[asyncio.Server] = []
@@ -85,23 +85,23 @@ class Tls:
 
     @property
     def inside(self) -> str:
-        """Where gRPC's own server is to listen."""
+        """Return the address on which gRPC's own server has to listen."""
         return f"unix:{self._folder / 'inside'}"
 
     def caller(self, peer: str) -> str:
-        """Return the id behind a call, by gRPC's name of its connection; "" for nobody's."""
+        """Return the id behind a call, by gRPC's name of its connection; "" if there is none."""
         return self._callers.get(peer.removeprefix("unix:"), ("", ""))[0]
 
     def source(self, peer: str) -> str:
-        """Return where a call comes from, as `source_of` writes it; "" for nobody's."""
+        """Return where a call comes from, as `source_of` writes it; "" if it is not known."""
         return self._callers.get(peer.removeprefix("unix:"), ("", ""))[1]
 
     def fault(self, address: Address, who: str) -> str:
-        """Say why the last connection to somebody failed; "" where it did not."""
+        """Return why the last connection to a place failed; "" if it did not."""
         return self._faults.get((address, who), "")
 
     async def listen(self, endpoint: Endpoint) -> int:
-        """Open the gate at an address; return the port. Raise AddressError where it cannot be."""
+        """Open the gate at an address; return the port. Raise AddressError if that fails."""
         try:
             server = await asyncio.start_server(
                 self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=256
@@ -113,9 +113,9 @@ class Tls:
         return int(server.sockets[0].getsockname()[1])
 
     async def exit(self, endpoint: Endpoint, who: str) -> str:
-        """Return the address that leads gRPC to an endpoint where only `who` is spoken to.
+        """Return the address that leads gRPC to an endpoint, if its key belongs to `who`.
 
-        It stays open until `shut`. Raise Unreachable where no socket is to be had.
+        It stays open until `shut`. Raise Unreachable if no socket can be opened.
         """
         key = (str(endpoint), who)
         if key not in self._exits:
@@ -134,7 +134,7 @@ class Tls:
         return f"unix:{self._exits[key].path}"
 
     def shut(self, endpoint: Endpoint, who: str) -> None:
-        """Close an exit that is used no more."""
+        """Close an exit that is no longer used."""
         key = (str(endpoint), who)
         self._faults.pop(key, None)
         exit = self._exits.pop(key, None)
@@ -176,7 +176,7 @@ class Tls:
 
     @contextlib.contextmanager
     def _visit(self, source: str) -> Iterator[None]:
-        """Bound the connections of visitors, who are anyone, in number and time."""
+        """Limit the connections of visitors (callers of any key) in number and time."""
         if not self._visit_s:
             yield
             return
@@ -190,7 +190,10 @@ class Tls:
                 end.cancel()
 
     def _name(self, id: str, source: str) -> str:
-        """Return whom a refusal is counted under; keys cost nothing, sources do."""
+        """Return the id or source under which a refusal is counted.
+
+        New keys cost nothing and new sources do, so only a few ids per source are named.
+        """
         ids = self._named.setdefault(source, set())
         if len(self._named) > CONNECTIONS_MAX:
             del self._named[next(iter(self._named))]
@@ -200,7 +203,7 @@ class Tls:
         return id
 
     async def _prove(self, outside: Ends) -> tuple[Session, str]:
-        """Shake hands with a caller and judge what it shows."""
+        """Shake hands with a caller and judge its certificate; return the session and the id."""
         if sum(self._held.values()) >= CONNECTIONS_MAX:
             raise Wrong("connections", "too many connections at a time")
         try:
@@ -284,7 +287,7 @@ class Tls:
             pass  # it went away; gRPC calls again
 
     def _blame(self, key: tuple[Address, str], text: str) -> None:
-        """Keep why the last connection failed, for as long as its exit is open."""
+        """Store why the last connection of an exit failed, while the exit is open."""
         if key in self._exits:
             self._faults[key] = text
 
@@ -292,7 +295,7 @@ class Tls:
         key, certificate = self._credentials()
         context = SSL.Context(SSL.TLS_METHOD)
         context.set_min_proto_version(SSL.TLS1_3_VERSION)
-        # Nobody comes in again by a ticket, without showing a certificate.
+        # Without tickets every connection has to show a certificate.
         context.set_options(SSL.OP_NO_TICKET)
         context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
         context.use_privatekey(key)
@@ -317,15 +320,15 @@ class Tls:
 
 
 def _anyone(*_: object) -> bool:
-    """Let any certificate through TLS, which proves the key behind it; the judge comes after."""
+    """Return True: TLS proves who holds the key, and the judge decides afterwards."""
     return True
 
 
 def drop_unheard(writer: asyncio.StreamWriter) -> None:
-    """Let the kernel end a connection whose other end is cut off.
+    """Let the operating system end a connection whose other end is cut off.
 
-    TCP by itself goes on for minutes, each try twice as late: a node whose network is back would be
-    found only then. Systems without the option (it is Linux's) wait for gRPC's own pings.
+    TCP by itself tries for minutes, with growing pauses, so a node whose network is back would be
+    found only then. Systems without this option (it is Linux's) wait for gRPC's own pings.
     """
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         own = writer.get_extra_info("socket")

@@ -1,10 +1,10 @@
-"""Turn messages and acknowledgements into frames and back; trust nothing that comes in.
+"""Convert messages and acknowledgements to frames and back; nothing that comes in is trusted.
 
 A frame is a serialized Envelope (proto/fednode/v1/exchange.proto) whose last field is the SHA-256
-of all bytes before it. So a frame that was cut or changed on the way is noticed before a parser
-sees it. A frame that someone built with a correct checksum is bounded by Limits in bytes, fields,
-names and arrays before anything of that size is built. decode and decode_ack raise FrameError and
-nothing else; encode and encode_ack never build what a receiver would refuse.
+of all bytes before it. So a frame that was cut or changed on the way is refused before a parser
+sees it. A frame that somebody built with a correct checksum is limited by Limits in bytes, fields,
+names and arrays, before anything of that size is built. decode and decode_ack raise FrameError and
+nothing else. encode and encode_ack never build what a receiver would refuse.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _STANDINGS: Final = {exchange_pb2.MemberState.Value(value): one for one, value i
 
 
 class Ack(NamedTuple):
-    """The receiver's verdict on one message; detail is its sentence, empty when all is well."""
+    """The receiver's verdict on one message. detail: a sentence; "" if the message was taken."""
 
     code: AckCode
     detail: str = ""
@@ -73,8 +73,8 @@ class Ack(NamedTuple):
 def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     """Return the frame of a message with its arrays in dtype.
 
-    Raise FednodeError for what a receiver would refuse: a number outside the dtype, a name with
-    characters that are not allowed, more than the limits.
+    Raise FednodeError for a message that a receiver would refuse: a number outside the dtype, a
+    name with characters that are not allowed, more than the limits.
     """
     fault = _fault(message, limits)
     if fault:
@@ -113,9 +113,9 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
 
 
 def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
-    """Return the message of a frame; raise FrameError, and nothing else, for any other bytes.
+    """Return the message in a frame; raise FrameError, and nothing else, for any other bytes.
 
-    Whether its numbers are finite and its names the expected ones is for the kernel's gate.
+    The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
     if len(frame) > limits.frame_bytes:
         raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
@@ -159,13 +159,13 @@ def encode_ack(code: AckCode, detail: str = "") -> bytes:
 
 
 def write_ack(code: AckCode, detail: str) -> bytes:
-    """Return the frame of a verdict with any detail, as a hostile node may send it."""
+    """Return the frame of a verdict with any detail, such as a hostile node may send."""
     ack = exchange_pb2.Ack(code=_CODES[code], detail=detail)
     return ack.SerializeToString(deterministic=True)
 
 
 def decode_ack(frame: bytes) -> Ack:
-    """Return the verdict of a reply frame; raise FrameError, and nothing else, otherwise."""
+    """Return the verdict in a reply frame; raise FrameError, and nothing else, for other bytes."""
     if len(frame) > ACK_BYTES_MAX:
         raise FrameError(f"a reply of {len(frame):,} bytes; at most {ACK_BYTES_MAX:,} fit")
     try:
@@ -186,7 +186,7 @@ def payload_bytes(message: Message, dtype: Dtype) -> int:
 
 
 def _fault(message: Message, limits: Limits) -> str:
-    """Return what is wrong with a message's words and numbers, or "" for nothing."""
+    """Return what is wrong with a message's words and numbers; "" for nothing."""
     if not 0 < len(message.mesh) <= MESH_CHARACTERS_MAX or not message.mesh.isprintable():
         return f"mesh {message.mesh[:40]!r} is not 1 to {MESH_CHARACTERS_MAX} printable characters"
     if not _NODE.fullmatch(message.sender):
@@ -214,7 +214,7 @@ def _fault(message: Message, limits: Limits) -> str:
 
 
 def _member_fault(message: Message, limits: Limits) -> str:
-    """Return what is wrong with what a message tells of members, or "" for nothing."""
+    """Return what is wrong with the news of members in a message; "" for nothing."""
     if len(message.members) > limits.members:
         return f"news of {len(message.members)} members; at most {limits.members} fit"
     for one in message.members:
@@ -238,7 +238,7 @@ def _member(found: exchange_pb2.Member) -> Update:
 
 
 def _check_fields(body: bytes, limits: Limits) -> None:
-    """Refuse an envelope with more fields than any message has, before a parser builds them."""
+    """Raise FrameError for an envelope with more fields than any message has."""
     most = limits.facts + limits.members + FIELDS_SPARE
     position = 0
     for _ in range(most):
@@ -262,7 +262,7 @@ def _check_fields(body: bytes, limits: Limits) -> None:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """Read a protobuf varint at position; return it and the position behind it."""
+    """Return the protobuf varint at a position, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
         if position >= len(body):

@@ -1,4 +1,4 @@
-"""Make what another program replied safe to show: its texts are cleaned, its numbers bounded."""
+"""Make the replies of other programs safe to show: texts are cleaned, numbers are limited."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from google.protobuf.message import Message
 from node.core import foreign
 
 MOST: Final = 1e15
-"""No figure that people look at is beyond it: not a time, a loss, or how long ago it was."""
+"""Largest figure that is shown; no time, loss or age is beyond it."""
 Reply = TypeVar("Reply", bound=Message)
 
 
 def clean(reply: Reply) -> Reply:
-    """Return the same reply, with safe texts and bounded numbers in all of its fields."""
+    """Return the same reply, with safe texts and limited numbers in all of its fields."""
     for field, value in reply.ListFields():
         if isinstance(value, Message):
             clean(value)

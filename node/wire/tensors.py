@@ -1,9 +1,10 @@
-"""Named arrays <-> msgpack: float32, float16, or int8 with one scale per array.
+"""Convert named arrays to and from msgpack: float32, float16, or int8 with one scale per array.
 
-The bytes come from the network. So nothing is built before its size is known: containers are read
-by their headers, scalars only after a look at their first byte, and an array is allocated after its
-shape was compared with the bytes that are there. Every fault is a FrameError; numbers that are not
-finite pass, because the kernel's gate refuses those and counts them against the sender.
+The bytes come from the network, so nothing is built before its size is known. Containers are read
+by their headers, scalars only after a check of their first byte. An array is allocated after its
+shape was compared with the bytes that are there. Every fault is a FrameError. Numbers that are not
+finite
+pass: the kernel's gate refuses them and counts them against the sender.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Scalar = TypeVar("Scalar", str, bytes, int, float)
 
 SCALE_BYTES: Final = 4
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
-# Little-endian on every machine; bytes of the elements decide, not the machine's own order.
+# Little-endian on every machine, whatever the machine's own byte order.
 _ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
     "float32": np.dtype("<f4"),
     "float16": np.dtype("<f2"),
@@ -46,7 +47,7 @@ _ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a receiver takes. frame_bytes: a whole frame; tensor_bytes: all arrays in float32."""
+    """The limits of a receiver. frame_bytes: a whole frame; tensor_bytes: all arrays in float32."""
 
     frame_bytes: int = 64 << 20
     tensor_bytes: int = 64 << 20
@@ -62,7 +63,7 @@ LIMITS: Final = Limits()
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """One array as it travels; scale only for int8."""
+    """One array as it is sent. scale: for int8 only."""
 
     dtype: Dtype
     shape: tuple[int, ...]
@@ -71,9 +72,10 @@ class _Packed:
 
 
 def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
-    """Return the msgpack of all arrays, or b"" for none.
+    """Return the msgpack of all arrays; b"" if there are none.
 
-    Raise FednodeError where a number does not fit the dtype or the receiver would refuse it.
+    Raise FednodeError if a number does not fit the dtype, or if the receiver would refuse the
+    arrays.
     """
     if dtype not in DTYPES:
         raise FednodeError(f"wire dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
@@ -101,9 +103,9 @@ def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
 
 
 def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]:
-    """Return what pack wrote and the dtype it came in (None for no arrays).
+    """Return the tensors that `pack` wrote and their dtype (None if there are no arrays).
 
-    Raise FrameError for anything else, arrays of several dtypes included.
+    Raise FrameError for anything else, including arrays of several dtypes.
     """
     if not data:
         return Tensors(), None
@@ -116,7 +118,7 @@ def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]
         if not NAME.fullmatch(name) or name in arrays:
             raise FrameError(f"the array name {name[:40]!r} is not valid or occurs twice")
         packed = _read_array(reader, name, limits)
-        # An axis of length 0 empties the array; the others must still be lengths numpy can take.
+        # An axis of length 0 empties the array; numpy must still be able to take the other lengths.
         left -= 4 * math.prod(max(length, 1) for length in packed.shape)
         if left < 0:
             raise FrameError(
@@ -132,19 +134,19 @@ def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]
 
 
 def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
-    """Return the bytes of the numbers alone as they travel: elements, and scales for int8."""
+    """Return the bytes of the numbers alone as they are sent: elements, and scales for int8."""
     scale = SCALE_BYTES if dtype == "int8" else 0
     return sum(array.size * _ELEMENT[dtype].itemsize + scale for array in tensors.values())
 
 
 def _pack_array(name: str, array: Array, dtype: Dtype) -> _Packed:
-    """Return one array as it travels; its numbers must fit the dtype."""
+    """Return one array as it is sent; raise FednodeError if a number does not fit the dtype."""
     scale, elements = narrow(name, array, dtype)
     return _Packed(dtype, tuple(array.shape), elements.tobytes(), scale)
 
 
 def _unpack_array(name: str, packed: _Packed) -> Array:
-    """Return the float32 array; raise FrameError where its bytes and its shape disagree."""
+    """Return the float32 array; raise FrameError if its bytes do not fit its shape."""
     element = _ELEMENT[packed.dtype]
     count = math.prod(packed.shape)
     if count * element.itemsize != len(packed.data):
@@ -157,7 +159,7 @@ def _unpack_array(name: str, packed: _Packed) -> Array:
 
 
 def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
-    """Read one array's entry: exactly d, s and b, and q for int8."""
+    """Return one array's entry: exactly d, s and b, and q for int8."""
     fields: dict[str, Any] = {}
     for _ in range(reader.map(4, f"fields of {name}")):
         key = reader.text(f"a field of {name}")
@@ -189,10 +191,10 @@ def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
 
 
 class _Reader:
-    """Read msgpack piece by piece, so that nobody's nesting or lengths cost memory."""
+    """Read msgpack piece by piece, so that hostile nesting or lengths cost no memory."""
 
-    # First bytes that announce a scalar: what follows is as long as it says and no longer than
-    # the buffer. Containers, extensions and the unused byte are not among them.
+    # First bytes that do not announce a scalar: containers, extensions and the unused byte. A
+    # scalar is as long as its first bytes say, and never longer than the buffer.
     _NOT_SCALAR = frozenset((*range(0x80, 0xA0), 0xC1, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9))) | {
         0xDC,
         0xDD,
@@ -241,7 +243,7 @@ class _Reader:
         return value
 
     def end(self) -> None:
-        """Refuse anything left over."""
+        """Raise FrameError if bytes are left over."""
         if self._unpacker.tell() != len(self._data):
             raise FrameError("bytes follow the last array")
 
