@@ -142,7 +142,7 @@ class OneTuningAtATime(Check):
 
 @dataclass(slots=True)
 class AnswersEachOnce(Check):
-    """A node answers each message at most once, and in the same step unless it is an errand."""
+    """A node answers each message at most once, in the same step except for indirect pings."""
 
     _open: dict[str, set[int]] = field(default_factory=dict)
 
