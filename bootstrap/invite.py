@@ -1,7 +1,10 @@
 """Write the files that nodes need to enrol: peers.yaml with the mesh key, and secrets.
 
-peers.yaml    the given file, with the mesh key added token-NAME    enrols the node of that name,
-once; one file per node in peers.yaml page-token    for page.token, if all nodes have one owner
+    peers.yaml    the given file, with the mesh key added
+    token-NAME    enrols the node of that name, once; one file per node in peers.yaml
+    page-token    for page.token, if all nodes have one owner
+
+`fednode introducer invite` calls this.
 """
 
 from __future__ import annotations

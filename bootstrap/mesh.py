@@ -146,7 +146,7 @@ class Mesh:
     ) -> None:
         await self.stop()
 
-    # What a user of the library asks for --------------------------------------------------------
+    # Public interface ---------------------------------------------------------------------------
 
     def status(self) -> dict[str, NodeStatus | None]:
         """Return the latest status of every node; None if it never answered."""
@@ -230,7 +230,7 @@ class Mesh:
             await asyncio.wait(alive)
         self._notify()
 
-    # How it is done -----------------------------------------------------------------------------
+    # Implementation -----------------------------------------------------------------------------
 
     def _member(self, name: str) -> Member:
         if name not in self.members:

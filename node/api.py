@@ -77,7 +77,7 @@ class Prompts:
         return [known[int(row.argmax())] for row in self.probabilities(images, known)]
 
     def text_features(self, classes: Sequence[str] | None = None) -> tuple[Array, float]:
-        """Return unit text features [classes, width] and the logit scale, as in open_clip.
+        """Return unit text features [classes, width] and the logit scale, as open_clip has them.
 
         Raise ModelError if the prompts change image features.
         """
@@ -132,7 +132,7 @@ class Prompts:
 
     @cached_property
     def _frozen(self) -> Backbone:
-        """The model, loaded once."""
+        """The frozen model, loaded once."""
         from node.clip import backbone
 
         return backbone.load(self.settings.model)

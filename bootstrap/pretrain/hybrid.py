@@ -34,9 +34,7 @@ FOCUS: Final = 3.5
 FAITHFUL: Final = 5.0
 """Weight of the distance to the concept token's vector."""
 TARGET_WEIGHT: Final = 0.1
-"""Weight of the target loss. A larger one fits the few words of drawings and forgets other
-names.
-"""
+"""Weight of the target loss. More would fit the few words of drawings and forget other names."""
 STRANGE_MOST: Final = 1.2
 """Longest name vector added to some concept tokens, so that copying does not depend on names."""
 CONFIG: Final[Mapping[str, Any]] = {

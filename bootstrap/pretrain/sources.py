@@ -44,7 +44,7 @@ class Shown:
 
     Attributes:
         key: its name in the source
-        word: the thing that it shows; "" if only its pixels tell
+        word: the noun that it shows; "" for photos
         views: the kinds of its views
         place: where its source reads it from
     """

@@ -1,4 +1,4 @@
-"""`fednode explain words|maps|scatter`: show what tuned prompts say, look at and separate."""
+"""`fednode explain words|maps|scatter`: nearest words, attention maps and features of prompts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How prompts are tuned. Importing this file does not import torch."""
+"""Settings of prompt tuning, caches and privacy. Importing this file does not import torch."""
 
 from __future__ import annotations
 

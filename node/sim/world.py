@@ -105,7 +105,7 @@ class World:
         self._count = 0
         self._tokens = itertools.count(1)
 
-    # What a caller does ---------------------------------------------------------------------------
+    # The caller's interface -----------------------------------------------------------------------
 
     def add(
         self,
@@ -200,7 +200,7 @@ class World:
         """Return the number of events so far."""
         return self._count
 
-    # The machine ----------------------------------------------------------------------------------
+    # Events and effects ---------------------------------------------------------------------------
 
     def _later(self, delay: float, act: Callable[[], None]) -> None:
         self._count += 1

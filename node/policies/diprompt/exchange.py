@@ -1,4 +1,4 @@
-"""DiPrompT (CVPR 2024): a global prompt and a prompt per domain, merged over those who changed it.
+"""DiPrompT (CVPR 2024): a global prompt and a prompt per domain, each merged over its trainers.
 
 All nodes draw the same H of K nodes, which tune in a round; all nodes receive and merge. A
 contribution holds the changes of the prompts that training moved, and no others. So the presence of
@@ -33,7 +33,7 @@ SUM: Final = "sum/"
 
 
 class DiPrompT(Staged):
-    """See the file's header."""
+    """DiPrompT's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "diprompt"
     config_type: ClassVar[type[DiPrompTConfig]] = DiPrompTConfig

@@ -24,7 +24,7 @@ from node.policies.feddpt.slots import trained
 
 
 class FedDPT(Staged):
-    """See the file's header."""
+    """Fed-DPT's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "feddpt"
     config_type: ClassVar[type[FedDPTConfig]] = FedDPTConfig

@@ -26,7 +26,7 @@ AGGREGATORS = "aggregators"
 
 
 class Plan(Staged):
-    """See the file's header."""
+    """PLAN's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "plan"
     config_type: ClassVar[type[PlanConfig]] = PlanConfig

@@ -59,7 +59,7 @@ from node.policies.zerodfl.trial import Trial
 
 
 class ZeroDFL:
-    """The policy's state machine; see the file's header."""
+    """ZeroDFL's state machine; see the file's header."""
 
     name: ClassVar[str] = "zerodfl"
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
@@ -296,7 +296,7 @@ class ZeroDFL:
         snapshot = Snapshot(memory.freeze(), report.metrics)
         return [CancelTimer(DEADLINE), Adopt(snapshot, memory.givers)]
 
-    # What others do -------------------------------------------------------------------------------
+    # Messages and changes of peers ----------------------------------------------------------------
 
     def _hear(self, message: Message) -> list[Effect]:
         memory, sender, effects = self._memory, message.sender, list[Effect]()
@@ -387,7 +387,7 @@ class ZeroDFL:
             effects += [Send(name, self._message("want")) for name in again]
         return [*effects, *self._advance()]
 
-    # Small things ---------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------------
 
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
