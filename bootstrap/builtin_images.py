@@ -3,8 +3,8 @@
     python -m bootstrap.builtin_images Caltech101_128px_q88.zip            writes node/data/assets
     python -m bootstrap.builtin_images Caltech101_128px_q88.zip --check    compares only
 
-The archive holds `<any folder>/<category>/<image>.jpg`. Which images are taken is decided by names
-alone; node/data/assets/README.md states the rule and why.
+The archive holds `<any folder>/<category>/<image>.jpg`. Images are chosen by their names alone;
+node/data/assets/README.md states the rule and its reasons.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ JPEG_QUALITY = 75
 
 
 def choose(categories: Iterable[str]) -> list[str]:
-    """Return the categories that ship: every second one by name, the excluded ones left out."""
+    """Return the categories that ship: every second category by name, without the excluded ones."""
     return sorted(name for name in categories if name not in EXCLUDED)[::2]
 
 
 def build(archive: Path) -> dict[str, bytes]:
-    """Return the content of every shipped image by its path below the assets folder."""
+    """Return the content of every shipped image, by its path below the assets folder."""
     files: dict[str, bytes] = {}
     with zipfile.ZipFile(archive) as source:
         members: dict[str, list[str]] = {}
@@ -51,7 +51,7 @@ def encode(content: bytes) -> bytes:
     """Return an image as the JPEG that ships: same size, lower quality, no metadata."""
     target = io.BytesIO()
     with Image.open(io.BytesIO(content)) as image:
-        # A fresh image, because save() would carry comments and profiles over.
+        # Use a new image, because save() would copy comments and profiles.
         plain = Image.new("RGB", image.size)
         plain.paste(image.convert("RGB"))
     plain.save(target, "JPEG", quality=JPEG_QUALITY, optimize=True)
@@ -64,7 +64,7 @@ def manifest(files: Mapping[str, bytes]) -> str:
 
 
 def write(files: Mapping[str, bytes], assets: Path) -> None:
-    """Write images and manifest; refuse a folder that holds other images than these."""
+    """Write images and manifest; refuse a folder that holds other images."""
     images = assets / builtin.FOLDER
     present = {path.relative_to(assets).as_posix() for path in images.rglob("*.jpg")}
     strangers = sorted(present - set(files))
@@ -81,7 +81,7 @@ def write(files: Mapping[str, bytes], assets: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rebuild or compare; return 1 where a comparison fails."""
+    """Rebuild or compare; return 1 if a comparison fails."""
     parser = argparse.ArgumentParser(description="Rebuild the built-in images.")
     parser.add_argument("archive", type=Path, help="zip of Caltech-101, a folder per category")
     parser.add_argument("--assets", type=Path, default=builtin.ASSETS, help="folder to write to")

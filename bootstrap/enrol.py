@@ -1,4 +1,4 @@
-"""Get a lease from an introducer, and some members to join the mesh through."""
+"""Get a lease from an introducer, and the addresses of some members of the mesh."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CONTACTS_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """What an introducer gave: members to greet, and revocations that it knows."""
+    """An introducer's reply: members to contact first, and the revocations that it knows."""
 
     contacts: tuple[Update, ...]
     revocations: tuple[bytes, ...]
@@ -32,10 +32,10 @@ class Enrolled:
 async def enrol(
     identity: Identity, mesh_key: str, introducer: str, address: str, token: str
 ) -> Enrolled:
-    """Get a lease for an identity and keep it; return whom to greet.
+    """Get a lease for an identity and store it; return members to contact, and revocations.
 
-    Raise Unreachable where the introducer does not answer, Refused where it says no, and
-    IdentityError where who answers is not the introducer of this mesh.
+    Raise Unreachable if the introducer does not answer, Refused if it refuses, IdentityError if the
+    server that answers is not the introducer of this mesh.
     """
     own = keys.fingerprint(keys.raw(keys.read_public(mesh_key)))
 

@@ -1,13 +1,13 @@
-"""The introducer: leases names of a mesh to keys, against tokens; no node needs it afterwards.
+"""The introducer: it gives leases on names of a mesh to keys, in exchange for tokens.
 
     mesh.key          the mesh key, which signs
-    tokens.json       SHA-256 of each token, the name that it is for ("": any), and uses left
-    enrolled.json     who was enrolled: name, id, address, lease
+    tokens.json       for each token: its SHA-256, its name ("": any), and the uses left
+    enrolled.json     for each enrolled node: name, id, address, lease
     revoked.txt       revocations, one line each
-    book.lock         held by a process while it reads the other files and writes them anew
+    book.lock         held by a process while it reads and writes the other files
 
-It is asked once by every newcomer, and again when a lease is nearly over; it takes no part in the
-mesh, holds no prompts, and may be off for as long as nobody comes.
+A node calls the introducer when it joins, and again when its lease is nearly over. The introducer
+takes no part in the mesh, holds no prompts, and may be off while no node needs it.
 """
 
 from __future__ import annotations
@@ -46,17 +46,20 @@ LOCK_FILE: Final = "book.lock"
 ENROLLED_MAX: Final = 1024
 QUIET_S: Final = 30.0
 ASKED_MAX: Final = 20
-"""Calls without a good token (wrong ones, renewals) that one source may make in a minute."""
+"""Calls without a good token (wrong tokens, renewals) that one source may make in a minute."""
 SOURCES_MAX: Final = 1024
 VISIT_S: Final = 15.0
-"""How long a connection lasts; an enrolment is one call."""
+"""Longest duration of a connection; an enrolment is one call."""
 TOKEN_BYTES: Final = 24
 ELSEWHERE: Final = "folder with --state"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A right to enrol; digest: SHA-256 of what the node shows. name: "" for any."""
+    """A right to enrol.
+
+    digest: SHA-256 of the token's text. name: the only name that it is good for; "": any.
+    """
 
     digest: str
     name: str
@@ -74,10 +77,10 @@ class Enrolled:
 
 
 class Book:
-    """What an introducer knows, in its folder."""
+    """The state of an introducer, in its folder."""
 
     def __init__(self, folder: Path, mesh: str, clock: Callable[[], float] = time.time) -> None:
-        """Open the folder; make the mesh key where there is none."""
+        """Open the folder; create the mesh key if there is none."""
         self.folder, self.mesh, self._clock = folder, mesh, clock
         path = folder / KEY_FILE
         with self._alone():
@@ -90,7 +93,7 @@ class Book:
         return keys.written(self.key.public_key())
 
     def token(self, name: str = "", uses: int = 1) -> str:
-        """Return a fresh token for a name, or for any."""
+        """Create and return a token for a name, or for any name."""
         text = secrets.token_urlsafe(TOKEN_BYTES)
         digest = hashlib.sha256(text.encode()).hexdigest()
         with self._alone():
@@ -101,11 +104,11 @@ class Book:
     def enrol(
         self, id: str, mesh: str, name: str, address: str, token: str, source: str = ""
     ) -> bytes:
-        """Return a lease on a name for a key; raise IdentityError with why not.
+        """Return a lease on a name for a key; raise IdentityError with the reason of a refusal.
 
-        A name belongs to the key that enrolled it, which renews the lease without a token, until
+        A name belongs to the key that enrolled it. That key renews the lease without a token, until
         the operator frees the name or revokes the key. A key has one name. source: where the call
-        comes from. A good token is taken whatever else came from there.
+        comes from. A good token is accepted, however many bad calls came from its source.
         """
         if mesh != self.mesh:
             raise IdentityError(f"this introducer is of mesh {self.mesh!r}, not {mesh[:64]!r}")
@@ -144,17 +147,17 @@ class Book:
         return proof
 
     def settled(self) -> int:
-        """Return how many nodes hold a lease that they need not renew yet."""
+        """Return the number of nodes with a lease that they need not renew yet."""
         held = [leases.peek(disarm(one.lease)) for one in self.enrolled()]
         return sum(not nearly_over(lease, self._clock()) for lease in held)
 
     def sample(self, but: str) -> list[Enrolled]:
-        """Return some of those enrolled, drawn at random."""
+        """Return some enrolled nodes, drawn at random, without the node called `but`."""
         others = [one for one in self.enrolled() if one.name != but]
         return SystemRandom().sample(others, min(CONTACTS_MAX, len(others)))
 
     def enrolled(self) -> list[Enrolled]:
-        """Return everyone enrolled, by name."""
+        """Return all enrolled nodes, by name."""
         return [Enrolled(**one) for one in self._read("enrolled.json")]
 
     def revoke(self, name: str, id: str) -> str:
@@ -171,7 +174,7 @@ class Book:
         return armour(proof)
 
     def free(self, name: str) -> str:
-        """Let another key have a name; return a token for it.
+        """Free a name for another key; return a token for the name.
 
         Raise ConfigError if no key has the name.
         """
@@ -190,7 +193,7 @@ class Book:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep other processes from changing the files meanwhile."""
+        """Lock the files against other processes."""
         Disk().make_folder(self.folder)
         with alone(self.folder / LOCK_FILE):
             yield
@@ -209,10 +212,10 @@ class Book:
         self._write("tokens.json", [asdict(one) for one in rest])
 
     def _ask(self, source: str) -> None:
-        """Count a call without a good token; raise IdentityError where too many came."""
+        """Count a call without a good token; raise IdentityError if there were too many."""
         now = self._clock()
         lately = [moment for moment in self._asked.pop(source, []) if now - moment < 60]
-        self._asked[source] = lately  # the latest last
+        self._asked[source] = lately  # the most recent source is last
         if len(self._asked) > SOURCES_MAX:
             del self._asked[next(iter(self._asked))]
         if len(lately) >= ASKED_MAX:
@@ -237,7 +240,7 @@ class Book:
 
 
 def _fitting(held: Sequence[Token], token: str, name: str) -> Token | None:
-    """Return what is kept of a token that is good for a name."""
+    """Return the record of a token that is good for a name; None if there is none."""
     digest = hashlib.sha256(token.encode()).hexdigest()
     for one in held:
         if secrets.compare_digest(one.digest, digest) and one.name in {"", name}:
@@ -246,7 +249,7 @@ def _fitting(held: Sequence[Token], token: str, name: str) -> Token | None:
 
 
 class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
-    """Answer newcomers from the book; one at a time, as each answer may write."""
+    """Answer newcomers from the book, one at a time, because each answer may write."""
 
     def __init__(
         self,
@@ -261,7 +264,7 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
     async def Enrol(
         self, request: introducer_pb2.EnrolRequest, context: Any
     ) -> introducer_pb2.EnrolReply:
-        """Lease a name to the caller's key."""
+        """Give the caller's key a lease on a name."""
         id, book = self._caller(context) or "", self._book
         asked = request.mesh, request.name, request.address, request.token
         self.called.set()
@@ -291,14 +294,14 @@ async def serve(
     until: int = 0,
     quiet_s: float = QUIET_S,
 ) -> None:
-    """Serve newcomers until stopped; raise AddressError where the address cannot be listened on.
+    """Serve newcomers until stopped; raise AddressError if the address cannot be listened on.
 
-    until: end as well once so many nodes hold a lease that is good for long and nobody called for
-    quiet_s: who did not get its answer asks again. 0: do not.
+    until: if not 0, also stop once that many nodes hold leases that they need not renew yet and no
+    node called for quiet_s. A node that did not get its answer calls again within that time.
     """
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        return judged(certificate, lambda _: "")  # anyone may ask; the token decides
+        return judged(certificate, lambda _: "")  # any key may call; the token decides
 
     def credentials() -> Any:
         return book.key, mint(book.key, "introducer", b"", time.time())
@@ -325,7 +328,7 @@ async def serve(
 
 
 async def _enough(book: Book, service: IntroducerService, until: int, quiet_s: float) -> None:
-    """Return once so many nodes are settled and nobody has called for a while."""
+    """Return once `until` nodes are settled and no node has called for quiet_s."""
     while True:
         service.called.clear()
         with contextlib.suppress(TimeoutError):

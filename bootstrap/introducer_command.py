@@ -18,7 +18,7 @@ MESH = click.option("--mesh", "mesh_name", required=True, help="Name of the mesh
 
 @click.group()
 def introducer() -> None:
-    """Lease names to keys against tokens, so that nodes can join that peers.yaml does not list."""
+    """Enrol nodes that peers.yaml does not list: give their keys leases on names, for tokens."""
 
 
 @introducer.command()
@@ -52,11 +52,11 @@ def run(state: Path, mesh_name: str, listen: str, until: int) -> None:
 @click.option("--peers", "template", type=Path, required=True, help="peers.yaml without mesh_key.")
 @click.option("--out", type=Path, required=True, help="Folder that all nodes read.")
 def invite(state: Path, template: Path, out: Path) -> None:
-    """Write what nodes need to enrol by themselves: peers.yaml with the mesh key, and tokens.
+    """Write the files that nodes need to enrol: peers.yaml with the mesh key, and tokens.
 
-    Each node that peers.yaml lists has a token of its own, token-NAME, which enrols that name
-    once; a page-token for their pages comes with them. Run again, it makes no new ones: see
-    `fednode introducer token`.
+    Each node in peers.yaml gets a file token-NAME, which enrols that name once. The file page-token
+    is for the nodes' pages. If the command runs again, it keeps existing tokens; `fednode
+    introducer token` makes new ones.
     """
     for name in written(state, template, out):
         click.echo(out / name)
@@ -79,8 +79,8 @@ def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
 def free(state: Path, mesh_name: str, name: str) -> None:
     """Free the name of a node whose key is lost, and print a token for its new key.
 
-    The lost key's lease is believed until the new one enrols; where the key may be in other
-    hands, use `revoke`.
+    Peers accept the lost key's lease until the new key enrols. If another person may have the key,
+    use `revoke`.
     """
     click.echo(Book(state, named("--mesh", mesh_name)).free(name))
 
@@ -89,7 +89,7 @@ def free(state: Path, mesh_name: str, name: str) -> None:
 @STATE
 @MESH
 def key(state: Path, mesh_name: str) -> None:
-    """Print the line that names the mesh key in peers.yaml; makes the key where there is none."""
+    """Print the line of peers.yaml with the mesh key; create the key if there is none."""
     click.echo(f"mesh_key: {Book(state, named('--mesh', mesh_name)).mesh_key}")
 
 

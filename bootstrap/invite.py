@@ -1,8 +1,10 @@
-"""What nodes need to enrol by themselves: peers.yaml with the mesh key, and secrets as files.
+"""Write the files that nodes need to enrol: peers.yaml with the mesh key, and secrets.
 
-peers.yaml    the one given, and the mesh key
-token-NAME    enrols the node of that name, once; one for each node that peers.yaml lists
-page-token    for page.token, where all nodes are one owner's
+    peers.yaml    the given file, with the mesh key added
+    token-NAME    enrols the node of that name, once; one file per node in peers.yaml
+    page-token    for page.token, if all nodes have one owner
+
+`fednode introducer invite` calls this.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ ELSEWHERE: Final = "folder with --out"
 
 
 def invite(state: Path, template: Path, folder: Path) -> list[str]:
-    """Write into a folder what nodes need to enrol, and return the names of what was written.
+    """Write the files that nodes need to enrol into a folder; return the names of written files.
 
-    state: of the introducer; its mesh key is made where there is none. Secrets that are there stay
-    as they are while the mesh key does, so that it can be run again. Raise ConfigError for a
-    peers.yaml that names another mesh key, and for what is wrong with it otherwise; StateError for
-    a folder that cannot be written.
+    state: folder of the introducer; its mesh key is created if there is none. While the mesh key
+    stays the same, existing secrets are kept, so the function can be called again. Raise
+    ConfigError if peers.yaml names another mesh key or is wrong, StateError if the folder cannot be
+    written.
     """
     source = read_yaml(template)
     mesh = str(source.tree.get("mesh", ""))
@@ -54,7 +56,7 @@ def invite(state: Path, template: Path, folder: Path) -> list[str]:
     written = [path.name]
     for peer in load_peers(path).peers:
         file = folder / f"{TOKEN}{peer.name}"
-        # A token is good for the introducer that made it, which is known by its key.
+        # A token is valid only at the introducer that made it, which its mesh key identifies.
         if book.mesh_key not in before or not file.exists():
             put(file, book.token(peer.name) + "\n", ELSEWHERE, secret=True)
             written.append(file.name)

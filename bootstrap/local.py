@@ -1,4 +1,4 @@
-"""`fednode mesh`: run a local mesh with a live table until it is through or told to stop."""
+"""`fednode mesh`: run a local mesh with a live table until it has finished or is stopped."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ RUNS: Final = Path("runs")
 
 @dataclass(frozen=True, slots=True)
 class LocalOptions:
-    """What `fednode mesh` was asked for.
+    """The options of `fednode mesh`.
 
-    run_dir: kept, and gone on with when it holds state; None makes a new folder under runs/, which
-    is removed when all daemons ended well, unless keep. rounds, policy: stronger than settings.
-    stay: keep serving after the last round, until told to stop.
+    Attributes:
+        run_dir: kept, and resumed if it holds state; None makes a new folder under runs/, which is
+            removed if all daemons ended well, unless `keep` is set
+        rounds, policy: override `settings`
+        stay: keep serving after the last round, until told to stop
     """
 
     nodes: int = 4
@@ -55,8 +57,8 @@ class LocalOptions:
 
 
 async def run(options: LocalOptions, observer: Observer, console: Console) -> int:
-    """Run a mesh as asked; return the exit code. Ctrl-C is its ordinary end."""
-    options.mesh(Path())  # refuse what is wrong before a folder is made
+    """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it."""
+    options.mesh(Path())  # checks the options before a folder is made
     made = options.run_dir is None
     folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
     mesh = Mesh(options.mesh(folder), observer)

@@ -4,8 +4,8 @@
         await mesh.wait_finished(timeout_s=60)
         rounds = await mesh.history("node-1")
 
-Leaving the context ends every daemon: SIGTERM, a bounded grace, SIGKILL by process id. If this
-process is itself killed, the daemons end by their tether (bootstrap.tether).
+Leaving the context ends every daemon: SIGTERM, then SIGKILL by process id after a grace period. If
+this process itself is killed, the daemons end by their tether (bootstrap.tether).
 """
 
 from __future__ import annotations
@@ -32,18 +32,22 @@ POLL_S: Final = 0.5
 
 
 class MeshError(FednodeError):
-    """The mesh as a whole cannot go on."""
+    """The mesh as a whole cannot continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeshSettings:
-    """What to run and where.
+    """Settings of a local mesh.
 
-    run_dir: gets peers.yaml and, for each node, a state directory and a log; state found there is
-    gone on with. config: the node.yaml of every node. settings: "section.key=value", stronger than
-    config. poll_s: between looks at every daemon. grace_s: for a daemon to end by itself.
-    restarts: times that each daemon is started again after it died, unless over a fault of its
-    settings. command: what a daemon is, before its arguments.
+    Attributes:
+        run_dir: gets peers.yaml, and a state directory and a log per node; existing state is
+            resumed
+        config: the node.yaml of every node
+        settings: "section.key=value", override config
+        poll_s: time between status requests
+        grace_s: time for a daemon to end by itself
+        restarts: times that each dead daemon is started again, unless its settings are at fault
+        command: the daemon's program, before its arguments
     """
 
     run_dir: Path
@@ -68,7 +72,10 @@ class MeshSettings:
 
 @dataclass(slots=True)
 class Member:
-    """One node of the mesh. status: its latest answer; answers: whether it answered just now."""
+    """One node of the mesh.
+
+    status: its latest answer. answers: whether it answered the last status request.
+    """
 
     name: str
     address: str
@@ -80,7 +87,7 @@ class Member:
 
     @property
     def state(self) -> str:
-        """Return its life, or what its process is doing where it cannot say itself."""
+        """Return the node's life, or the state of its process if the node does not answer."""
         if not self.daemon.running:
             code = self.daemon.exit_code
             return "not started" if code is None else how_it_ended(code)
@@ -90,13 +97,13 @@ class Member:
 
     @property
     def comes_back(self) -> bool:
-        """Tell whether it died and is to be started again."""
+        """Tell whether the daemon died and will be started again."""
         code = self.daemon.exit_code
         return self.restarts_left > 0 and code is not None and code not in {0, *FAULT_CODES}
 
     @property
     def done(self) -> bool:
-        """Tell whether nothing more is to be expected of it."""
+        """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
             return self.watcher is not None and self.watcher.done()
         return self.answers and self.status is not None and self.status.finished
@@ -139,10 +146,10 @@ class Mesh:
     ) -> None:
         await self.stop()
 
-    # What a user of the library asks for --------------------------------------------------------
+    # Public interface ---------------------------------------------------------------------------
 
     def status(self) -> dict[str, NodeStatus | None]:
-        """Return the latest answer of every node; None where it never answered."""
+        """Return the latest status of every node; None if it never answered."""
         return {name: member.status for name, member in self.members.items()}
 
     async def history(self, name: str) -> Sequence[RoundStatus]:
@@ -150,7 +157,7 @@ class Mesh:
         return await self._observer.history(self._member(name).address)
 
     async def look(self, name: str) -> NodeStatus:
-        """Ask a node how it is right now; raise Unreachable where it does not answer."""
+        """Ask a node for its status now; raise Unreachable if it does not answer."""
         return await self._observer.status(self._member(name).address)
 
     def kill(self, name: str) -> None:
@@ -158,7 +165,7 @@ class Mesh:
         self._member(name).daemon.signal(signal.SIGKILL)
 
     async def restart(self, name: str) -> None:
-        """Start a daemon again on its old state and port, ending it first where it runs."""
+        """Start a daemon again on its old state and port; end it first if it runs."""
         member = self._member(name)
         watcher, member.watcher = member.watcher, None
         if watcher is not None:
@@ -178,13 +185,14 @@ class Mesh:
                 await self.change()
 
     async def change(self) -> None:
-        """Wait for the next look at the daemons, or for one of them to end."""
+        """Wait until all daemons were asked again, or one of them ends."""
         await self._changed.wait()
 
     async def wait_finished(self, timeout_s: float | None = None) -> list[str]:
-        """Wait until every daemon that lives is through with its rounds; return their names.
+        """Wait until every running daemon has finished its rounds; return their names.
 
-        Raise MeshError where none is left, or after timeout_s with the names of the slow ones.
+        Raise MeshError if no daemon runs any more, or, with the names of slow nodes, after
+        timeout_s.
         """
         members = self.members.values()
         try:
@@ -204,7 +212,7 @@ class Mesh:
         return finished
 
     async def stop(self) -> None:
-        """End every daemon; return when all are gone. Idempotent."""
+        """End every daemon; return when all have ended. Idempotent."""
         self._stopping = True
         tasks = [one.watcher for one in self.members.values()] + [self._poller]
         alive = [task for task in tasks if task is not None and not task.done()]
@@ -213,7 +221,7 @@ class Mesh:
         ends = [one.daemon.stop(self.settings.grace_s) for one in self.members.values()]
         try:
             await asyncio.gather(*ends, return_exceptions=True)
-        finally:  # in time, or told to hurry by being cancelled: a second Ctrl-C
+        finally:  # also if cancelled (a second Ctrl-C): do not wait any longer
             started = [one.daemon for one in self.members.values() if one.daemon.started]
             for daemon in started:
                 daemon.signal(signal.SIGKILL)
@@ -222,7 +230,7 @@ class Mesh:
             await asyncio.wait(alive)
         self._notify()
 
-    # How it is done -----------------------------------------------------------------------------
+    # Implementation -----------------------------------------------------------------------------
 
     def _member(self, name: str) -> Member:
         if name not in self.members:
@@ -251,7 +259,7 @@ class Mesh:
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
 
     def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
-        """What a local mesh needs: state apart, one core each, and a common start."""
+        """Return a local mesh's settings: own state directories, one core each, a common start."""
         return (
             f"state_dir={state_dir}",
             "tuning.threads=1",
@@ -291,7 +299,7 @@ class Mesh:
         except FednodeError:
             member.answers = False
             return
-        # An answer on the way when the daemon died is not news of the one that replaces it.
+        # Ignore an answer of a daemon that died meanwhile: it is not about its replacement.
         if member.daemon.running:
             member.status, member.answers = status, True
 
@@ -311,7 +319,7 @@ def _where(member: Member) -> str:
 
 
 def fresh_folder(parent: Path, stem: str) -> Path:
-    """Make and return parent/stem, or parent/stem-2, -3, ... where that exists."""
+    """Make and return parent/stem, or parent/stem-2, -3, ... if that exists."""
     for number in range(1, 10_000):
         folder = parent / (stem if number == 1 else f"{stem}-{number}")
         with contextlib.suppress(FileExistsError):

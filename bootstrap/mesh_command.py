@@ -31,10 +31,10 @@ def mesh(
     stay: bool,
     run_dir: Path | None,
 ) -> int:
-    """Run several nodes on this machine until they are through; Ctrl-C ends all of them.
+    """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
 
-    Each is a daemon of its own with one CPU thread, a port of 127.0.0.1 and a state directory. A
-    node that dies is shown with its last words, and the others go on.
+    Each node is a daemon with one CPU thread, its own port of 127.0.0.1 and its own state
+    directory. If a node dies, its last line of output is shown, and the others continue.
     """
     options = LocalOptions(
         nodes=nodes,

@@ -15,11 +15,11 @@ from typing import Final
 
 from node.errors import AddressError
 
-# What `fednode` is, tied to this process (see bootstrap.tether).
+# The command `fednode`, which ends with this process (see bootstrap.tether).
 FEDNODE: Final = (sys.executable, "-m", "bootstrap.tether", "node.cli")
 TAIL_BYTES: Final = 8192
-# Below the range from which systems take ports for outgoing connections, so that no peer's own
-# connection sits on a port before its daemon listens there.
+# Below the range that systems use for outgoing connections, so that no peer's own connection
+# occupies a port before its daemon listens there.
 PORTS: Final = range(20_000, 32_000)
 PORT_TRIES: Final = 2_000
 
@@ -46,9 +46,9 @@ def free_ports(count: int) -> list[int]:
 
 
 class Daemon:
-    """A child process in its own session with its output in a log file.
+    """A child process in its own session, with its output in a log file.
 
-    Its own session, so that Ctrl-C in the terminal reaches the mesh alone, which then ends its
+    Ctrl-C in the terminal does not reach other sessions. So only the mesh gets it, and ends its
     daemons in order.
     """
 
@@ -61,7 +61,7 @@ class Daemon:
 
     @property
     def pid(self) -> int | None:
-        """Process id while it runs."""
+        """Process id while the process runs."""
         return self._process.pid if self._process and self.running else None
 
     @property
@@ -76,11 +76,11 @@ class Daemon:
 
     @property
     def exit_code(self) -> int | None:
-        """Exit status once it ended; negative: the signal that ended it."""
+        """Exit status after the process ended; a negative number is the signal that ended it."""
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """Start the process, or start it again after it ended; output is appended to the log."""
+        """Start the process, also after it has ended; output is appended to the log."""
         if self.running:
             return
         with self.log.open("ab") as output:
@@ -101,15 +101,15 @@ class Daemon:
         return await self._process.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal; harmless where the process has ended."""
+        """Send a signal; do nothing if the process has ended."""
         if self._process is not None and self.running:
-            # asyncio's send_signal looks whether the process has ended, and where it has, takes the
+            # asyncio's send_signal polls the process. If the process has ended, the poll takes the
             # exit status away from asyncio's own watcher.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
     async def stop(self, grace_s: float) -> None:
-        """End the process: SIGTERM, and SIGKILL when it is still there after grace_s."""
+        """End the process: SIGTERM, and SIGKILL if it still runs after grace_s."""
         if self._process is None:
             return
         try:
@@ -117,12 +117,12 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), grace_s)
         finally:
-            if self.running:  # out of time, or told to hurry by being cancelled
+            if self.running:  # out of time, or cancelled
                 self.signal(signal.SIGKILL)
             await asyncio.shield(self._process.wait())
 
     def last_line(self) -> str:
-        """Return the last line that this run of the process wrote, "" where there is none."""
+        """Return the last line that this run of the process wrote; "" if there is none."""
         try:
             with self.log.open("rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -134,7 +134,7 @@ class Daemon:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return an exit status in words."""
+    """Describe an exit status in words."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:

@@ -1,11 +1,11 @@
-"""Generate node/wire/gen from proto/fednode/v1, or check that it is what proto/ says.
+"""Generate node/wire/gen from proto/fednode/v1, or check that it is up to date.
 
     python -m bootstrap.protogen            writes
-    python -m bootstrap.protogen --check    compares byte for byte; exit code 1 where they differ
+    python -m bootstrap.protogen --check    compares byte for byte; exit code 1 if files differ
 
 The generated modules live in the package node.wire.gen. protoc imports modules by the path of the
-.proto file, so the folder is given to it under that path; nothing is edited afterwards. Next to
-each gRPC module stands a stub with its types, which the gRPC plugin does not write.
+.proto file, so it gets the folder under that path; nothing is edited afterwards. The gRPC plugin
+writes no types, so a type stub is generated for each gRPC module.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ INIT = '"""Generated from proto/ by `python -m bootstrap.protogen`; never edited
 
 
 def generate(sources: Path = PROTO) -> dict[str, bytes]:
-    """Return the content of every generated file by its name.
+    """Return the content of every generated file, by name.
 
-    Raise RuntimeError with a sentence where the compiler is missing or refuses a file.
+    Raise RuntimeError if the compiler is missing or refuses a file.
     """
     try:
         from grpc_tools import protoc

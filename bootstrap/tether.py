@@ -1,9 +1,9 @@
-"""Run a module as a program that ends when the process that started it does.
+"""Run a module as a program that ends when the process that started it ends.
 
-`python -m bootstrap.tether MODULE ARGUMENT...` watches its standard input, of which the starter
-holds the other end and writes nothing to it. However the starter ends, kill -9 included, the kernel
-closes that end; the program then gets SIGTERM, and SIGKILL if it is still there after GRACE_S. So
-no daemon of a local mesh outlives the mesh, on any POSIX system and without a handshake.
+`python -m bootstrap.tether MODULE ARGUMENT...` watches its standard input. The starter holds the
+other end and never writes to it. However the starter ends, kill -9 included, the kernel closes that
+end. The program then gets SIGTERM, and SIGKILL if it still runs after GRACE_S. So no daemon
+outlives its local mesh, on any POSIX system and without a handshake.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GRACE_S: Final = 10.0
 
 
 def watch(descriptor: int, grace_s: float = GRACE_S) -> None:
-    """Block until the descriptor is at its end, then end this process."""
+    """Block until the descriptor reaches its end, then end this process."""
     while True:
         try:
             if not os.read(descriptor, 4096):
@@ -36,7 +36,7 @@ def main() -> None:
     """Take the module and its arguments from the command line and run it as __main__."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m bootstrap.tether MODULE ARGUMENT...")
-    # The program gets an empty input of its own, so that nothing else reads from the tether.
+    # Give the program an empty input of its own, so that nothing else reads from the tether.
     tether = os.dup(0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)

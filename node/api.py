@@ -1,6 +1,7 @@
-"""Tuned prompts from Python: load them, name images, hand their text features on.
+"""Tuned prompts from Python: load them, classify images, export their text features.
 
     import node
+
     prompts = node.load("state-directory")     # or a .safetensors file of `fednode export`
     prompts.names(["photo.jpg"])
 
@@ -25,7 +26,7 @@ from node.core.types import Array, Tensors
 from node.errors import ConfigError, DataError, ModelError
 
 SETTINGS_MAX: Final = 1 << 16
-"""Characters of settings in an exported file's metadata."""
+"""Most characters of settings in an exported file's metadata."""
 
 if TYPE_CHECKING:
     from node.clip.backbone import Backbone
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prompts:
-    """What a node tuned. arrays: by name; classes: those it was tuned on; round: when."""
+    """The tuned prompts of a node.
+
+    classes: the names that the prompts were tuned on. arrays: the prompts by name. round: the round
+    that they were tuned in.
+    """
 
     settings: Settings = field(repr=False)
     classes: tuple[str, ...]
@@ -45,7 +50,7 @@ class Prompts:
 
     @property
     def policy(self) -> str:
-        """Name of the gossip policy."""
+        """Name of the policy."""
         return str(self.settings.policy["name"])
 
     @property
@@ -58,8 +63,8 @@ class Prompts:
     ) -> Array:
         """Return softmax probabilities [images, classes] in float32.
 
-        classes: any names; None for those that the prompts were tuned on. Raise DataError for a
-        file that is not there, ConfigError for classes that are none.
+        classes: any names; None for those that the prompts were tuned on. Raise DataError if a file
+        does not exist, ConfigError if there is no class name or an empty one.
         """
         paths, names = _images(images), self._names(classes)
         return self._predictor(self.arrays, paths, names)
@@ -67,14 +72,14 @@ class Prompts:
     def names(
         self, images: Sequence[str | Path], classes: Sequence[str] | None = None
     ) -> list[str]:
-        """Return the likeliest class name of each image."""
+        """Return the most probable class name of each image."""
         known = self._names(classes)
         return [known[int(row.argmax())] for row in self.probabilities(images, known)]
 
     def text_features(self, classes: Sequence[str] | None = None) -> tuple[Array, float]:
         """Return unit text features [classes, width] and the logit scale, as open_clip has them.
 
-        Raise ModelError for prompts that change how images are seen.
+        Raise ModelError if the prompts change image features.
         """
         from node.learn.share import matrix
 
@@ -85,14 +90,16 @@ class Prompts:
     def words(self, top: int = 5) -> dict[str, list[list[Near]]]:
         """Return the vocabulary's nearest words to each vector of each learned context.
 
-        Raise ModelError for prompts that put no vectors before the text tower.
+        Raise ModelError if the prompts have no vectors for the text tower.
         """
         return self._explainer.words(top)
 
     def maps(self, images: Sequence[str | Path], classes: Sequence[str]) -> tuple[Array, Array]:
-        """Return class activation maps [images, rows, columns], 0 to 1, without and with prompts.
+        """Return class activation maps [images, rows, columns] (0..1) without and with prompts.
 
-        classes: one for each image, to look for in it. Raise ModelError, DataError, ConfigError.
+        classes: the class to look for in each image. Raise ConfigError if there are not as many
+        classes as images, DataError if a file does not exist, ModelError if the image tower is no
+        vision transformer.
         """
         if len(classes) != len(images):
             raise ConfigError(
@@ -104,13 +111,13 @@ class Prompts:
     def image_features(self, images: Sequence[str | Path]) -> tuple[Array, Array | None]:
         """Return unit features [images, width] without and with the tuned prompts.
 
-        The second is None for prompts that leave images as the model sees them.
+        The second is None if the prompts do not change image features.
         """
         return self._explainer.features(_images(images))
 
     @property
     def _made_of(self) -> tuple[TuningSettings, type[Objective], Any]:
-        """Tuning, objective and the policy's own settings: what uses of prompts ask for."""
+        """Tuning settings, objective and the policy's configuration."""
         from node import registry
 
         kind, config = policy_of(self.settings)
@@ -118,21 +125,21 @@ class Prompts:
 
     @cached_property
     def _explainer(self) -> Explainer:
-        """The model once more, in float32, watched."""
+        """The explainer, which loads the model once more, in float32."""
         from node.learn.explain import Explainer
 
         return Explainer(self.settings.model, *self._made_of, self.arrays)
 
     @cached_property
     def _frozen(self) -> Backbone:
-        """The model, loaded once."""
+        """The frozen model, loaded once."""
         from node.clip import backbone
 
         return backbone.load(self.settings.model)
 
     @cached_property
     def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
-        """What names images with given prompts."""
+        """The function that classifies images with given prompts."""
         from node.learn.build import predictor
 
         return predictor(self._frozen, *self._made_of)
@@ -145,7 +152,7 @@ class Prompts:
 
 
 def _images(given: Sequence[str | Path]) -> list[Path]:
-    """Return paths; raise DataError for a file that is not there."""
+    """Return paths; raise DataError if a file does not exist."""
     paths = [Path(one) for one in given]
     for path in paths:
         if not path.is_file():
@@ -156,7 +163,7 @@ def _images(given: Sequence[str | Path]) -> list[Path]:
 def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...], int]:
     """Return the settings, class names and round in an exported file's metadata.
 
-    Raise ConfigError for settings that are wrong, ModelError for metadata that is none of ours.
+    Raise ConfigError for wrong settings, ModelError for metadata that fednode did not write.
     """
     try:
         own: Any = trees.read(facts.get("settings", "{}"), SETTINGS_MAX)[1]
@@ -173,9 +180,9 @@ def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[st
 def load(path: str | Path) -> Prompts:
     """Return the prompts of a state directory, or of a file that `fednode export` wrote.
 
-    The model of a state directory is loaded, and must be the one that the prompts were tuned with.
-    Raise StateError if it is another one, StateError or ModelError where there are no prompts,
-    ConfigError where they know no images.
+    For a state directory the model is loaded, too. Raise StateError if it is not the model that the
+    prompts were tuned with, StateError or ModelError if there are no prompts, ConfigError if they
+    were tuned without images.
     """
     place = Path(path)
     if place.is_file():

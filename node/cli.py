@@ -1,6 +1,6 @@
 """The command `fednode`: find the subcommand, run it, and turn every fault into one sentence.
 
-Subcommands are imported when they are called, so that `fednode --help` starts fast.
+A subcommand is imported when it is called, so that `fednode --help` starts fast.
 """
 
 from __future__ import annotations

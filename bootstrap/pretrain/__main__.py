@@ -1,8 +1,9 @@
 """Make the embedded model: `python -m bootstrap.pretrain STAGE --work FOLDER ...`.
 
-The stages, in order: views, teach, tower, linear, tune, hybrid, export, overlap, evaluate. Each
-one goes on where it was ended. The model card (node/clip/assets/fednode-mini/MODEL_CARD.md) lists
-the packages and pictures that the recipe needs, and the commands that made the shipped model.
+The stages, in order: views, teach, tower, linear, tune, hybrid, export, overlap, evaluate. If a
+stage was interrupted, it continues where it stopped. The model card
+(node/clip/assets/fednode-mini/MODEL_CARD.md) lists the packages and pictures that the recipe needs,
+and the commands that made the shipped model.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def tower_command(args: argparse.Namespace) -> None:
 
 
 def linear_command(args: argparse.Namespace) -> None:
-    """Train the linear map on the untouched trunk."""
+    """Train the linear map on the original trunk."""
     _bench(args).linear(args.steps)
 
 

@@ -1,14 +1,15 @@
-"""Align the image side with names: first a linear map, then the trunk's last stages.
+"""Align image features with names: first by a linear map, then by tuning the trunk's last stages.
 
-The trunk's concept token will hold
+The trunk's concept token will be
 
     normalize(linear map of the tuned branch's mean) + KNOWN_WEIGHT * sum over names i of p_i e_i,
 
-with p the untouched classifier's softmax for the same view, its logits divided by SOFTNESS, and e_i
-the unit vectors of ImageNet's names. The first term alone is trained, and by itself. When it was
-trained together with the second one, it learned only what the classifier does not say, and
-photos of names that the classifier did not know were found less often (24 % against 33 %, of 100).
-The loss is a soft cross-entropy among all concepts plus the distance to the mean vector of the
+with p the original classifier's softmax for the same view, its logits divided by SOFTNESS, and e_i
+the unit vectors of ImageNet's names. Only the first term is trained, and without the second. When
+both were trained together, the first term learned only what the classifier does not say, and photos
+of names unknown to the classifier were found less often (24 of 100, against 33 of 100).
+
+The loss is a soft cross-entropy among all concepts, plus the distance to the mean vector of the
 target.
 """
 
@@ -31,17 +32,19 @@ from bootstrap.pretrain.sources import Shown
 from node.clip.trunk import Trunk
 
 HELD_OUT_EVERY: Final = 15
-"""Pictures: one in so many is never trained on, and settings are chosen by them."""
+"""One picture in HELD_OUT_EVERY is never trained on; settings are chosen by these pictures."""
 LABEL_SHARE: Final = 0.6
-"""Of the target of a photo that was labelled by eye; the rest is the classifier's."""
+"""Share of a person's labels in a photo's target; the rest is the classifier's."""
 SHARES: Final = {"coco": 0.45, "icons": 0.33, "quick": 0.22}
-"""Of a batch."""
+"""Shares of the sources in a batch."""
 KNOWN_WEIGHT: Final = 0.8
 SOFTNESS: Final = 1.5
-"""Of what the classifier says, beside a vector of length 1. The mean of five accuracies chose both:
-on held-out pictures of each source, and on a thousand photos, one of each of ImageNet's names, with
-the classifier as it is and with the true name taken out of it (among 99 names drawn by chance).
-Weights from 0.6 to 1.0 lie within a point of each other."""
+"""Divisor of the classifier's logits, chosen with KNOWN_WEIGHT by the mean of five accuracies.
+
+They were measured on held-out pictures of each source, and on a thousand photos, one per ImageNet
+name: with the classifier as it is, and without the true name (among 99 names drawn at random).
+Weights from 0.6 to 1.0 differ by less than a point.
+"""
 NEARNESS: Final = 3.0
 log = logging.getLogger("pretrain")
 
@@ -50,8 +53,12 @@ log = logging.getLogger("pretrain")
 class Views:
     """All views of all sources, in rows.
 
-    grid: [n, 120, 12, 12] and known: [n, 1280], float16. picture: [n], whose view a row is.
-    target: [pictures, concepts], sums 1. train, held_out: rows of each source.
+    Attributes:
+        grid: [n, 120, 12, 12], float16
+        known: [n, 1280], float16
+        picture: [n], the picture of each row
+        target: [pictures, concepts], rows sum to 1
+        train, held_out: rows of each source
     """
 
     grid: Tensor
@@ -121,7 +128,11 @@ class Aligned(nn.Module):
     names: Tensor
 
     def __init__(self, trunk: Trunk, names: Tensor, known: Tensor) -> None:
-        """names: [1000, width]; known: features whose mean and spread the linear map starts at."""
+        """Build the model.
+
+        names: [1000, width]. known: features whose mean and spread normalise the linear map's
+        input.
+        """
         super().__init__()
         self.tuned, self.classifier = trunk.tuned, trunk.classifier
         width = names.shape[1]
@@ -161,7 +172,7 @@ def _drawn(views: Views, count: int, seed: int) -> Tensor:
 
 
 def map_linearly(model: Aligned, views: Views, texts: Tensor, steps: int, path: Path) -> None:
-    """Train the linear map on the features of the untouched trunk."""
+    """Train the linear map on the features of the original trunk."""
     learned = [model.linear.weight, model.linear.bias, model.scale]
     descent = torch.optim.AdamW(learned, lr=1e-3, betas=(0.9, 0.98), weight_decay=0.0)
 
@@ -188,7 +199,7 @@ def tune(
     rate: float = 2.5e-4,
     seed: int = 0,
 ) -> None:
-    """Train the tuned branch with the linear map on top."""
+    """Train the tuned branch together with the linear map."""
     heads = [model.linear.weight, model.linear.bias, model.scale]
     branch = list(model.tuned.parameters())
     descent = torch.optim.AdamW(
@@ -230,8 +241,8 @@ def accuracies(
 ) -> dict[str, float]:
     """Return for each source the share of held-out views whose likeliest concept is found.
 
-    features: vectors [n, width] of rows of views. Only concepts that are the likeliest of some view
-    of that source compete.
+    features: returns vectors [n, width] of rows of views. Only concepts that are the likeliest of
+    some view of that source compete.
     """
     out = {}
     for name, rows in views.held_out.items():
@@ -247,7 +258,7 @@ def accuracies(
 
 @torch.no_grad()
 def take(model: Aligned, trunk: Trunk) -> None:
-    """Begin at a finished trunk's tuned branch and linear map."""
+    """Start from a finished trunk's tuned branch and linear map."""
     model.tuned.load_state_dict(trunk.tuned.state_dict())
     weight = trunk.project.weight[:, :, 0, 0]
     model.linear.weight.copy_(weight * model.spread)

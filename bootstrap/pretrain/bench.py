@@ -1,7 +1,6 @@
-"""The folder that a run of the recipe works in, and its stages.
+"""The working folder of the recipe, and the recipe's stages.
 
-`FOLDER/coco`, `FOLDER/quick` and `FOLDER/icons` hold the pictures; everything else in the folder is
-made by the stages.
+`FOLDER/coco`, `FOLDER/quick` and `FOLDER/icons` hold the pictures; the stages make all other files.
 """
 
 from __future__ import annotations
@@ -36,10 +35,10 @@ log = logging.getLogger("pretrain")
 
 
 class Bench:
-    """See the file's header."""
+    """Run stages in a working folder; see the file's header."""
 
     def __init__(self, work: Path, words: WordNet, wordnet: Path, start: Path | None) -> None:
-        """Take a folder; start: an exported model whose weights the stages begin at."""
+        """Take a folder; start: an exported model whose weights the stages start from."""
         self._work, self._words, self._wordnet, self._start = work, words, wordnet, start
 
     @cached_property
@@ -53,20 +52,20 @@ class Bench:
 
     @cached_property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        """What photos were labelled with by eye."""
+        """The labels that a person gave to photos, by photo."""
         with LABELS.open(encoding="utf-8") as file:
             return {row["photo"]: row["labels"].split() for row in csv.DictReader(file)}
 
     @cached_property
     def concepts(self) -> Concepts:
-        """The concepts and what words mean."""
+        """The concepts, and the target of each word."""
         drawn = {one.word for shown in self.shown.values() for one in shown if one.word}
         labels = sorted({one for row in self.labels.values() for one in row})
         return concepts.build(self._words, drawn, labels)
 
     @cached_property
     def texts(self) -> Texts:
-        """What the text tower is taught."""
+        """The texts that the text tower is taught."""
         return names.collect(self._words, self.concepts.texts, self._wordnet)
 
     @cached_property
@@ -76,7 +75,7 @@ class Bench:
 
     @cached_property
     def space(self) -> Space:
-        """The space of images and texts."""
+        """The common space of images and texts."""
         found = Space.of(self._taught["names"], self._taught["imagenet"])
         log.info("the space keeps %.1f %% of the names' variance", 100 * found.kept)
         return found
@@ -98,7 +97,7 @@ class Bench:
         return found
 
     def _checkpoint(self, stage: str) -> dict[str, Any]:
-        """Return what a stage's last checkpoint holds."""
+        """Return the content of a stage's last checkpoint."""
         path = self._work / f"{stage}.pt"
         if not path.is_file():
             raise DataError(f"{path} is missing: run the stage {stage} first.")
@@ -107,7 +106,7 @@ class Bench:
 
     @cached_property
     def concept_vectors(self) -> Tensor:
-        """Unit vectors [concepts, width] of the concepts, by the teacher."""
+        """The teacher's unit vectors [concepts, width] of the concepts."""
         return self.space.put(self._taught["names"][: self.texts.concepts])
 
     @cached_property
@@ -118,7 +117,7 @@ class Bench:
         return teachers.trunk(8)
 
     def compute_views(self, processes: int) -> None:
-        """Compute the trunk's features of every view that is missing."""
+        """Compute the missing features of views."""
         palette = self.shown["coco"][::PALETTE_EVERY]
         for name, shown in self.shown.items():
             store.compute(name, shown, palette, self._work / "features", processes)
@@ -147,7 +146,7 @@ class Bench:
                 log.info("%s: %d of %d", name, min(at + TEXTS_A_FILE, len(wanted)), len(wanted))
 
     def tower(self, steps: int) -> tower.Tower:
-        """Train the text tower to the given number of steps; return it."""
+        """Train the text tower up to step `steps`; return it."""
         torch.manual_seed(0)
         made = tower.Tower(len(self.tokens.index))
         tower.begin(made, self.tokens, self.space.put(self._taught["tokens"]))
@@ -169,7 +168,7 @@ class Bench:
 
     @property
     def _names(self) -> Tensor:
-        """Unit vectors [1000, width] of ImageNet's names, by the teacher."""
+        """The teacher's unit vectors [1000, width] of ImageNet's names."""
         return self.space.put(self._taught["imagenet"])
 
     def _aligned(self) -> Aligned:
@@ -181,14 +180,14 @@ class Bench:
         return made
 
     def linear(self, steps: int) -> Aligned:
-        """Train the linear map to the given number of steps; return the model."""
+        """Train the linear map up to step `steps`; return the model."""
         made = self._aligned()
         align.map_linearly(made, self.views, self.concept_vectors, steps, self._work / "linear.pt")
         log.info("held out: %s", align.held_out(made, self.views, self.concept_vectors))
         return made
 
     def tune(self, steps: int, rate: float) -> Aligned:
-        """Tune the trunk's last stages to the given number of steps; return the model."""
+        """Tune the trunk's last stages up to step `steps`; return the model."""
         made = self._aligned()
         if self._beginning is None:
             made.load_state_dict(self._checkpoint("linear")["model"])
@@ -210,7 +209,7 @@ class Bench:
         return model
 
     def hybrid(self, steps: int, rows: int) -> None:
-        """Fit the transformer to the given number of steps, on the tokens of `rows` views."""
+        """Fit the transformer up to step `steps`, on the tokens of `rows` views."""
         aligned = self._tuned()
         visual = self._hybrid(aligned).visual
         every = torch.cat(list(self.views.train.values()))
@@ -231,7 +230,7 @@ class Bench:
         return least
 
     def export(self, out: Path) -> int:
-        """Write the model to a folder; return the bytes of its files."""
+        """Write the model to a folder; return the size of its files in bytes."""
         aligned = self._tuned()
         model = self._hybrid(aligned)
         fitted = self._checkpoint("hybrid")

@@ -1,8 +1,9 @@
-"""What pictures are pictures of: concepts, their texts, and each picture's target.
+"""The concepts that pictures show, their texts, and each picture's target.
 
-A concept is a text: one of ImageNet's thousand names, a hypernym of one in WordNet, a word of
-QuickDraw or of an icon, or a word that photos of COCO were labelled with by eye. A picture's target
-is a distribution over concepts: its name and the hypernyms of its name, the special ones heavier.
+A concept is a text: one of ImageNet's thousand names, a hypernym of such a name in WordNet, a word
+of QuickDraw or of an icon, or a word with which a person labelled photos of COCO. A picture's
+target is a distribution over concepts: its name and the name's hypernyms, special hypernyms with
+more weight.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from torch import Tensor
 from bootstrap.pretrain.wordnet import PERSON, WordNet
 
 LEAST_WEIGHT: Final = 0.1
-"""Of a hypernym, however many of ImageNet's names it covers."""
+"""Least weight of a hypernym, however many of ImageNet's names it covers."""
 COVERS_MOST: Final = 450
-"""Names under a hypernym that still says something about a picture."""
+"""Most names under a hypernym that still says something about a picture."""
 TOO_GENERAL: Final = frozenset(
     {
         *("entity", "physical entity", "abstraction", "object", "whole", "matter", "thing"),
@@ -39,9 +40,12 @@ TOO_GENERAL: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Concepts:
-    """texts: the concepts. names: [1000, n], the target of each of ImageNet's names.
+    """The concepts and the targets of names and words.
 
-    words: the target [n] of each word, sums not normalised.
+    Attributes:
+        texts: the concepts
+        names: [1000, n], the target of each of ImageNet's names
+        words: the target [n] of each word, sums not normalised
     """
 
     texts: tuple[str, ...]
@@ -50,7 +54,7 @@ class Concepts:
 
 
 class _Rows:
-    """Concepts as they are met, and weights over them."""
+    """The place of each concept, in the order of their first use, and weights over them."""
 
     def __init__(self, words: WordNet) -> None:
         self.words = words
@@ -69,7 +73,7 @@ class _Rows:
         return self.place.setdefault(text.lower(), len(self.place))
 
     def weigh(self, text: str, offset: int | None) -> dict[int, float]:
-        """Return weights of a text and of what is above its meaning."""
+        """Return the weights of a text and of the hypernyms of its meaning."""
         row = {self.at(text): 1.0}
         for up in self.words.ancestors(offset)[1:] if offset is not None else ():
             if up in self.kept:
@@ -84,7 +88,7 @@ class _Rows:
 
 
 def build(words: WordNet, drawn: Iterable[str], labels: Sequence[str]) -> Concepts:
-    """Return the concepts of ImageNet's names, of drawn words and of labels given by eye."""
+    """Return the concepts of ImageNet's names, of drawn words and of a person's labels."""
     rows = _Rows(words)
     names = [
         rows.weigh(name, offset)
@@ -101,7 +105,7 @@ def _meaning(words: WordNet, text: str) -> int | None:
     """Return the pictured meaning of a text, or of its last word."""
     first = next((one for one in words.senses.get(text, ()) if words.pictured(one)), None)
     if first is not None and words.synsets[first].lexfile == PERSON:
-        return first  # "man" is a person before it is a primate
+        return first  # prefer the person "man" to the primate
     found = words.find(text)
     return found if found is not None else words.find(words.singular(text.split()[-1]))
 

@@ -25,7 +25,7 @@ AT_ONCE: Final = 64
 
 
 def report(model: Path, pacs: Path | None, caltech: Path | None) -> None:
-    """Print accuracies in percent: PACS by domain, Caltech-101 and the mean of its classes."""
+    """Print accuracies in percent: PACS by domain, Caltech-101 overall and as mean of classes."""
     made, config, seen = mini.expand(model)
     preprocessing = {**PreprocessCfg().__dict__, **config["preprocess_cfg"]}
     frozen = wrap(made, preprocessing, SimpleTokenizer(), str(model), ModelSettings(), seen)
@@ -46,7 +46,7 @@ def report(model: Path, pacs: Path | None, caltech: Path | None) -> None:
 
 
 def classes_of(path: Path, inside: str) -> dict[str, list[str]]:
-    """Return the images of each class folder below a place inside a zip file."""
+    """Return the images of each class folder below a folder inside a zip file."""
     found: dict[str, list[str]] = defaultdict(list)
     if not zipfile.is_zipfile(path):
         raise DataError(f"{path} is no zip file: give an archive of class folders.")
@@ -63,7 +63,7 @@ def classes_of(path: Path, inside: str) -> dict[str, list[str]]:
 
 @torch.inference_mode()
 def accuracy(frozen: Backbone, path: Path, inside: str) -> tuple[float, dict[str, float], int]:
-    """Return the accuracy on all images, that of each class, and how many images there are."""
+    """Return the accuracy on all images, the accuracy of each class, and the number of images."""
     classes = classes_of(path, inside)
     names = [one.replace("_", " ").lower() for one in classes]
     texts = frozen.text.encode(frozen.text.texts(names, TEMPLATE))

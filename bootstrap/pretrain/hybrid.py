@@ -1,9 +1,9 @@
-"""Fit the hybrid vision transformer on the finished trunk, and put the model together.
+"""Fit the hybrid vision transformer on the finished trunk, and assemble the model.
 
-The transformer begins close to what the concept token says: the class token attends to the concept
-token first of all, values pass through unchanged, and the second block adds little. Training opens
-both blocks to the grid's tokens, some of which are left out at random, while the output is held to
-the concept token's vector and to the picture's target.
+At first the transformer nearly copies the concept token: the class token attends mostly to the
+concept token, values pass through unchanged, and the second block adds little. Training opens both
+blocks to the grid's tokens, some of which are dropped at random. The output is held close to the
+concept token's vector and to the picture's target.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from node.clip.trunk import Trunk
 CELLS: Final = 36
 LAYERS: Final = 2
 DROPPED: Final = 0.4
-"""Of the grid's tokens, in training."""
+"""Share of the grid's tokens that is dropped in training."""
 STANDING_OUT: Final = 1.0
-"""How far the concept token's position moves it, in its own direction."""
+"""Length by which the concept token's position moves it along `least` (see `begin`)."""
 FOCUS: Final = 3.5
 FAITHFUL: Final = 5.0
 """Weight of the distance to the concept token's vector."""
 TARGET_WEIGHT: Final = 0.1
-"""Of the loss by targets: a larger one fits the few words of drawings and forgets other names."""
+"""Weight of the target loss. More would fit the few words of drawings and forget other names."""
 STRANGE_MOST: Final = 1.2
-"""Length of a name's vector that is added to some concept tokens: copying must not depend on it."""
+"""Longest name vector added to some concept tokens, so that copying does not depend on names."""
 CONFIG: Final[Mapping[str, Any]] = {
     "version": 2,
     "embed_dim": WIDTH,
@@ -78,7 +78,7 @@ def finished_trunk(aligned: Aligned) -> Trunk:
 
 
 def model_of(trunk: Trunk) -> CLIP:
-    """Return the whole model with this trunk; the transformers have open_clip's random start."""
+    """Return the whole model with this trunk; the transformers have open_clip's random weights."""
     model = mini.create(CONFIG)
     visual: Any = model.visual
     visual.conv1.load_state_dict(trunk.state_dict())
@@ -87,7 +87,10 @@ def model_of(trunk: Trunk) -> CLIP:
 
 @torch.no_grad()
 def begin(visual: Any, least: Tensor) -> None:
-    """Start a vision transformer near its concept token; least: a direction names hardly use."""
+    """Initialise a vision transformer close to copying its concept token.
+
+    least: a direction that names hardly use.
+    """
     width = visual.class_embedding.shape[0]
     for parameter in (visual.class_embedding, visual.positional_embedding):
         parameter.normal_(0, 0.02)
@@ -128,7 +131,7 @@ def tokens_of(trunk: Trunk, views: Views, rows: Tensor) -> Tensor:
 
 
 def encode(visual: Any, tokens: Tensor, kept: Tensor | None = None) -> Tensor:
-    """Return features [n, width] of a trunk's tokens; kept: the places of those that are seen."""
+    """Return features [n, width] of a trunk's tokens; kept: the places of the tokens to use."""
     position = visual.positional_embedding
     x = tokens + position[1:]
     if kept is not None:
@@ -152,10 +155,10 @@ def fit(
     batch: int = 256,
     rate: float = 5e-4,
 ) -> None:
-    """Train the transformer on the tokens of some views; the trunk stays as it is.
+    """Train the transformer on the tokens of some views; the trunk is not trained.
 
-    texts: unit vectors of the concepts; names: of ImageNet's names, a random one of which is added
-    to every second view's concept token.
+    texts: unit vectors of the concepts. names: unit vectors of ImageNet's names; a random one is
+    added to the concept token of half of the views.
     """
     tokens = tokens_of(visual.conv1, views, rows)
     learned = [one for name, one in visual.named_parameters() if not name.startswith("conv1.")]
@@ -185,7 +188,7 @@ def fit(
 
 
 def parts(visual: Any) -> dict[str, nn.Module]:
-    """Return what `fit` trains, as modules that share the vision transformer's parameters."""
+    """Return the modules that `fit` trains; they share the vision transformer's parameters."""
     loose = [visual.class_embedding, visual.positional_embedding, visual.proj]
     return {
         "blocks": visual.transformer,
@@ -196,7 +199,7 @@ def parts(visual: Any) -> dict[str, nn.Module]:
 
 @torch.inference_mode()
 def held_out(visual: Any, views: Views, texts: Tensor, most: int = 1500) -> dict[str, float]:
-    """Return what align.held_out returns, for the whole image side."""
+    """Return the result of align.held_out for the whole image side."""
 
     def features(rows: Tensor) -> Tensor:
         return encode(visual, tokens_of(visual.conv1, views, rows).float())
@@ -206,7 +209,7 @@ def held_out(visual: Any, views: Views, texts: Tensor, most: int = 1500) -> dict
 
 @torch.no_grad()
 def take_texts(model: Any, taught: tower.Tower, tokens: tower.Tokens, scale: float) -> None:
-    """Put a taught text tower into the model, and the scale of its logits."""
+    """Put a taught text tower and the scale of its logits into the model."""
     state = taught.text.state_dict()
     table = state.pop("token_embedding.weight")
     mine = model.state_dict()

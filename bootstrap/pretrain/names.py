@@ -1,4 +1,4 @@
-"""Texts that the text tower is taught: WordNet's pictured nouns, concepts, templates, glosses."""
+"""Texts for teaching the text tower: WordNet's pictured nouns, concepts, templates, glosses."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ MANNERS: Final = (
 """Templates whose own meaning is taught; each concept comes in two of them."""
 WORDS_MOST: Final = 4
 PLURAL_LETTERS: Final = 6
-"""Of a noun of one word whose plural is taught."""
+"""Most letters of a one-word noun whose plural is taught, if the noun is no concept."""
 GLOSS_WORDS: Final = 16
 GLOSS_EVERY: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What is taught. names: by the plain template; the first `concepts` of them are concepts.
+    """The texts to teach.
 
-    sentences: taught as they are (manners, glosses, plurals in the plain template).
+    names: taught in templates; the first `concepts` of them are concepts. sentences: taught as they
+    are (manners, glosses, plurals in the plain template).
     """
 
     names: tuple[str, ...]
@@ -41,7 +42,7 @@ class Texts:
 
 
 def collect(words: WordNet, concepts: Sequence[str], folder: Path) -> Texts:
-    """Return the texts; folder: WordNet's, for the glosses."""
+    """Return the texts to teach; folder: WordNet's, for the glosses."""
     known = dict.fromkeys(one.lower() for one in concepts)
     nouns = dict.fromkeys(
         lemma

@@ -1,9 +1,10 @@
 """Find pictures of the sources that are among the images of a test set.
 
-Compared are grey thumbnails [THUMB, THUMB] of a picture and of an image, each whole and by its
-central square, the other way round as well: the cosine of their values around the mean. Copies of
-one picture, resized, recompressed or cropped a little, reach 0.95 or more; so do a few pairs of
-plain pictures. The closest pairs are written side by side, for a person to look at.
+Grey thumbnails [THUMB, THUMB] of a picture and an image are compared: the whole and the central
+square of each with the whole and the central square of the other. The measure is the cosine of
+their values around the mean. Copies of one picture, resized, recompressed or slightly cropped,
+reach 0.95 or more; so do a few pairs of plain pictures. The closest pairs are written side by side,
+for a person to judge.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ SHEET_SIDE: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A picture of a source and an image of a test set, and how alike they are (at most 1)."""
+    """A picture of a source, an image of a test set, and their similarity (at most 1)."""
 
     picture: str
     image: str
@@ -64,9 +65,9 @@ class Pictures:
 
 
 def thumbnails(picture: Picture) -> Tensor:
-    """Return grey thumbnails of the whole picture and its central square, unit vectors around 0.
+    """Return grey thumbnails of a picture and its central square, as unit vectors around 0.
 
-    A picture of one grey has the zero vector, which is like nothing.
+    A picture of a single grey has the zero vector, which is similar to nothing.
     """
     image = Image.fromarray(picture).convert("L")
     side = min(image.size)
@@ -80,7 +81,7 @@ def thumbnails(picture: Picture) -> Tensor:
 
 
 def closest(pictures: Pictures, images: Pictures, count: int) -> list[Pair]:
-    """Return the closest pair of each image, the `count` closest of all, most alike first."""
+    """Return the closest picture of each image: the `count` most similar pairs, best first."""
     most = torch.full((len(images.names),), -2.0)
     whose = torch.zeros(len(images.names), dtype=torch.long)
     for at in range(0, len(pictures.names), AT_ONCE):
@@ -108,7 +109,7 @@ def of_source(shown: Sequence[Shown]) -> Pictures:
 
 
 def of_test_set(path: Path, inside: str) -> Pictures:
-    """Return the thumbnails of all images below a place inside a zip file."""
+    """Return the thumbnails of all images below a folder inside a zip file."""
 
     def read() -> Iterable[tuple[str, Picture]]:
         with zipfile.ZipFile(path) as file:
@@ -128,7 +129,7 @@ def picture_of(file: zipfile.ZipFile, name: str) -> Picture:
 def report(
     shown: Mapping[str, Sequence[Shown]], archives: Sequence[Path], count: int, out: Path
 ) -> None:
-    """Print the closest pairs of each source and test set; write a sheet of each into a folder."""
+    """Print the closest pairs of each source and test set; write them as pictures into a folder."""
     out.mkdir(parents=True, exist_ok=True)
     places = {one.key: one for pictures in shown.values() for one in pictures}
     known = {name: of_source(pictures) for name, pictures in shown.items()}
@@ -149,7 +150,7 @@ def report(
 def _sheet(
     pairs: Sequence[Pair], places: Mapping[str, Shown], file: zipfile.ZipFile
 ) -> Image.Image:
-    """Return pairs side by side: above the source's picture, below the test set's image."""
+    """Return pairs side by side: the source's picture above, the test set's image below."""
     sheet = Image.new("RGB", (SHEET_SIDE * max(1, len(pairs)), 2 * SHEET_SIDE), "white")
     for at, pair in enumerate(pairs):
         one = places[pair.picture]

@@ -1,4 +1,4 @@
-"""Learning rates over a run, and runs that go on where they were ended."""
+"""Learning rates over a run, and runs that continue where they stopped."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def run(
     descents: Mapping[str, torch.optim.Optimizer],
     path: Path,
 ) -> None:
-    """Call `step` for each number from where the checkpoint at `path` stands to `steps`.
+    """Call `step` with each number from the checkpoint at `path` up to `steps`.
 
-    parts: modules to save beside the optimizers. The chances of a step must follow from its number,
-    so that a run that was ended and goes on takes the same steps.
+    parts: modules to save with the optimizers. A step must draw its random numbers from its number
+    alone, so that an interrupted run takes the same steps when it continues.
     """
     full = [[group["lr"] for group in one.param_groups] for one in descents.values()]
     begin = _resume(parts, descents, path)

@@ -1,9 +1,9 @@
-"""The pictures that the embedded model's image tower is aligned with, and how each is shown.
+"""The pictures that the embedded model's image tower is aligned with, and their views.
 
-Three sources, all free to use: photos of COCO, drawings of QuickDraw, and icons of emoji and game
-icon sets. A picture has several views: a photo is shown as it is, cropped, and redrawn as a
-sketch, a cartoon or a painting. A view is the same whenever it is made: its chances are seeded by
-source, picture and view.
+There are three sources, all free to use: photos of COCO, drawings of QuickDraw, and icons of emoji
+and game icon sets. A picture has several views: a photo is shown as it is, cropped, and redrawn as
+a sketch, a cartoon or a painting. A view is the same whenever it is made, because its random
+numbers are seeded by picture and view.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ICON_SIZE: Final = 256
 PHOTOS_MOST: Final = 4500
 DRAWINGS_A_WORD: Final = 15
 LARGEST_SIDE: Final = 320
-"""Photos are made this small, short side, before they are redrawn."""
+"""Short side to which larger photos are reduced before they are redrawn."""
 SKINS: Final = re.compile(r"skin|-(light|dark|medium)(-|$)")
 PEOPLE: Final = {"man": "man", "woman": "woman", "person": "person", "boy": "boy", "girl": "girl"}
 
@@ -42,8 +42,11 @@ PEOPLE: Final = {"man": "man", "woman": "woman", "person": "person", "boy": "boy
 class Shown:
     """One picture of a source.
 
-    key: its name in the source. word: what it shows, "" where only its pixels say so. views: the
-    ways it is shown in. place: what its source reads it from.
+    Attributes:
+        key: its name in the source
+        word: the noun that it shows; "" for photos
+        views: the kinds of its views
+        place: where its source reads it from
     """
 
     key: str
@@ -61,7 +64,7 @@ def photos(folder: Path) -> list[Shown]:
 
 
 def strokes(folder: Path) -> list[Shown]:
-    """Return DRAWINGS_A_WORD of QuickDraw's drawings of each word; folder: of WORD.ndjson files."""
+    """Return DRAWINGS_A_WORD QuickDraw drawings per word; folder: of WORD.ndjson files."""
     found = []
     for file in sorted(folder.rglob("*.ndjson")):
         lines = [one for one in file.read_text().splitlines() if one.strip()][:DRAWINGS_A_WORD]
@@ -75,7 +78,7 @@ def strokes(folder: Path) -> list[Shown]:
 
 
 def icons(folder: Path, words: WordNet) -> list[Shown]:
-    """Return the icons of the Iconify packages below a folder that WordNet has a noun for."""
+    """Return the icons below a folder of Iconify packages whose names WordNet knows as nouns."""
     found = []
     for file in sorted(folder.rglob("icons.json")):
         given = json.loads(file.read_text())
@@ -106,7 +109,7 @@ def icon_word(name: str, words: WordNet) -> str:
 
 
 def read(shown: Shown) -> Any:
-    """Return what the views of a picture are made from, decoded once."""
+    """Decode a picture once, for all its views."""
     if shown.views == PHOTO_VIEWS:
         with Image.open(shown.place) as file:
             image = file.convert("RGB")
@@ -126,7 +129,7 @@ def read(shown: Shown) -> Any:
 
 
 def view(content: Any, shown: Shown, number: int, palette: Sequence[Shown]) -> Picture:
-    """Return view `number` of a picture as uint8 [SIDE, SIDE, 3]; content: what `read` gave."""
+    """Return view `number` of a picture, uint8 [SIDE, SIDE, 3]; content: the result of `read`."""
     kind = shown.views[number]
     chance = np.random.default_rng([zlib.crc32(shown.key.encode()), number])
     if kind == "whole":
@@ -153,7 +156,7 @@ def _redrawn(content: Picture, kind: str, chance: Chance, palette: Sequence[Show
 
 
 def whole(content: Picture) -> Picture:
-    """Return the central square of an image whose short side became SIDE (bicubic)."""
+    """Return the central square of an image whose short side is scaled to SIDE (bicubic)."""
     image = Image.fromarray(content)
     share = SIDE / min(image.size)
     size = (max(SIDE, round(image.width * share)), max(SIDE, round(image.height * share)))

@@ -1,9 +1,9 @@
-"""The space in which images and texts meet: MiniLM's embeddings of names, centred and reduced.
+"""The common space of images and texts: MiniLM's embeddings of names, centred and reduced.
 
-MiniLM's vectors of names share a large mean and spend little variance on their last dimensions. The
-space keeps the first WIDTH - 1 principal components of the centred embeddings and turns them so
-that the entries of every vector sum to zero: the layer normalisation at the end of a vision
-transformer then changes nothing but the length.
+MiniLM's vectors of names share a large mean, and have little variance in their last dimensions. The
+space keeps the first WIDTH - 1 principal components of the centred embeddings. It rotates them so
+that the entries of every vector sum to zero. So the layer normalisation at the end of a vision
+transformer changes only the length of a vector.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ WIDTH: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """mean: [384], of names in the plain template. turn: [384, WIDTH], of rank WIDTH - 1.
+    """A linear map from MiniLM's embeddings to the common space.
 
-    kept: the share of the names' variance that the space keeps.
+    Attributes:
+        mean: [384], of names in the plain template
+        turn: [384, WIDTH], of rank WIDTH - 1
+        kept: share of the names' variance that the space keeps
     """
 
     mean: Tensor

@@ -1,8 +1,8 @@
-"""What the trunk makes of every view, computed once and kept on disk in pieces.
+"""The trunk's features of every view, computed once and stored on disk in pieces.
 
 A piece is one file of PIECE views: `grid` [n, 120, 12, 12], the output of the trunk's base, and
-`known` [n, 1280], the pooled output of its untouched branch, both in float16. A piece is written
-whole (a new file, then a rename), so a run that is ended at any instant goes on where it was.
+`known` [n, 1280], the pooled output of its original branch, both in float16. A piece is written to
+a new file and then renamed, so an interrupted run continues with the next missing piece.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def views(shown: Sequence[Shown]) -> list[tuple[int, int]]:
 def compute(
     name: str, shown: Sequence[Shown], palette: Sequence[Shown], folder: Path, processes: int
 ) -> None:
-    """Compute the missing pieces of a source; processes work on a thread each."""
+    """Compute the missing pieces of a source, in `processes` processes of one thread each."""
     folder.mkdir(parents=True, exist_ok=True)
     every = views(shown)
     count = -(-len(every) // PIECE)

@@ -1,7 +1,7 @@
 """Redraw a photo as a sketch, a cartoon or a painting, and draw strokes and icons.
 
-Every function takes and returns RGB images as uint8 [height, width, 3] and draws its chances from
-the generator that it is given. OpenCV does the work.
+Every function takes and returns RGB images as uint8 [height, width, 3], and draws its random
+numbers from the given generator. OpenCV does the work.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ def _grey(image: Picture) -> Any:
 
 
 def _paper(ink: Any) -> Picture:
-    """Return dark lines on white paper; ink [H, W] is 0 where there is none and 1 where it is."""
+    """Return dark lines on white paper; ink [H, W] runs from 0 (no line) to 1 (line)."""
     page = (WHITE * (1 - np.clip(ink, 0, 1))).astype(np.uint8)
     return np.repeat(page[..., None], 3, axis=2)
 
 
 def crop(image: Picture, chance: Chance, side: int, least: float) -> Picture:
-    """Return a random part (at least the share `least` of the area) as a square, half flipped."""
+    """Return a random part of an image (share of the area: `least` to 1) as a square.
+
+    Half of the parts are flipped.
+    """
     high, wide = image.shape[:2]
     area = chance.uniform(least, 1) * high * wide
     ratio = np.exp(chance.uniform(-0.29, 0.29))
@@ -46,7 +49,7 @@ def crop(image: Picture, chance: Chance, side: int, least: float) -> Picture:
 
 
 def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) -> Picture:
-    """Scale saturation and brightness and turn the hue (0 to 179)."""
+    """Scale saturation and brightness, and turn the hue by `turn` (0 to 179)."""
     hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV).astype(np.float32)
     hsv[..., 0] = (hsv[..., 0] + turn) % 180
     hsv[..., 1:] = np.clip(hsv[..., 1:] * (saturation, brightness), 0, 255)
@@ -55,7 +58,7 @@ def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) ->
 
 
 def recolour(image: Picture, chance: Chance) -> Picture:
-    """Change colours, brightness and contrast; turn one image in five grey."""
+    """Change colours, brightness and contrast; make one image in five grey."""
     out = vary(
         image, chance.uniform(0.2, 2), chance.uniform(0.6, 1.3), int(chance.integers(0, 180))
     )
@@ -106,7 +109,7 @@ def _ink(image: Picture, chance: Chance) -> Picture:
 
 
 def sketch(image: Picture, chance: Chance) -> Picture:
-    """Return a drawing in dark lines on white, in one of four manners."""
+    """Return a drawing in dark lines on white, in one of four styles."""
     ways: Sequence[Callable[[Picture, Chance], Picture]]
     ways = (_thin_lines, _thin_lines, _soft_lines, _pencil, _ink)
     return ways[int(chance.integers(len(ways)))](image, chance)
@@ -154,7 +157,7 @@ def _strokes_of_paint(image: Picture, size: int) -> Picture:
 
 
 def paint(image: Picture, chance: Chance, palette: Picture | None = None) -> Picture:
-    """Return a painting: smeared regions, perhaps the colours of another image, canvas."""
+    """Return a painting: smoothed regions, sometimes the colours of `palette`, often a canvas."""
     way = int(chance.integers(3))
     size = 2 * int(chance.integers(2, 6)) + 1
     if way == 0:
@@ -212,7 +215,7 @@ def draw_strokes(
 
 
 def _fill(page: Picture, chance: Chance) -> None:
-    """Colour the regions between lines in place, those inside alike, the outside often not."""
+    """Colour inner regions in place, all alike, and half of the outer regions."""
     empty = (page[..., 0] >= 160).astype(np.uint8)
     count, owner, boxes, _ = cv2.connectedComponentsWithStats(empty, connectivity=4)
     main = chance.integers(40, 256, 3)
@@ -226,7 +229,7 @@ def _fill(page: Picture, chance: Chance) -> None:
 
 
 def place_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
-    """Put a picture with transparency [H, W, 4] on a plain or shaded ground, moved a little."""
+    """Put a transparent picture [H, W, 4], slightly moved, on a plain or shaded background."""
     size = icon.shape[0]
     scale = side / size * chance.uniform(0.6, 1.05)
     turn = np.deg2rad(chance.uniform(-15, 15))
@@ -252,7 +255,7 @@ def place_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Pictur
 
 
 def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
-    """Draw the outlines of an icon by a pen that trembles, on white."""
+    """Draw the outlines of an icon with a trembling pen, on white."""
     picture = place_icon(icon, chance, side)
     drawn = _thin_lines(picture, chance) if chance.random() < 0.7 else sketch(picture, chance)
     wave = [

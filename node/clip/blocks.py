@@ -1,9 +1,9 @@
 """The residual attention blocks of a frozen CLIP tower, computed without open_clip's modules.
 
-Equal to open_clip's blocks, forward and backward, and faster, because nothing here is for training
-them: no gradient of a weight, matrix products by oneDNN's kernels (which take the weights as they
-lie in memory, so that processes can share them), and a perceptron that goes through its rows in
-pieces which stay in the processor's cache.
+Equal to open_clip's blocks, forward and backward, and faster, because weights are never trained: no
+gradient of a weight, matrix products by oneDNN's kernels (which read the weights where they lie in
+memory, so processes can share them), and a perceptron that goes through its rows in pieces that
+stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ONEDNN_BF16: Final = (
 class Block:
     """One block's frozen weights in the dtype of its matrix products; norms stay in float32.
 
-    gelu: "none" or "tanh" as torch's GELU has it, or "quick". ls_1, ls_2: layer scales or identity.
+    gelu: "none" or "tanh" for torch's GELU, or "quick". ls_1, ls_2: layer scales or identity.
     """
 
     heads: int
@@ -54,9 +54,9 @@ class Block:
     down_bias: Tensor
 
     def project(self, normed: Tensor, first: int = 0, last: int = 3) -> tuple[Tensor, ...]:
-        """Return queries, keys and values (0, 1, 2; those from first to before last).
+        """Return queries, keys and values (0, 1, 2), from `first` to before `last`.
 
-        normed: [B, L, width] behind ln_1; each result is [B, heads, L, head width].
+        normed: [B, L, width], the output of ln_1; each result is [B, heads, L, head width].
         """
         width = self.out_weight.shape[0]
         rows = slice(first * width, last * width)
@@ -70,17 +70,17 @@ class Block:
         return torch.unbind(parted)
 
     def project_parts(self, parts: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return queries, keys and values of parts [B or 1, L_i, width] that follow each other.
+        """Return queries, keys and values of consecutive parts [B or 1, L_i, width].
 
-        In a first block only the prompts carry a gradient, and what is projected apart from them
-        costs nothing in the backward pass.
+        In the first block only the prompts carry a gradient, so parts that are projected apart from
+        them cost nothing in the backward pass.
         """
         count = max(len(part) for part in parts)
         packed = [linear(self.ln_1(part), self.in_weight, self.in_bias) for part in parts]
         return self.split(_joined([one.expand(count, -1, -1) for one in packed], dim=1))
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Return the block's output for x [..., width] and what its heads found, as wide."""
+        """Return the block's output; x: its input, mixed: its attention, both [..., width]."""
         x = x + self.ls_1(linear(mixed, self.out_weight, self.out_bias))
         out: Tensor = x + self.ls_2(self._perceptron(self.ln_2(x)))
         return out
@@ -96,7 +96,7 @@ class Block:
 
 
 def blocks_of(transformer: Any, dtype: torch.dtype) -> list[Block]:
-    """Return a transformer's blocks; none where they are not CLIP's plain ones."""
+    """Return a transformer's blocks; an empty list unless all are CLIP's plain blocks."""
     blocks = list(getattr(transformer, "resblocks", ()))
     if not all(_plain(block) for block in blocks):
         return []
@@ -140,7 +140,7 @@ def _block(block: Any, dtype: torch.dtype) -> Block:
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return softmax(q k^T / sqrt(head width) + mask) v as [B, L, width]."""
     if q.dtype == torch.bfloat16 and q.device.type == "cpu":
-        # torch's own kernel is up to eight times slower there, in the backward pass above all.
+        # torch's own kernel is up to eight times slower there, mostly in the backward pass.
         mixed = _Attention.apply(q, k, v, mask)
     else:
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -196,7 +196,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _Perceptron(torch.autograd.Function):
-    """Up, GELU, down; keeps the hidden units before GELU and nothing else."""
+    """Up, GELU, down; keeps only the hidden units before GELU for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, block: Block) -> Tensor:
@@ -218,7 +218,7 @@ def _joined(parts: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def _pieces(block: Block, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return rows [n, width] in pieces that have at most PIECE hidden units together."""
+    """Split rows [n, width] into pieces of at most PIECE hidden units."""
     return torch.split(rows, max(1, PIECE // len(block.up_weight)))
 
 

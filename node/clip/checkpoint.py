@@ -1,7 +1,7 @@
-"""Read a checkpoint file and say in one sentence why it does not fit, before anything is loaded.
+"""Read a checkpoint file; if it does not fit a model, say why in one sentence before loading it.
 
-A model is built without memory or random numbers for weights that a file brings. A file in float32
-and safetensors' format is mapped, not read: processes that map it have it in memory once.
+A model whose weights come from a file is built without allocating or drawing random weights first.
+A safetensors file in float32 is mapped, not read: processes that map it have it in memory once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from node.errors import ModelError
 
 State = dict[str, torch.Tensor]
 OPENAI_EXTRAS: Final = ("input_resolution", "context_length", "vocab_size")
-# Left over from older open_clip and transformers versions; models of today have no such entries.
+# Left over from older versions of open_clip and transformers; today's models have no such entries.
 IGNORED: Final = ("text.transformer.embeddings.position_ids", "attn_mask")
 
 
 def read(path: Path) -> tuple[State, bool]:
     """Return a file's tensors by name, and whether they are OpenAI's (which use QuickGELU).
 
-    Reads .safetensors, or what torch.load accepts with weights_only, so that no file can run code.
-    A training checkpoint's "state_dict" and the prefix of data-parallel training are unwrapped.
+    Reads .safetensors, and files that torch.load accepts with weights_only, so no file can run
+    code. A training checkpoint's "state_dict" and the prefix of data-parallel training are
+    unwrapped.
     """
     found = _load(path)
     if not isinstance(found, Mapping):
@@ -62,10 +63,10 @@ def _load(path: Path) -> Any:
 
 
 def load_weights(path: Path) -> Any:
-    """Return what torch.load reads of a file with weights_only, so that no file can run code.
+    """Return what torch.load reads from a file with weights_only, so no file can run code.
 
-    Raise ModelError for any other file. What torch says of it is the exception's cause, and torch's
-    warnings are left out: they are about its own calls and source lines.
+    Raise ModelError for any other file; torch's error is its cause. torch's warnings are
+    suppressed, because they are about its own calls and source lines.
     """
     try:
         with warnings.catch_warnings():
@@ -74,7 +75,8 @@ def load_weights(path: Path) -> Any:
     except OSError as fault:
         raise ModelError(f"{path} cannot be read: {fault.strerror}.") from fault
     except Exception as fault:
-        # torch.load raises many types on damaged or refused files; all mean the same to the user.
+        # torch.load raises errors of many types on damaged or refused files; one message fits them
+        # all.
         if "TorchScript" in str(fault):
             raise ModelError(
                 f"{path} is a TorchScript archive, which can hold code: save its state_dict() with "
@@ -88,14 +90,14 @@ def load_weights(path: Path) -> Any:
 
 
 def _plain(value: object) -> bool:
-    """Tell whether a value is a tensor of a kind that a model's weights are."""
+    """Tell whether a value is a tensor that can be a model's weight: dense, real, not quantized."""
     if not isinstance(value, torch.Tensor):
         return False
     return value.layout == torch.strided and not (value.is_complex() or value.is_quantized)
 
 
 def put(model: nn.Module, state: State, path: Path, name: str) -> None:
-    """Load a state dict into an open_clip model in float32; raise ModelError where it differs."""
+    """Load a state dict into an open_clip model in float32; raise ModelError if it does not fit."""
     state = convert_state_dict(model, state)
     if "positional_embedding" in state and not hasattr(model, "positional_embedding"):
         state = convert_to_custom_text_state_dict(state)
@@ -122,8 +124,8 @@ def put(model: nn.Module, state: State, path: Path, name: str) -> None:
 def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) -> nn.Module:
     """Return a model that `make` builds on a device and `fill` gives its weights.
 
-    There are no random weights first. A model with tensors that no state dict holds, but for causal
-    masks, is built the long way.
+    The model is built without memory for weights and then filled. If tensors other than causal
+    masks remain empty, because no state dict holds them, the model is built again in memory.
     """
     with torch.device("meta"):
         model = make("meta")
@@ -139,7 +141,7 @@ def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) ->
 
 
 def is_mapped(model: nn.Module, state: State, path: Path) -> bool:
-    """Tell whether a model's weights are those of a mapped file, none of them converted."""
+    """Tell whether all weights of a model lie in a mapped file, none of them converted."""
     places = {one.data_ptr() for one in state.values()}
     mapped = all(one.data_ptr() in places for one in model.state_dict().values())
     return mapped and path.suffix == ".safetensors"

@@ -1,14 +1,14 @@
 """Read and write fednode-mini, the model that ships, as an open_clip CLIP.
 
 Version 2 is a hybrid vision transformer: `visual` is open_clip's VisionTransformer, and a
-convolutional trunk (node/clip/trunk.py) stands in the place of its `conv1`. `config.json` says what
-the trunk looks like under "trunk_cfg". Its `positional_embedding` has a row for the class token,
-for each cell of the grid, and for the trunk's concept token.
+convolutional trunk (node/clip/trunk.py) replaces its `conv1`. `config.json` describes the trunk
+under "trunk_cfg". `positional_embedding` has a row for the class token, for each cell of the grid,
+and for the trunk's concept token.
 
-`model.safetensors` holds open_clip's state dict in float16, except that the token embedding is
-stored as the rows that pretraining touched: `token_embedding.rows` [k, width],
-`token_embedding.index` [k] int32 (their ids, sorted) and `token_embedding.fill` [width], the mean
-of the rows, which stands for every other id.
+`model.safetensors` holds open_clip's state dict in float16. Of the token embedding it holds only
+the rows that pretraining touched: `token_embedding.rows` [k, width], `token_embedding.index` [k]
+int32 (their ids, sorted), and `token_embedding.fill` [width], the mean of the rows, which stands
+for every other id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from node.errors import ModelError
 
 FOLDER: Final = ASSETS
 VERSION: Final = 2
-"""The version of config.json that this file reads."""
+"""The version of config.json that this module reads."""
 EMBEDDING: Final = "token_embedding.weight"
 PARTS: Final = ("rows", "index", "fill")
 
@@ -40,7 +40,7 @@ PARTS: Final = ("rows", "index", "fill")
 def create(config: Mapping[str, Any]) -> CLIP:
     """Return a model of a configuration's shape, with random weights.
 
-    Raise ModelError where the configuration describes no model.
+    Raise ModelError if the configuration describes no model.
     """
     version = config.get("version", 1)
     if version != VERSION:
@@ -60,7 +60,7 @@ def create(config: Mapping[str, Any]) -> CLIP:
 
 
 def _put_trunk(visual: Any, settings: TrunkSettings) -> None:
-    """Replace the patch embedding by a trunk, and make room for the concept token's position."""
+    """Replace the patch embedding by a trunk, and add a position for the concept token."""
     rows, columns = visual.grid_size
     width = int(visual.positional_embedding.shape[1])
     patch = visual.patch_size
@@ -75,9 +75,9 @@ def _put_trunk(visual: Any, settings: TrunkSettings) -> None:
 
 
 def expand(folder: Path = FOLDER) -> tuple[CLIP, dict[str, Any], frozenset[int]]:
-    """Return the model in float32 with all tokens, its configuration, and the tokens it has seen.
+    """Return the model in float32, its configuration, and the ids of the tokens that it has seen.
 
-    Raise ModelError where the folder holds no such model or a damaged one.
+    Raise ModelError if the folder holds no such model, or a damaged one.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -113,10 +113,11 @@ def expand(folder: Path = FOLDER) -> tuple[CLIP, dict[str, Any], frozenset[int]]
 
 
 def save(folder: Path, model: nn.Module, config: Mapping[str, Any], rows: Tensor) -> int:
-    """Write config.json and model.safetensors in the form that ships; return their size in bytes.
+    """Write config.json and model.safetensors as they ship; return their size in bytes.
 
-    model: a model as `create` returns it. rows: the ids [k] of the tokens that pretraining touched.
-    config: gets the weights' SHA-256. Raise ModelError where a weight does not fit float16.
+    model: a model as `create` returns it. config: written with the weights' SHA-256 added. rows:
+    the ids [k] of the tokens that pretraining touched. Raise ModelError if a weight does not fit
+    float16.
     """
     state = {name: value.detach().cpu().float() for name, value in model.state_dict().items()}
     index = torch.unique(rows)  # sorted

@@ -1,11 +1,11 @@
-"""A causal text tower on texts that begin alike: the common beginning is computed once. Exact.
+"""A causal text tower on texts with a common beginning, which is computed once. Exact.
 
-CLIP's text transformer is causal, so [SOS] and the context vectors never see the class name: their
-states are the same for every class, with deep prompts as well. Every class's own ending (name, '.',
-EOT) is packed with others into groups of about GROUP rows. All rows, the prefix and the groups, lie
-in one matrix, so every linear layer reads its weights once for all of them; a group attends to the
-prefix and to itself, where a mask keeps the classes apart. In the last block nothing is computed
-but keys, values, and the states that are read: those at the ends of the texts.
+CLIP's text transformer is causal, so [SOS] and the context vectors never attend to the class name:
+their states are the same for every class, with deep prompts as well. Each class's own ending (name,
+'.', EOT) is packed with others into groups of about GROUP rows. All rows, the prefix and the
+groups, lie in one matrix, so every linear layer reads its weights once for all of them. A group
+attends to the prefix and to itself; a mask keeps its classes apart. The last block computes only
+keys, values, and the states at the ends of the texts.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ GROUP: Final = 112
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """How n endings lie in G groups of R rows; rows that nobody needs are few.
+    """The layout of n endings in G groups of R rows, with few unused rows.
 
-    source: [G * R], the token (of all endings, one behind the other) in each row, 0 where there is
-    none. offset: [G * R], its position after the prefix. sees: [G, R, R], whether a row attends to
-    another. ends: [G, E], the rows where endings end. order: [n], where in [G * E] each one stands.
+    Attributes:
+        source: [G * R], the token in each row, as its index among the tokens of all endings; 0 in
+            unused rows
+        offset: [G * R], its position after the prefix
+        sees: [G, R, R], whether a row attends to another row
+        ends: [G, E], the rows of the last tokens
+        order: [n], the place of each ending in [G * E]
     """
 
     source: Tensor
@@ -71,7 +75,7 @@ class Endings:
 
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:
-    """Put endings into groups of nearly equal size: the longest first, each where least lies."""
+    """Divide endings among groups of nearly equal size: longest first, into the smallest group."""
     groups: list[list[int]] = [[] for _ in range(max(1, round(sum(lengths) / GROUP)))]
     filled = [0] * len(groups)
     for at in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
@@ -88,17 +92,23 @@ def last_states(
     layout: Endings,
     deep: Tensor | None = None,
 ) -> Tensor:
-    """Return the states [N, n, width] at the ends of n texts after the last block, N times.
+    """Return the states [N, n, width] at the ends of n texts after the last block, for N prefixes.
 
-    prefix: N embedded beginnings [N, P, width]. endings: embedded tokens [1, G * R, width] as
-    `layout` has them, the same for each prefix. deep: [D, N, m, width], prompts that replace rows 1
-    to m of the prefix before block 1, 2, ... D (MaPLe, PLAN). Positions are added by the caller.
+    Args:
+        blocks: the tower's blocks
+        prefix: N embedded beginnings [N, P, width]
+        endings: embedded tokens [1, G * R, width] in the order of `layout`, the same for each
+            prefix
+        layout: where the endings lie
+        deep: [D, N, m, width], replace rows 1 to m of the prefix before blocks 1 to D (MaPLe, PLAN)
+
+    The caller adds the positions.
     """
     count, length, _ = prefix.shape
     groups = len(layout.sees)
     mask = _mask(layout, length, blocks[0].in_weight.dtype)
     future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
-    # One group and the prefix make one sequence; several attend to the prefix each by itself.
+    # One group and the prefix form one sequence; several groups attend to the prefix separately.
     masks = (
         (torch.cat([future, mask[0, 0]]),)
         if groups == 1
@@ -131,7 +141,7 @@ def _replace(x: Tensor, deep: Tensor | None, number: int) -> Tensor:
 
 
 def _mask(layout: Endings, length: int, dtype: torch.dtype) -> Tensor:
-    """Return what is added to the scores of a group's rows, [G, 1, R, P + R]."""
+    """Return the mask to add to the attention scores of a group's rows, [G, 1, R, P + R]."""
     groups, rows = layout.sees.shape[:2]
     mask = torch.zeros(groups, 1, rows, length + rows, dtype=dtype, device=layout.sees.device)
     mask[:, 0, :, length:].masked_fill_(~layout.sees, -torch.inf)
@@ -141,7 +151,7 @@ def _mask(layout: Endings, length: int, dtype: torch.dtype) -> Tensor:
 def _attended(
     q: Tensor, k: Tensor, v: Tensor, length: int, groups: int, masks: tuple[Tensor, ...]
 ) -> Tensor:
-    """Return what the prefix finds in itself and each group in the prefix and itself.
+    """Let the prefix attend to itself, and each group to the prefix and itself.
 
     q, k, v: [N, heads, P + G * R, head width]; the result is [N, P + G * R, width].
     """
@@ -161,7 +171,7 @@ def _grouped(x: Tensor, groups: int) -> Tensor:
 
 
 def _behind(x: Tensor, length: int, groups: int) -> Tensor:
-    """Return keys or values of each group behind the prefix's, [N * G, heads, P + R, width]."""
+    """Return the keys or values of each group after the prefix's, [N * G, heads, P + R, width]."""
     if groups == 1:
         return x
     prefix, own = torch.split(x, [length, x.shape[2] - length], dim=2)

@@ -1,4 +1,4 @@
-"""Which frozen model to use, on what device. Importing this file does not import torch."""
+"""Settings of the frozen model and its device. Importing this file does not import torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import ClassVar, Final, Literal
 from node.core.settings import STRICT
 
 MINI: Final = "fednode-mini"
-"""The name of the embedded model in the settings, whatever its version."""
+"""The name of the embedded model in the settings, for every version of the model."""
 ASSETS: Final = Path(__file__).parent / "assets" / MINI
 
 
@@ -19,11 +19,14 @@ ASSETS: Final = Path(__file__).parent / "assets" / MINI
 class ModelSettings:
     """Any open_clip model by name, with a pretrained tag or a checkpoint file.
 
-    name: "fednode-mini" (shipped) or an open_clip architecture such as "ViT-B-16".
-    pretrained: an open_clip tag ("openai", "laion2b_s34b_b88k") or the path of a checkpoint file
-    (.safetensors, .pt; open_clip or OpenAI state dict); None only for fednode-mini.
-    device: "auto" (CUDA where there is one), "cpu" or "cuda:N".
-    precision: of matrix products; "float32", or "bfloat16" (faster, features equal to 2-3 digits).
+    Attributes:
+        name: "fednode-mini" (shipped), or an open_clip architecture such as "ViT-B-16"
+        pretrained: an open_clip tag ("openai", "laion2b_s34b_b88k"), or the path of a checkpoint
+            file
+            (.safetensors, .pt; open_clip or OpenAI state dict); None only for fednode-mini
+        device: "auto" (CUDA if available), "cpu" or "cuda:N"
+        precision: of matrix products: "float32", or "bfloat16" (faster, features equal to 2-3
+            digits)
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -39,12 +42,12 @@ class ModelSettings:
 
     @property
     def title(self) -> str:
-        """Return the model's name for people: that of the embedded model with its version."""
+        """Return the model's name for people; for the embedded model, with its version."""
         return f"{MINI}, version {embedded_version()}" if self.name == MINI else self.name
 
 
 def embedded_version() -> int:
-    """Return the version of the embedded model, 1 where its config.json names none."""
+    """Return the version of the embedded model; 1 if its config.json names no version."""
     try:
         return int(json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))["version"])
     except (OSError, ValueError, TypeError, KeyError):

@@ -1,9 +1,9 @@
-"""Weights that all nodes of a machine map: a float32 file for each model, beside the features.
+"""Weights that all nodes of a machine map: one float32 file per model, beside the cached features.
 
-A checkpoint in float16, a download and the shipped model are converted once; from then on every
-process maps the same file, and its pages are in memory once, however many daemons run. The file is
-named by the model's fingerprint, which is computed again from what was mapped: a damaged file is
-written anew. A folder that is full or unwritable costs memory and nothing else.
+Checkpoints in float16, downloads and the shipped model are converted once. From then on every
+process maps the same file, so its pages are in memory once, however many daemons run. The file's
+name is the model's fingerprint, which is computed again from the mapped weights: a damaged file is
+written anew. If the folder is full or not writable, each process keeps its own weights in memory.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ class SharedWeights:
         self._size = size_bytes
 
     def put_under(self, model: nn.Module, fingerprint: str, examine: Callable[[], str]) -> None:
-        """Let a model's tensors be those of the file; `examine` gives the model's fingerprint."""
+        """Replace a model's tensors by the shared file's.
+
+        fingerprint: of the model. examine: computes the fingerprint again from the mapped tensors.
+        """
         path = self._folder / f"{fingerprint}.safetensors"
         own = model.state_dict()
         try:
             if path.is_file():
                 if self._mapped(model, path) and examine() == fingerprint:
-                    os.utime(path)  # the latest used is the last to go
+                    os.utime(path)  # files used last are removed last
                     return
                 model.load_state_dict(own, assign=True)
                 self._note(f"The shared weights {path} were damaged and are written anew.")
@@ -42,7 +45,7 @@ class SharedWeights:
             if not self._mapped(model, path):
                 self._note(f"The shared weights {path} cannot be read back: not shared.")
         except (OSError, RuntimeError, SafetensorError) as fault:
-            # torch and safetensors name a full disk and tensors in the way by RuntimeErrors.
+            # torch and safetensors raise RuntimeError for a full disk, too.
             model.load_state_dict(own, assign=True)
             reason = " ".join(str(fault).split())[:120]
             self._note(f"Weights cannot be shared through {path} ({reason}): memory is used twice.")
@@ -65,7 +68,7 @@ class SharedWeights:
         self._make_room(path)
 
     def _make_room(self, newest: Path) -> None:
-        """Remove what was used longest ago; who has it mapped keeps it until the end."""
+        """Remove the files used longest ago; a process that mapped a file keeps its weights."""
         files = [one for one in self._folder.glob("*.safetensors") if one != newest]
         files.sort(key=lambda one: one.stat().st_mtime)
         room = self._size - newest.stat().st_size - sum(one.stat().st_size for one in files)

@@ -1,9 +1,10 @@
 """The frozen text tower with learned context vectors: [SOS, context (m), class name, '.', EOT].
 
-open_clip encodes every text at its full length of 77. The tower is causal, so nothing behind the
-end of a text can change it, and what all texts begin with is the same for all: no token behind an
-end is computed here, and [SOS] with the context once (node/clip/prefix.py). Both are exact. Words
-may stand between context and name (DiPrompT's domain prompts), and prompts may be deep (PLAN).
+open_clip encodes every text at its full length of 77 tokens. The tower is causal, so tokens after
+the end of a text cannot change the result, and the common beginning of all texts has the same
+states for all. This module computes no token after an end, and computes [SOS] with the context once
+(node/clip/prefix.py). Both are exact. Words may stand between context and name (DiPrompT's domain
+prompts), and prompts may be deep (PLAN).
 """
 
 from __future__ import annotations
@@ -24,10 +25,13 @@ from node.errors import ModelError
 
 @dataclass(frozen=True, slots=True)
 class ClassTokens:
-    """Token ids of texts that begin with [SOS, context, words] and go on with a class name.
+    """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
 
-    words: [w] ids between context and name. ids: [classes, L], each text's own ids, 0 behind the
-    end; ends: [classes], where EOT stands. packed: own ids as `endings` groups them [G * R].
+    Attributes:
+        words: [w], ids between context and name
+        ids: [classes, L], each text's own ids, 0 after the end
+        ends: [classes], the place of EOT in `ids`
+        packed: [G * R], own ids as `endings` groups them
     """
 
     names: tuple[str, ...]
@@ -67,16 +71,16 @@ class TextTower:
     def tokens(
         self, names: Sequence[str], context_length: int = 0, words: str = "", after: str = ""
     ) -> ClassTokens:
-        """Tokenize "words name after." for each name, words and after being the same for all.
+        """Tokenize "words name after." for each name; `words` and `after` are the same for all.
 
-        Room for context_length vectors before the words must be left. DiPrompT's domain prompts
-        have the domain as `words`, its query prompts as `after`.
+        Raise ModelError if a text leaves no room for context_length vectors. DiPrompT's domain
+        prompts pass the domain as `words`, its query prompts as `after`.
         """
         tail = f" {after}." if after else "."
         return self._tokenize(names, [f"{name}{tail}" for name in names], context_length, words)
 
     def texts(self, names: Sequence[str], template: str) -> ClassTokens:
-        """Tokenize a hand-written template with each name put in for {}."""
+        """Tokenize a hand-written template with each name in place of {}."""
         return self._tokenize(names, [template.replace("{}", name) for name in names], 0)
 
     def _tokenize(
@@ -109,7 +113,7 @@ class TextTower:
         )
 
     def embed_words(self, words: str) -> Tensor:
-        """Return the token embeddings [n, width] of some words, to start context vectors from."""
+        """Return the token embeddings [n, width] of words, as initial context vectors."""
         ids = torch.tensor(self._tokenizer.encode(words), dtype=torch.long, device=self._device)
         return self._embed(ids)
 
@@ -118,10 +122,15 @@ class TextTower:
     ) -> Tensor:
         """Return unit text features [classes, D] in float32.
 
-        context: learned vectors [m, width] behind SOS, shared by all classes (ZeroDFL, CoOp); None
-        for the plain text. deep: [d, m, width], what replaces them before block 1, 2, ... d (PLAN).
+        Args:
+            tokens: the texts
+            context: learned vectors [m, width] after SOS, shared by all classes (ZeroDFL, CoOp);
+                None for
+                the plain text
+            deep: [d, m, width], replace the context before blocks 1 to d (PLAN)
+
         N prompts at once, [N, m, width] and [d, N, m, width], give [N, classes, D] (Fed-DPT).
-        Gradients flow to context and deep alone. Raise ModelError where deep prompts do not fit.
+        Gradients flow to context and deep alone. Raise ModelError if deep prompts do not fit.
         """
         if context is None:
             context = self._tower.positional_embedding.new_zeros(0, self.width)
@@ -160,7 +169,7 @@ class TextTower:
         return self._project(tower.ln_final(x))
 
     def _whole(self, tokens: ClassTokens, prefix: Tensor) -> Tensor:
-        """Return the states at the ends [N, classes, width], by the model's own blocks."""
+        """Return the states at the ends [N, classes, width], computed by the model's own blocks."""
         tower, (count, length, _) = self._tower, prefix.shape
         classes, longest = tokens.ids.shape
         own = self._embed(tokens.ids) + tower.positional_embedding[length : length + longest]
@@ -191,7 +200,7 @@ class TextTower:
 
 
 def _unfit(tower: Any, tokenizer: Any) -> str:
-    """Say why a text tower cannot take context vectors; "" where it can."""
+    """Say why a text tower cannot take context vectors; "" if it can."""
     needed = ("token_embedding", "positional_embedding", "transformer", "ln_final", "attn_mask")
     lacks = [name for name in needed if not hasattr(tower, name)]
     pool = getattr(tower, "text_pool_type", getattr(tower, "pool_type", ""))

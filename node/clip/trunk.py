@@ -1,10 +1,10 @@
-"""A frozen convolutional trunk that stands where a vision transformer has its patch embedding.
+"""A frozen convolutional trunk in place of a vision transformer's patch embedding.
 
 The trunk turns an image into the tokens of a hybrid vision transformer (Dosovitskiy et al. 2021,
-section 3.1): one token for each cell of its last grid, and one more, the concept token, which says
-what a classifier of the trunk's own knows about the whole image. Its layers are those of
-EfficientNet-Lite (Tan and Le 2019; linear bottlenecks, ReLU6, no squeeze-and-excitation), with
-batch normalisation folded into the convolutions.
+section 3.1): one token for each cell of its last grid, and the concept token, which holds what the
+trunk's own classifier knows about the whole image. Its layers are those of EfficientNet-Lite (Tan
+and Le 2019; linear bottlenecks, ReLU6, no squeeze-and-excitation), with batch normalisation folded
+into the convolutions.
 
 The trunk has three parts. `base` is shared. `tuned` continues it and gives the grid's tokens.
 `known` continues it too, with the weights that the classifier was trained with, and ends in the
@@ -14,9 +14,8 @@ classifier. The concept token of an image is
 
 where p is the classifier's softmax and e_i is row i of `names`.
 
-On a CPU the images go through the trunk in chunks of CHUNK, and each chunk is computed by one
-thread: the tokens of an image are then equal bit for bit, whatever images came with it and however
-many threads there are.
+On a CPU the images go through the trunk in chunks of CHUNK, and one thread computes each chunk. So
+an image's tokens are equal bit for bit, whatever images came with it and however many threads run.
 """
 
 from __future__ import annotations
@@ -36,15 +35,18 @@ from torch import Tensor, nn
 CHUNK: Final = 8
 """Images that one thread computes together on a CPU; a smaller chunk is filled up."""
 FINE: Final = 4
-"""Stride up to which the images of a chunk go through the first layers one by one. The activations
-there are so large that the memory allocator would get new pages from the system for each layer of
-a whole chunk, which takes a quarter of the time (measured: 46 ms an image, 31 ms one by one)."""
+"""Stride up to which the images of a chunk go through the first layers one by one.
+
+There the activations of a whole chunk are so large that the allocator gets new memory pages from
+the system for each layer, which costs a third of the time (measured: 46 ms per image, 31 ms one by
+one).
+"""
 _FUSED: Final = hasattr(torch.ops.mkldnn, "_convolution_pointwise")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A run of `repeat` inverted bottlenecks, the first of which has the stride."""
+    """A sequence of `repeat` inverted bottlenecks; only the first has the stride."""
 
     repeat: int
     kernel: int
@@ -55,11 +57,13 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class TrunkSettings:
-    """What a trunk looks like.
+    """The shape of a trunk.
 
-    stem: channels behind the first convolution. base, last: stages before and behind the place
-    where `tuned` and `known` part. head: channels of the last 1x1 convolution. classes: names that
-    the classifier knows.
+    Attributes:
+        stem: channels after the first convolution
+        base, last: stages before and after the place where `tuned` and `known` part
+        head: channels of the last 1x1 convolution
+        classes: number of names that the classifier knows
     """
 
     stem: int
@@ -72,7 +76,7 @@ class TrunkSettings:
     def read(cls, found: Mapping[str, Any]) -> TrunkSettings:
         """Return the settings that a model's config.json holds under "trunk_cfg".
 
-        Raise KeyError or TypeError where a setting is missing or has another form.
+        Raise KeyError or TypeError if a setting is missing or has another form.
         """
         base, last = (tuple(Stage(*one) for one in found[name]) for name in ("base", "last"))
         return cls(found["stem"], base, last, found["head"], found["classes"])
@@ -84,7 +88,7 @@ class TrunkSettings:
 
 
 class Convolution(nn.Module):
-    """A convolution with TensorFlow's "same" padding, then ReLU6 where `bounded`."""
+    """A convolution with TensorFlow's "same" padding, followed by ReLU6 if `bounded`."""
 
     def __init__(
         self, inputs: int, outputs: int, kernel: int, stride: int, groups: int, bounded: bool
@@ -128,7 +132,7 @@ def _fusable(x: Tensor) -> bool:
 
 
 class Bottleneck(nn.Module):
-    """Expand, convolve each channel by itself, contract; add the input where shapes allow."""
+    """Expand, convolve each channel on its own, contract; add the input if the shapes are equal."""
 
     def __init__(self, inputs: int, outputs: int, kernel: int, stride: int, expand: int) -> None:
         super().__init__()
@@ -147,7 +151,7 @@ class Bottleneck(nn.Module):
 
 
 def stages(inputs: int, wanted: Sequence[Stage]) -> list[nn.Module]:
-    """Return the bottlenecks of some stages, one behind the other."""
+    """Return the bottlenecks of some stages in sequence."""
     made: list[nn.Module] = []
     for stage in wanted:
         for number in range(stage.repeat):
@@ -158,12 +162,12 @@ def stages(inputs: int, wanted: Sequence[Stage]) -> list[nn.Module]:
 
 
 class Trunk(nn.Module):
-    """See the file's header; stands in for `conv1` of an open_clip VisionTransformer."""
+    """See the file's header; replaces `conv1` of an open_clip VisionTransformer."""
 
     extra_tokens: Final = 1
 
     def __init__(self, settings: TrunkSettings, width: int) -> None:
-        """Build a trunk whose tokens are `width` wide, with weights that know nothing."""
+        """Build a trunk with random weights whose tokens are `width` wide."""
         super().__init__()
         parting = settings.base[-1].width
         self.base = nn.Sequential(
@@ -186,7 +190,7 @@ class Trunk(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return tokens [B, width, cells + 1, 1] of preprocessed images [B, 3, H, W].
 
-        The concept token stands behind the grid's, which go row by row.
+        The grid's tokens come first, row by row; the concept token is the last.
         """
         if not _fusable(images):
             return self._tokens(images)
@@ -195,7 +199,7 @@ class Trunk(nn.Module):
 
     @torch.no_grad()
     def _chunk(self, images: Tensor) -> Tensor:
-        """Return the tokens of at most CHUNK images, computed as those of a whole chunk."""
+        """Return the tokens of at most CHUNK images; compute them as a whole chunk."""
         missing = CHUNK - len(images)
         return self._tokens(F.pad(images, (0, 0) * 3 + (0, missing)))[: len(images)]
 
@@ -220,20 +224,20 @@ _made: tuple[int, ThreadPoolExecutor] | None = None
 
 
 def use_workers(count: int) -> None:
-    """Let trunks compute so many chunks at once on a CPU."""
+    """Set the number of chunks that trunks compute at once on a CPU."""
     global _wanted
     _wanted = count
 
 
 def _workers() -> ThreadPoolExecutor:
-    """Return the threads that compute chunks, each with one thread of torch's own."""
+    """Return the threads that compute chunks, each with a single thread of torch."""
     global _made
     with _guard:
         if _made is None or _made[0] != _wanted:
             pool = ThreadPoolExecutor(
                 _wanted, "trunk", initializer=torch.set_num_threads, initargs=(1,)
             )
-            # set_num_threads holds for the thread that calls it, and for threads that begin later.
+            # set_num_threads applies to the calling thread, and to threads that begin later.
             before, all_begun = torch.get_num_threads(), threading.Barrier(_wanted)
             list(pool.map(lambda _: all_begun.wait(), range(_wanted)))
             torch.set_num_threads(before)

@@ -1,15 +1,15 @@
 """The frozen vision transformer with visual prompts: [CLS, patches, prompts].
 
-The tower works in two steps. `tokens` returns everything that stands before the first prompt: it is
-a constant of the image, so that it can be kept. `encode` takes images, or their tokens, and runs
-the transformer with prompts. The place of `conv1` may hold a convolutional trunk (a hybrid vision
-transformer; node/clip/trunk.py), whose tokens count as patches here. A trunk always computes in the
-precision of its weights.
+The tower works in two steps. `tokens` computes everything before the first prompt, which depends on
+the image alone and can be kept. `encode` takes images, or their tokens, and runs the transformer
+with prompts. `conv1` may be a convolutional trunk (a hybrid vision transformer;
+node/clip/trunk.py), whose tokens count as patches here. A trunk always computes in the precision of
+its weights.
 
-Attention does not know the order of tokens, so prompts stand behind the patches, whatever place a
-paper gives them. Prompts that are replaced in the next block need no query, no perceptron and no
-place in the batch: their keys and values are computed once for all images. In the last block only
-the class token is computed, where the model reads nothing else. Exact, forward and backward.
+Attention does not know the order of tokens, so prompts follow the patches here, whatever place a
+paper gives them. Prompts that the next block replaces need no query, no perceptron and no place in
+the batch: their keys and values are computed once for all images. If the model reads nothing but
+the class token, the last block computes nothing else. Exact, forward and backward.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ Run = Callable[..., Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the tower says about a batch of B images with m prompts.
+    """The tower's outputs for a batch of B images with m prompts.
 
-    features: unit vectors [B, D], float32. query: [B, heads, head width], the class token's in the
-    last block; keys: [B or 1, heads, m, head width], those of the prompts there, with no scaling.
-    Fed-DPT's equation 5 asks which domain's prompt the class token looks at.
+    Fed-DPT's equation 5 uses query and keys: how much the class token attends to each domain's
+    prompt.
+
+    Attributes:
+        features: unit vectors [B, D], float32
+        query: [B, heads, head width], the class token's query in the last block
+        keys: [B or 1, heads, m, head width], the prompts' keys in the last block, not scaled
     """
 
     features: Tensor
@@ -47,7 +51,7 @@ class Seen:
 
 
 class VisionTower:
-    """Encode images with shallow or deep prompts through any plain ViT of open_clip."""
+    """Encode images with shallow or deep prompts, in any plain or hybrid ViT of open_clip."""
 
     def __init__(self, model: Any, label: str, dtype: torch.dtype = torch.float32) -> None:
         """Take the image modules of an open_clip model. dtype: of matrix products."""
@@ -67,7 +71,7 @@ class VisionTower:
 
     @property
     def layers(self) -> int:
-        """Blocks; deep prompts have at most as many parts."""
+        """Number of blocks; deep prompts have at most as many parts."""
         return len(self._blocks)
 
     @property
@@ -78,13 +82,13 @@ class VisionTower:
 
     @property
     def width(self) -> int:
-        """Of a visual prompt vector; raise ModelError where the tower takes none."""
+        """Width of a visual prompt vector; raise ModelError if the tower takes no prompts."""
         self._need_blocks()
         return int(self._tower.positional_embedding.shape[1])
 
     @property
     def length(self) -> int:
-        """Tokens of an image without prompts; raise ModelError where the tower takes none."""
+        """Number of tokens of an image; raise ModelError if the tower takes no prompts."""
         self._need_blocks()
         return int(self._tower.positional_embedding.shape[0])
 
@@ -98,22 +102,26 @@ class VisionTower:
 
     @property
     def steady(self) -> bool:
-        """Tell whether an image's tokens are the same bits whatever images came with it."""
+        """Tell whether an image's tokens have the same bits in every batch."""
         conv1 = getattr(self._tower, "conv1", None)
         return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
 
     def encode(
         self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False
     ) -> Seen:
-        """Return what the tower says about preprocessed images [B, 3, H, W].
+        """Return the tower's outputs for preprocessed images.
 
-        images: or what `tokens` returned of them, [B, length, width].
+        Args:
+            images: [B, 3, H, W], or what `tokens` returned of them, [B, length, width]
+            prompts: [d, m, width], visual tokens for blocks 0 to d - 1; shallow prompts (VPT,
+                Fed-DPT)
+                have d = 1. Part i replaces the outputs of part i - 1; the last part stays to the
+                    end.
+                Prompts have no position; the first part passes ln_pre, the others do not.
+            recompute: compute the blocks' activations again in the backward pass instead of keeping
+                them
 
-        prompts: [d, m, width], visual tokens for block 0, 1, ... d - 1; shallow prompts (VPT,
-        Fed-DPT) have d = 1. Part i replaces what became of part i - 1; the last part goes on to the
-        end. They enter without a position, the first before ln_pre, the others as they are.
-        recompute: keep no activations of blocks but compute them again in the backward pass.
-        Raise ModelError where prompts do not fit.
+        Raise ModelError if prompts do not fit.
         """
         self._need_blocks()
         if prompts is None:
@@ -130,7 +138,7 @@ class VisionTower:
         run: Run = partial(checkpoint, use_reentrant=False) if recompute else _plainly
         x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
-        deep += [x[:1, :0]] * (self.layers - len(deep))  # nothing new
+        deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts
         for number, block in enumerate(self._blocks[:-1]):
             step = _replaced if number + 1 < len(prompts) else _kept
             x = run(step, block, x, deep[number])
@@ -138,9 +146,9 @@ class VisionTower:
 
     @torch.no_grad()
     def tokens(self, images: Tensor) -> Tensor:
-        """Return class token and patches [B, length, width], behind ln_pre, without gradients.
+        """Return class token and patches [B, length, width] after ln_pre, without gradients.
 
-        Raise ModelError where the tower takes no prompts.
+        Raise ModelError if the tower takes no prompts.
         """
         self._need_blocks()
         tower = self._tower
@@ -156,7 +164,7 @@ class VisionTower:
         return found
 
     def _read(self, x: Tensor, fresh: Tensor) -> Seen:
-        """Run the last block, for the class token alone where nothing else is read."""
+        """Run the last block, for the class token alone if nothing else is read."""
         tower, block = self._tower, self._blocks[-1]
         alone = tower.attn_pool is None and tower.pool_type == "tok"
         normed = block.ln_1(x)
@@ -184,14 +192,14 @@ def _plainly(work: Callable[..., Tensor], *values: Any) -> Tensor:
 
 
 def _replaced(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
-    """Run a block whose prompts [1, m, width] are seen by all and dropped behind it."""
+    """Run a block whose prompts [1, m, width] all images attend to; drop the prompts after it."""
     q, *rest = block.project_parts((x,))
     k, v = _with(block, rest, fresh, len(x))
     return block.finish(x, attend(q, k, v))
 
 
 def _kept(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
-    """Run a block from which new prompts [1, m, width], if any, go on as tokens of each image."""
+    """Run a block; its new prompts [1, m, width], if any, become tokens of each image."""
     if not fresh.shape[1]:
         return block.finish(x, attend(*block.project_parts((x,))))
     q, k, v = block.project_parts((x, fresh))
@@ -200,7 +208,7 @@ def _kept(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
 
 
 def _with(block: Block, own: Any, fresh: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return keys and values of the batch and, behind them, of prompts that all images share."""
+    """Return keys and values of the batch, followed by those of prompts that all images share."""
     k, v = own
     if not fresh.shape[1]:
         return k, v

@@ -1,1 +1,1 @@
-"""The commands of `fednode`, a file each; cli.py loads them when they are called."""
+"""The commands of `fednode`, one file each; cli.py imports a command when it is called."""

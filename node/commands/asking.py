@@ -1,4 +1,4 @@
-"""Ask some nodes at once how they are; a silent one is no reason to fail."""
+"""Ask several nodes for their status at once; a node that does not answer is no error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Replies = list[tuple[Target, status_pb2.StatusReply | None]]
 
 
 async def ask_all(client: Client, targets: Targets) -> Replies:
-    """Return each node with its answer, None where there is none."""
+    """Return each node with its status, or None if it does not answer."""
 
     async def ask(where: str) -> status_pb2.StatusReply | None:
         try:

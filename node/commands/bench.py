@@ -1,4 +1,4 @@
-"""`fednode bench tuning`: local tuning beside open_clip's own encoders, in one run."""
+"""`fednode bench tuning`: time local tuning and open_clip's own encoders in one run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALLOCATOR: Final = {
 
 @click.group()
 def bench() -> None:
-    """Measure speed on this machine; ratios to a named reference, taken in one run."""
+    """Measure speed on this machine, as ratios to a named reference measured in the same run."""
 
 
 @bench.command()
@@ -57,12 +57,12 @@ def tuning(
 ) -> None:
     """Time a step of prompt tuning with random weights; 15 minutes for ViT-B-16 on two cores.
 
-    The reference is open_clip at 77 tokens a class, images encoded in every step (uncached) or once
-    (cached). In the rows that end in "-cached", it is the same step of ours without the cache of
-    tokens. Fails where the reference was no fair one.
+    The reference is open_clip at 77 tokens per class, with images encoded in every step (uncached)
+    or once (cached). Rows that end in "-cached" compare fednode's step with and without the token
+    cache. The command fails if the reference was too slow for a fair comparison.
     """
     _keep_memory()
-    # open_clip warns on the root logger that the weights are random, as they are meant to be.
+    # open_clip warns on the root logger about random weights, which are intended here.
     logging.getLogger().addHandler(logging.NullHandler())
     if repeats < 1 or threads < 1:
         raise ConfigError("--repeats and --threads must be at least 1.")
@@ -94,7 +94,7 @@ def tuning(
 
 
 def _judge(rows: Sequence[Any], least: float) -> None:
-    """Raise ConfigError where a reference was slower than a fair one."""
+    """Raise ConfigError if a reference was too slow for a fair comparison."""
     slow = [row for row in rows if row.judged and row.reference_share < least]
     if slow:
         worst = min(slow, key=lambda row: row.reference_share)
@@ -107,11 +107,11 @@ def _judge(rows: Sequence[Any], least: float) -> None:
 
 
 def _keep_memory() -> None:
-    """Begin again with a memory allocator that keeps large blocks.
+    """Restart the process with a memory allocator that keeps large blocks.
 
-    glibc gives every large block back to the system at once, and the reference would spend a
-    quarter of its time on getting new pages: no fair comparison. It reads these settings only when
-    a process starts.
+    glibc returns every large block to the system at once. The reference would spend a quarter of
+    its time on getting new pages, so the comparison would be unfair. glibc reads these settings
+    only when a process starts.
     """
     if not sys.platform.startswith("linux") or set(ALLOCATOR) & set(os.environ):
         return

@@ -1,4 +1,4 @@
-"""`fednode check`: everything that is wrong with a node before it starts, in one list."""
+"""`fednode check`: list everything that is wrong with a node before it starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULTY = 2
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence: a fault keeps the node from starting, a note is worth knowing."""
+    """One sentence: a fault keeps the node from starting; a note is worth knowing."""
 
     level: Literal["fault", "note"]
     text: str
@@ -56,7 +56,8 @@ def check(
 ) -> int:
     """List what is wrong with settings, data, model, port, state and peers; start nothing.
 
-    Without --peers only what needs no mesh is looked at. Exit code 2 where there is a fault.
+    Without --peers, only the parts that need no mesh are checked. The exit code is 2 if there is a
+    fault.
     """
     findings = list(look(peers_path, config, name, flags, state))
     faults = sum(one.level == "fault" for one in findings)
@@ -77,7 +78,7 @@ def look(
     flags: tuple[str, ...],
     state: Path | None,
 ) -> Iterator[Finding]:
-    """Yield every finding; what cannot be looked at because of a fault is left out."""
+    """Yield every finding; skip checks that an earlier fault makes impossible."""
     found = list(_of_files(peers_path, config, flags))
     yield from found
     if found:
@@ -95,7 +96,7 @@ def look(
     try:
         learner = learner_of(plan.settings, plan.name, None)
     except FednodeError as fault:
-        # It tells the first fault; images and model are looked at again only to list them all.
+        # The error names the first fault only; check images and model again to list all faults.
         wrong = list(_of_data_and_model(plan)) or str(fault).splitlines()
         yield from (Finding("fault", text) for text in wrong)
         return
@@ -128,7 +129,7 @@ def _of_files(
 
 
 def _of_ports(plan: Plan) -> Iterator[Finding]:
-    """Look at all addresses that the node would listen on, and at what it would push to."""
+    """Check all addresses that the node would listen on, and the metrics collector's settings."""
     settings = plan.settings
     wanted: list[Callable[[], object]] = [
         lambda: check_free(parse(settings.listen or plan.address)),
@@ -147,7 +148,7 @@ def _of_ports(plan: Plan) -> Iterator[Finding]:
 
 
 def _of_data_and_model(plan: Plan) -> Iterator[str]:
-    """Yield what makes loading fail; lesser things are the learner's notes."""
+    """Yield the faults that make loading fail; lesser problems are in the learner's notes."""
     if plan.settings.tuning.kind != "torch":
         return
     from node.clip import backbone
@@ -158,7 +159,7 @@ def _of_data_and_model(plan: Plan) -> Iterator[str]:
 
 
 def _of_state(plan: Plan, facts: dict[str, str]) -> Iterator[Finding]:
-    """Look at a state directory that is there already; none is made."""
+    """Check the state directory if it exists; create none."""
     if not (plan.state / "journal.db").exists():
         return
     try:

@@ -1,4 +1,4 @@
-"""`fednode pause | resume | leave | retune | rollback ADDRESS`: one request to a node."""
+"""`fednode pause | resume | leave | retune | rollback ADDRESS`: send one request to a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fednode eval`: what the tuned prompts of a state directory are worth on test images."""
+"""`fednode eval`: measure a state directory's tuned prompts on test images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from node.core.types import Tensors
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
 @format_option
 def eval(state: Path | None, flags: tuple[str, ...], as_json: bool) -> None:
-    """Measure a node's tuned prompts beside the hand-written one, on test images."""
+    """Measure a node's tuned prompts and the hand-written prompt on test images."""
     tuned = recall(find(state), flags)
     learner = learner_of(tuned.settings, tuned.settings.name or "", None if flags else tuned.folder)
     tuned.require_model(learner.backbone)

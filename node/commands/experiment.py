@@ -1,4 +1,4 @@
-"""`fednode experiment FILE`: compare methods, with progress; what was run is not run again."""
+"""`fednode experiment FILE`: compare methods, show progress, and skip runs that are done."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def experiment(
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
 
-    What was run before is not run again: start the same command once more after an interruption.
+    Finished runs are not repeated: after an interruption, start the same command again.
     """
     if workers < 0:
         raise ConfigError(
@@ -61,7 +61,7 @@ def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
 
 
 class _View:
-    """A bar on a terminal, a line for each cell elsewhere; time left from the cells so far."""
+    """A progress bar on a terminal, else a line per run; estimates the time left."""
 
     def __init__(self, console: Console, total: int) -> None:
         self._console, self._total = console, total
@@ -89,7 +89,7 @@ class _View:
             self._console.print(f"{self._kept} of {self._total} runs were there from before.")
 
     def note(self, done: Done) -> None:
-        """Show one more cell."""
+        """Show that one more run ended."""
         if not done.fresh:
             self._kept += 1
             self._bar.update(self._task, advance=1, description="taken over")

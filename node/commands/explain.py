@@ -1,4 +1,4 @@
-"""`fednode explain words|maps|scatter`: what tuned prompts say, where they look, what they part."""
+"""`fednode explain words|maps|scatter`: nearest words, attention maps and features of prompts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATE = click.option("--state", type=Path, help="State directory [the only one o
 
 @click.group()
 def explain() -> None:
-    """Show what tuned prompts say, where they look, and what they part."""
+    """Show what tuned prompts say, where they look, and how they separate images."""
 
 
 @explain.command()
@@ -31,10 +31,10 @@ def explain() -> None:
 @click.option("--top", default=3, show_default=True, help="Words for each vector.")
 @format_option
 def words(state: Path | None, top: int, as_json: bool) -> None:
-    """Print the vocabulary's nearest words to each learned vector, and how far they are.
+    """Print the vocabulary's nearest words to each learned vector, with their distances.
 
-    By Euclidean distance between token embeddings, as CoOp's and Fed-DPT's tables. Near is not
-    meant: learned vectors seldom lie on words.
+    Distances are Euclidean, between token embeddings, as in the tables of CoOp and Fed-DPT. A near
+    word is not a meaning: learned vectors seldom lie on words.
     """
     if top < 1:
         raise ConfigError(f"--top is {top}; give 1 or more.")
@@ -62,7 +62,8 @@ def words(state: Path | None, top: int, as_json: bool) -> None:
 def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: Path) -> None:
     """Draw class activation maps of IMAGES: zero-shot, and with the tuned prompts.
 
-    Attention of the image tower, weighted by the gradient of the class's logit, mean over blocks.
+    A map shows the attention of the image tower, weighted by the gradient of the class's logit and
+    averaged over blocks.
     """
     paths = list(image_files(images))
     if not 0 < len(paths) <= IMAGES_MAX:
@@ -80,10 +81,10 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
 @click.option("--seed", default=1, show_default=True, help="Of t-SNE.")
 @click.option("--to", type=Path, default=Path("tsne.png"), show_default=True, help="The picture.")
 def scatter(folder: Path, state: Path | None, seed: int, to: Path) -> None:
-    """Draw image features of FOLDER (one folder a class) on a plane by t-SNE.
+    """Draw image features of FOLDER (one folder per class) on a plane by t-SNE.
 
-    One panel for the model's own features, and one for those with the prompts, where the prompts
-    change how images are seen.
+    The first panel shows the model's own features. If the prompts change image features, a second
+    panel shows the features with the prompts.
     """
     paths = list(image_files([folder]))
     labels = [path.parent.name for path in paths]

@@ -1,4 +1,4 @@
-"""Everything of a node that people and tools look at: status, health, admin port, page, metrics."""
+"""All interfaces of a node for people and tools: status, health, admin port, page, metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Faces:
-    """Open from the first moment: a node that loads says so."""
+    """The node's interfaces, which answer from the start, while the model still loads."""
 
     def __init__(self, plan: Plan, mesh: Mesh, store: Store) -> None:
         self._settings, self._state = plan.settings, plan.state
@@ -53,7 +53,7 @@ class Faces:
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
-        """Add what is served on the node's own address to its server."""
+        """Add the services on the node's own address to its server."""
         self.service.register(server)
         self._health.register(server)
 
@@ -66,7 +66,7 @@ class Faces:
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
-            from node.runtime.web import Web  # 36 MB that a node without a page does not need
+            from node.runtime.web import Web  # saves 36 MB in a node without a page
 
             drawn = "" if self._settings.page.token else draw(self._state)
             self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
@@ -79,7 +79,7 @@ class Faces:
         await self._health.serving()
 
     async def draining(self) -> None:
-        """Tell probes that the node is about to end."""
+        """Tell health probes that the node is about to stop."""
         await self._health.draining()
 
     async def close(self) -> None:
@@ -92,7 +92,10 @@ class Faces:
 
 
 def otel_of(plan: Plan, events: Events, metrics: Metrics) -> Otel | None:
-    """Return what pushes to a collector; raise ConfigError where the extra is not installed."""
+    """Return the exporter to an OpenTelemetry collector; None if no endpoint is set.
+
+    Raise ConfigError if the extra `otel` is not installed.
+    """
     settings = plan.settings.otel
     if settings.endpoint is None:
         return None

@@ -1,4 +1,4 @@
-"""The option `--format` of every command that reads: text for people, JSON for programs."""
+"""The option `--format` of commands that print results: text for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def format_option(command: Command) -> Command:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """Return a protobuf message as JSON has it, with all its fields; 64-bit numbers are text."""
+    """Return a protobuf message as JSON types, with all fields; 64-bit numbers become text."""
     return MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )

@@ -1,4 +1,4 @@
-"""Image files that are given to a command: files, folders, and paths on standard input."""
+"""Image files given to a command: files, folders, and paths on standard input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.errors import DataError
 
 
 def image_files(given: Iterable[Path]) -> Iterator[Path]:
-    """Yield image files, those of a folder in order; raise DataError where there is none."""
+    """Yield image files; of a folder, in order. Raise DataError if a path does not exist."""
     for path in given:
         if str(path) == "-":
             lines = sys.stdin.read().splitlines()

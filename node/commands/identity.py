@@ -1,4 +1,4 @@
-"""`fednode identity`: the key that a node is known by."""
+"""`fednode identity`: the key that identifies a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STATE = click.option(
 
 @click.group()
 def identity() -> None:
-    """Show, make or replace the key that a node is known by; its id is the key's fingerprint."""
+    """Show, create or replace a node's key. The node's id is the fingerprint of its key."""
 
 
 def _folder(mesh: str, name: str, state: Path | None) -> Path:
@@ -40,7 +40,7 @@ def _folder(mesh: str, name: str, state: Path | None) -> Path:
 @NAMED
 @STATE
 def show(mesh: str, name: str, state: Path | None) -> None:
-    """Print the id of a node, and what it shows of itself."""
+    """Print a node's id, and the certificate or lease that it presents."""
     found = identity_in(_folder(mesh, name, state), mesh, name)
     click.echo(found.id)
     until = read_certificate(found.folder)
@@ -59,7 +59,7 @@ def show(mesh: str, name: str, state: Path | None) -> None:
 @NAMED
 @STATE
 def new(mesh: str, name: str, state: Path | None) -> None:
-    """Make a node's key before its first start; print its line for peers.yaml."""
+    """Create a node's key before its first start; print the node's line for peers.yaml."""
     folder = _folder(mesh, name, state)
     if (folder / IDENTITY / keys.KEY_FILE).exists():
         raise ConfigError(
@@ -75,10 +75,10 @@ def new(mesh: str, name: str, state: Path | None) -> None:
 @NAMED
 @STATE
 def rotate(mesh: str, name: str, state: Path | None) -> None:
-    """Replace a node's key by a new one that the old one signs; stop the node first.
+    """Replace a node's key by a new key that the old key signs. Stop the node first.
 
-    Peers whose peers.yaml still gives the old id follow the succession, once: put the new id into
-    every peers.yaml before the next one.
+    Peers whose peers.yaml still has the old id accept the new key, once. Put the new id into every
+    peers.yaml before you rotate the key again.
     """
     folder = _folder(mesh, name, state)
     found = identity_in(folder, mesh, name)
@@ -96,10 +96,10 @@ def rotate(mesh: str, name: str, state: Path | None) -> None:
 @click.option("--peers", "peers_path", type=Path, help="Mesh to find a name in [peers.yaml].")
 @click.option("--state", type=Path, help="State directory of the node at ADDRESS.")
 def revoke(address: str, revocation: str, peers_path: Path | None, state: Path | None) -> None:
-    """Hand a REVOCATION (from `fednode introducer revoke`) to the node at ADDRESS.
+    """Give a REVOCATION (from `fednode introducer revoke`) to the node at ADDRESS.
 
-    It tells the whole mesh. Put the line under `revoked` in peers.yaml, too, for the nodes that are
-    down now.
+    The node passes it on to the whole mesh. For nodes that are down now, also add the line to
+    `revoked` in peers.yaml.
     """
     make, ((_, where),) = reach(address, peers_path, state)
 
@@ -116,6 +116,6 @@ def revoke(address: str, revocation: str, peers_path: Path | None, state: Path |
 @STATE
 @click.argument("lease")
 def take(mesh: str, name: str, state: Path | None, lease: str) -> None:
-    """Keep a LEASE (one line of text) that was signed elsewhere, and show it from now on."""
+    """Store a LEASE (one line of text) that was signed elsewhere, and present it from now on."""
     identity_in(_folder(mesh, name, state), mesh, name).take_lease(disarm(lease))
     click.echo(f"{name} shows this lease from its next connection on")

@@ -67,7 +67,7 @@ def name_of(number: int) -> str:
 
 
 def peers_text(nodes: int, mesh: str) -> str:
-    """Return a peers.yaml of so many nodes on this machine."""
+    """Return a peers.yaml of `nodes` nodes on this machine."""
     entries = "".join(
         f'  - {{name: {name_of(number)}, address: "127.0.0.1:{FIRST_PORT + number}"}}\n'
         for number in range(nodes)
@@ -76,13 +76,14 @@ def peers_text(nodes: int, mesh: str) -> str:
 
 
 def settings_text(data: str | None) -> str:
-    """Return node.yaml with every key at its default, but for where the images are.
+    """Return node.yaml with every key at its default, except the place of the images.
 
-    Many nodes share the built-in images, so there each takes its block of the classes.
+    data: folder of images; None for the built-in images. All nodes share the built-in images, so
+    each node then takes its block of the classes.
     """
     text = TEMPLATE.read_text(encoding="utf-8")
     if data is None:
         return text.replace("    how: none\n", "    how: classes\n")
-    # Absolute, so that it holds wherever the node is started.
+    # An absolute path is valid wherever the node is started.
     quoted = "'" + str(Path(data).resolve()).replace("'", "''") + "'"
     return text.replace("  path: builtin\n", f"  path: {quoted}\n")

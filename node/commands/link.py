@@ -1,4 +1,4 @@
-"""The link to a node's page, with the token that the node draws for its pictures."""
+"""The link to a node's page, with the page token that the node draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE: Final = re.compile(r"http://([A-Za-z0-9.:\[\]-]+)/")
 
 
 def token_in(state: Path) -> str:
-    """Return the token in a state directory; "" where there is none that this user can read."""
+    """Return the token in a state directory; "" if this user can read none there."""
     try:
         return (state / FILE).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
@@ -27,7 +27,10 @@ def token_in(state: Path) -> str:
 
 
 def draw(state: Path) -> str:
-    """Return the token in a state directory; draw one where there is none. Raise StateError."""
+    """Return the token in a state directory; draw one if there is none.
+
+    Raise StateError if the token's file cannot be read or written.
+    """
     found = token_in(state)
     if not found and (state / FILE).exists():
         raise StateError(f"{state / FILE} cannot be read, or is empty: remove it.")
@@ -38,10 +41,10 @@ def draw(state: Path) -> str:
 
 
 def link(page: str, mesh: str, name: str, state: Path | None) -> str:
-    """Return the address of a node's page; with its token, where this machine holds it.
+    """Return the address of a node's page, with its token if this machine holds the token.
 
-    page, mesh, name: as the node says. "" where the page is no address. state: of the node, or the
-    usual one.
+    page, mesh, name: from the node's status. state: the node's state directory; None for the
+    default one. Return "" if `page` is not an address.
     """
     found = _PAGE.fullmatch(page)
     if found is None:

@@ -1,4 +1,4 @@
-"""`fednode logs [ADDRESS]`: what happened at a node or at all of a mesh, and what happens."""
+"""`fednode logs [ADDRESS]`: show the records of a node, or of all nodes of a mesh."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def logs(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Show what the node at ADDRESS tells: host:port, or its name in peers.yaml.
+    """Show the records of the node at ADDRESS: host:port, or its name in peers.yaml.
 
-    Without ADDRESS all nodes of peers.yaml, by time. A node keeps its latest 1,000 records of each
-    run; older ones are in fednode.log in its state directory.
+    Without ADDRESS, the records of all nodes of peers.yaml are shown, sorted by time. A node keeps
+    the latest 1,000 records of each run; older records are in fednode.log in its state directory.
     """
     make, targets = reach(address, peers_path, state)
     asyncio.run(_run(make, targets, level, last, follow, as_json))
@@ -80,7 +80,7 @@ async def _run(
 
 
 async def _past(client: Client, target: Target, level: str) -> list[Line] | None:
-    """Return what a node kept; None where it does not answer."""
+    """Return the records that a node kept; None if it does not answer."""
     name, where = target
     try:
         return [(name or where, one) async for one in client.watch(where, 0, level, follow=False)]
@@ -97,7 +97,7 @@ async def _follow(
     as_json: bool,
     single: bool,
 ) -> None:
-    """Print a node's records as they come; one that goes away is waited for."""
+    """Print a node's records as they arrive; if the node stops answering, try again."""
     name, where = target
     while True:
         try:

@@ -1,4 +1,4 @@
-"""How a node of a plan speaks with its mesh: its identity, whom it believes, its transport."""
+"""Connect a node to its mesh: its identity, the members that it trusts, its transport."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ENROL_TRIES: Final = 10
 ENROL_WAIT_S: Final = 3.0
 IDENTITY: Final = "identity"
 KEPT: Final = "believed"
-"""Revocations and successions that this node took, a line each."""
+"""File of the revocations and key successions that this node accepted, one per line."""
 RENEWAL_S: Final = 6 * 3600.0
 LOG = logging.getLogger("fednode")
 
 
 @dataclass(slots=True)
 class Mesh:
-    """The node's side of the mesh, put together and not yet listening."""
+    """A node's identity, trust and transport, before it listens."""
 
     identity: Identity
     trust: Believes
@@ -42,9 +42,10 @@ class Mesh:
 
 
 def join(plan: Plan) -> Mesh:
-    """Return how a node speaks with its mesh: plain on loopback, or over mutual TLS.
+    """Build a node's identity, trust and transport: plain text on loopback, or mutual TLS.
 
-    Raise StateError if what it believed before is damaged.
+    Raise ConfigError if the node's key is not the one in peers.yaml, StateError if the stored trust
+    is damaged.
     """
     identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
     refusals = Refusals()
@@ -64,7 +65,7 @@ def join(plan: Plan) -> Mesh:
 
 
 def trust_of(peers: Peers) -> Trust:
-    """Return whom the nodes of a peers.yaml believe; raise ConfigError for a bad revocation."""
+    """Return the trust of a peers.yaml; raise ConfigError for a wrong revocation."""
     key = None if peers.mesh_key is None else keys.read_public(peers.mesh_key)
     trust = Trust(peers.mesh, {peer.name: peer.id or "" for peer in peers.peers}, key)
     for line in peers.revoked:
@@ -76,14 +77,14 @@ def trust_of(peers: Peers) -> Trust:
 
 
 def transport_of(identity: Identity, trust: Trust, refusals: Refusals) -> GrpcTransport:
-    """Return a transport over mutual TLS that lets in whom trust believes, and notes the rest."""
+    """Return a mutual TLS transport that admits trusted keys and records refused connections."""
     return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note))
 
 
 async def get_lease(plan: Plan, mesh: Mesh) -> None:
-    """Enrol with the introducer where there is one and a lease is wanted; try for a while.
+    """Enrol with the introducer if there is one and a lease is wanted; try for some time.
 
-    Raise FednodeError where that fails and the node has no lease to go on with.
+    Raise FednodeError if that fails and the node has no lease to continue with.
     """
     introducer, mesh_key = plan.peers.introducer, plan.peers.mesh_key
     if introducer is None or mesh_key is None or not mesh.identity.wants_lease():
@@ -108,7 +109,7 @@ async def get_lease(plan: Plan, mesh: Mesh) -> None:
 
 
 async def keep_lease(plan: Plan, mesh: Mesh) -> None:
-    """Renew the lease whenever it is nearly over, for as long as the node runs."""
+    """Renew the lease before it ends, for as long as the node runs."""
     while True:
         await asyncio.sleep(RENEWAL_S)
         try:
@@ -118,9 +119,9 @@ async def keep_lease(plan: Plan, mesh: Mesh) -> None:
 
 
 def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -> Client:
-    """Return a client for the nodes of a mesh, with the key of a state directory if it needs one.
+    """Return a client for the nodes of a mesh, with a node's key if the mesh uses TLS.
 
-    Without --state the only state directory that this machine has of the mesh is taken.
+    state: directory of the key; None uses this machine's only state directory of the mesh.
     """
     if peers is None or peers.insecure:
         return Client(timeout_s)
@@ -141,7 +142,7 @@ def only_state(mesh: str) -> Path:
 
 
 def identity_in(state: Path, mesh: str, name: str) -> Identity:
-    """Return the identity that a state directory holds; raise ConfigError where there is none."""
+    """Return the identity in a state directory; raise ConfigError if there is no key."""
     folder = state / IDENTITY
     if not (folder / keys.KEY_FILE).is_file():
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Draw what prompts do as pictures; needs the extra `plot` (matplotlib, scikit-learn)."""
+"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib, scikit-learn)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERPLEXITY: Final = 30.0
 def draw_maps(
     images: Sequence[Path], titles: Sequence[str], plain: Array, tuned: Array, to: Path
 ) -> None:
-    """Draw each image, where the model looks by itself, and where with the prompts."""
+    """Draw each image beside its two maps: zero-shot, and with the tuned prompts."""
     count = len(images)
     figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.25) * count)
     axes = figure.subplots(count, 3, squeeze=False)
@@ -41,7 +41,7 @@ def draw_maps(
 def draw_scatter(
     features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
 ) -> None:
-    """Draw features [n, width] on a plane by t-SNE, one panel for each, coloured by label."""
+    """Draw features [n, width] on a plane by t-SNE: one panel per set, coloured by label."""
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError as fault:
@@ -65,7 +65,7 @@ def draw_scatter(
 
 
 def _square(path: Path) -> Any:
-    """Return the middle of an image, as the model sees it: [side, side, 3]."""
+    """Return the central square of an image, as the model sees it: [side, side, 3]."""
     picture = read_rgb(path)
     side = min(picture.size)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2

@@ -1,4 +1,4 @@
-"""What a node was asked to be, checked; and how a state directory tells it to later commands."""
+"""The checked settings of a node, and how a state directory passes them to later commands."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
 ELSEWHERE: Final = "state directory with --state"
 ROOT: Final = Path(".local/state/fednode")
-"""Where state directories lie below the home folder: <mesh>/<node>."""
+"""Folder of state directories below the home folder: <mesh>/<node>."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that `start` was asked for, checked."""
+    """The checked settings of one node: everything that `start` needs."""
 
     name: str
     settings: Settings
@@ -43,7 +43,7 @@ class Plan:
 
     @classmethod
     def alone(cls, settings: Settings) -> Plan:
-        """Return the plan of a node without a mesh, for looking at its data and model."""
+        """Return the plan of a node without a mesh, for checking its data and model."""
         name = settings.name or "node"
         peers = Peers("none", (PeerEntry(name, ""),))
         kind, chosen = policy_of(settings)
@@ -51,7 +51,7 @@ class Plan:
 
     @property
     def address(self) -> str:
-        """Where others reach this node: what was set, else what peers.yaml says."""
+        """The address at which peers reach this node: `advertise`, or the one in peers.yaml."""
         return self.settings.advertise or self.peers.entry(self.name).address
 
     @property
@@ -62,20 +62,20 @@ class Plan:
 
     @property
     def caution(self) -> str:
-        """What the operator should know of the policy's settings; "" for nothing."""
+        """A warning to the operator about the policy's settings; "" if there is none."""
         return str(getattr(self.policy_config, "caution", ""))
 
     @property
     def mode(self) -> Barrier:
-        """The barrier of the rounds: what was set, else the policy's own."""
+        """The barrier of the rounds: `rounds.mode` if set, else the policy's default."""
         return self.settings.rounds.mode or self.policy.default_mode
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a state directory holds for use: prompts, the round they are of, and their settings.
+    """The content of a state directory: prompts, their round, and the node's settings.
 
-    backbone: fingerprint of the model that they were tuned with, "" if it is not known.
+    backbone: fingerprint of the model that the prompts were tuned with; "" if it is not known.
     """
 
     folder: Path
@@ -86,7 +86,7 @@ class Tuned:
     backbone: str
 
     def require_model(self, backbone: str) -> None:
-        """Raise StateError if the prompts were tuned with another model than the loaded one."""
+        """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
         require_model(self.folder, self.backbone, backbone)
 
 
@@ -97,7 +97,7 @@ def make(
     flags: Sequence[str],
     state: Path | None,
 ) -> Plan:
-    """Return the plan of a node; raise ConfigError for whatever is wrong with its files."""
+    """Return the plan of a node; raise ConfigError if its files are wrong."""
     settings = load_settings(config, os.environ, flags)
     peers = load_peers(peers_path)
     own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
@@ -113,7 +113,7 @@ def make(
 
 
 def disagreements(plan: Plan) -> list[str]:
-    """Return where the settings of a node do not fit the mesh that it is to be in."""
+    """Return the faults of a node's settings in its mesh, as sentences."""
     faults: list[str] = []
     settings, count = plan.settings, len(plan.peers.peers)
     rounds = settings.rounds
@@ -122,7 +122,7 @@ def disagreements(plan: Plan) -> list[str]:
     faults += topology_faults(plan)
     unfit = plan.policy.unfit(plan.policy_config, rounds, settings.data.domain)
     faults += [unfit] if unfit else []
-    if settings.tuning.kind == "torch":  # the other learner needs no images
+    if settings.tuning.kind == "torch":  # the closed-form learner needs no images
         unjudged = validation_fault(settings, plan.policy_config, settings.data.validation)
         faults += [unjudged] if unjudged else []
     for key in ("listen", "advertise"):
@@ -133,7 +133,7 @@ def disagreements(plan: Plan) -> list[str]:
 
 
 def topology_faults(plan: Plan) -> list[str]:
-    """Return what the policy, or the mesh, cannot do in the topology that was set."""
+    """Return the faults of the topology for the policy and the mesh, as sentences."""
     chosen, waits = plan.settings.topology, plan.mode != "async"
     faults: list[str] = []
     if chosen.kind != "full" and plan.policy.shared_state and waits:
@@ -148,7 +148,7 @@ def topology_faults(plan: Plan) -> list[str]:
 
 
 def placed(settings: Settings, peers: Peers, name: str) -> Settings:
-    """Fill in which share of a common data set is the node's: its place in peers.yaml."""
+    """Fill in the node's share of a common data set: its place in peers.yaml."""
     share = settings.data.partition
     if share.how == "none" or (share.index is not None and share.count is not None):
         return settings
@@ -169,7 +169,7 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
     facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
-    if plan.policy.shared_state:  # all begin alike, and draw alike
+    if plan.policy.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
     chosen = plan.settings.topology
@@ -187,9 +187,9 @@ def facts_of(plan: Plan, learner: Learner) -> dict[str, str]:
 
 
 def private(plan: Plan, learner: Learner) -> Learner:
-    """Return the learner that a daemon trains with: counted, clipped and blurred where that is set.
+    """Wrap a learner for a daemon: count results, and clip and blur them if privacy is on.
 
-    Raise StateError if privacy is on and nobody knows what earlier rounds released.
+    Raise StateError if privacy is on and the account of earlier rounds is missing.
     """
     from node.learn.private import PrivateLearner, begin_account
 
@@ -220,23 +220,23 @@ def learner_of(settings: Settings, name: str, folder: Path | None) -> Learner:
 
 
 def remember(plan: Plan, learner: Learner) -> None:
-    """Leave in the state directory what `eval` and `predict` need to know."""
+    """Write the settings and classes that `eval` and `predict` need into the state directory."""
     own = replace(plan.settings, name=plan.name, state_dir=str(plan.state))
     put(plan.state / SETTINGS, settings_text(own), ELSEWHERE)
     put(plan.state / CLASSES, "".join(f"{name}\n" for name in learner.classes), ELSEWHERE)
 
 
 def settings_text(settings: Settings) -> str:
-    """Return settings as YAML, without what is secret."""
+    """Return settings as YAML, without secrets."""
     open_ = replace(settings, token=None, page=replace(settings.page, token=None))
-    # JSON's types alone: tuples become lists, as YAML wants them.
+    # Convert to JSON's types: tuples become lists, which YAML can write.
     return yaml.safe_dump(json.loads(json.dumps(asdict(open_))), sort_keys=False)
 
 
 def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
-    """Return what a state directory holds, its settings changed by flags.
+    """Return the content of a state directory; flags change its settings.
 
-    Raise StateError where it holds nothing usable.
+    Raise StateError if settings, classes or tuned prompts are missing.
     """
     snapshot = read_snapshot(folder)
     for name in (SETTINGS, CLASSES):
@@ -253,7 +253,10 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
 
 
 def find(state: Path | None) -> Path:
-    """Return the state directory to use: the one given, or the only one below the home folder."""
+    """Return the state directory to use: the given one, or the only one on this machine.
+
+    Raise StateError if none was given and there is not exactly one.
+    """
     if state is not None:
         return state
     found = sorted(journal.parent for journal in (Path.home() / ROOT).glob("*/*/journal.db"))

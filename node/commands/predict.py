@@ -23,9 +23,10 @@ from node.errors import ConfigError, DataError
 def predict(
     images: tuple[Path, ...], state: Path | None, classes: str | None, top: int, as_json: bool
 ) -> None:
-    """Name what IMAGES show, with the tuned prompts of a state directory.
+    """Classify IMAGES with the tuned prompts of a state directory.
 
-    A folder stands for all images in it, at any depth; - for paths on standard input, one a line.
+    A folder stands for all images in it, at any depth; - reads paths from standard input, one per
+    line.
     """
     images = tuple(image_files(images))
     if not images:

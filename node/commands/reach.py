@@ -1,4 +1,4 @@
-"""Find whom a command asks: an address, or names of peers.yaml, with a key where there is TLS."""
+"""Find the nodes that a command asks: an address, or names in peers.yaml; with a key for TLS."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from node.runtime.client import Client
 
 PEERS: Final = Path("peers.yaml")
 Target = tuple[str, str]
-"""Name and address of a node; the name is empty where only its address was given."""
+"""Name and address of a node; the name is empty if only an address was given."""
 Targets = Sequence[Target]
 Make = Callable[[], Client]
-"""Return a client; called on the event loop that it is for."""
+"""Return a client; call it on the event loop that uses the client."""
 
 
 def reach(address: str | None, peers_path: Path | None, state: Path | None) -> tuple[Make, Targets]:
-    """Return how and where to ask: one node (host:port, or its name), or all of peers.yaml."""
+    """Return a client maker and the nodes to ask: one (host:port or name), or all of peers.yaml."""
     by_place = address is not None and ":" in address
     if by_place and peers_path is None and state is None:
         assert address is not None

@@ -1,4 +1,4 @@
-"""`fednode export` and `fednode import`: tuned prompts to other programs and back."""
+"""`fednode export` and `fednode import`: tuned prompts as files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def export(to: Path, state: Path | None, layout: str, classes: str | None) -> No
 
 
 def _facts(prompts: Prompts) -> dict[str, str]:
-    """Return what metadata says of prompts; nothing of paths, addresses or keys."""
+    """Return the metadata of prompts, without paths, addresses and keys."""
     settings = prompts.settings
     kept = {"model": asdict(settings.model), "policy": settings.policy,
             "tuning": asdict(settings.tuning)}  # fmt: skip
@@ -70,10 +70,10 @@ def _facts(prompts: Prompts) -> dict[str, str]:
 def import_(
     file: Path, state: Path, config: Path | None, flags: tuple[str, ...], classes: str | None
 ) -> None:
-    """Make a state directory of the prompts in FILE: safetensors of `export`, or CoOp's checkpoint.
+    """Create a state directory from the prompts in FILE: a file of `export`, or a CoOp checkpoint.
 
-    `eval` and `predict` use it, and `start` goes on from it as from round 0: let all nodes of a
-    mesh import the same.
+    `eval` and `predict` use the directory, and `start` continues from it as from round 0. Let all
+    nodes of a mesh import the same file.
     """
     if not file.is_file():
         raise ConfigError(f"There is no file {file}: give one that `fednode export` wrote.")
@@ -95,7 +95,7 @@ def import_(
 
 
 def _settings(own: Settings, config: Path | None, flags: tuple[str, ...]) -> Settings:
-    """Return the settings that a file brings; a node.yaml and flags say the rest."""
+    """Return the file's model, policy and tuning, and everything else from node.yaml and flags."""
     if config is None and not flags:
         return own
     more = load_settings(config, {}, flags)

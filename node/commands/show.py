@@ -1,4 +1,4 @@
-"""Draw what a node says of itself, for people: one node in full, or a line for each of a mesh."""
+"""Draw the status of nodes for people: one node in full, or a mesh with one line per node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def node(reply: Reply) -> RenderableType:
 
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
-    """Return a line for each (name, address); None stands for a node that does not answer."""
+    """Return a table with a line for each (name, address); None: the node does not answer."""
     accuracy = accuracy_of([reply for _, reply in replies if reply is not None])
     table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
@@ -66,7 +66,7 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
 
 
 def accuracy_of(replies: Sequence[Reply]) -> str:
-    """Return the accuracy to show of nodes: one that they measure."""
+    """Return the name of the accuracy to show: the first that some node measures."""
     return next((key for key in ACCURACIES if any(key in one.measured for one in replies)), "own")
 
 
@@ -108,7 +108,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
 
 
 def figures(metrics: Mapping[str, float]) -> str:
-    """Return loss and accuracies in a sensible order, then whatever else there is."""
+    """Return loss and accuracies in a fixed order, then all other metrics."""
     order = ["loss", *ACCURACIES]
     rest = sorted(key for key in metrics if key not in order)
     parts = []
@@ -149,14 +149,14 @@ def _traffic(traffic: status_pb2.Traffic) -> Table:
 
 
 class Grid(Table):
-    """A table whose texts are shown as they are: rich reads no markup in them."""
+    """A table that shows texts as they are: rich interprets no markup in them."""
 
     def add_column(self, header: RenderableType = "", *given: Any, **more: Any) -> None:
-        """Add a column."""
+        """Add a column whose header is shown as it is."""
         super().add_column(_literal(header), *given, **more)
 
     def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
-        """Add a row."""
+        """Add a row whose texts are shown as they are."""
         super().add_row(*map(_literal, cells), **more)
 
 
@@ -165,7 +165,7 @@ def _literal(cell: Any) -> Any:
 
 
 def grid(*columns: str) -> Grid:
-    """Return an empty table; columns of numbers stand to the right."""
+    """Return an empty table; columns of numbers are aligned to the right."""
     table = Grid(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
         number = column in NUMBERS or column.endswith("%")
@@ -174,10 +174,10 @@ def grid(*columns: str) -> Grid:
 
 
 def shade(text: str) -> Text:
-    """Return a state's name in its colour."""
+    """Return the name of a state in its colour."""
     return Text(text, STYLES.get(text, ""))
 
 
 def rounds(done: int, most: int, between: str = "/") -> str:
-    """Return rounds done, and of how many where there is an end."""
+    """Return the number of rounds done, and the total if there is one."""
     return f"{done}{between}{most}" if most else str(done)

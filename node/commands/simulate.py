@@ -1,4 +1,4 @@
-"""`fednode simulate FILE`: meshes full of faults in virtual time, each repeated by its seed."""
+"""`fednode simulate FILE`: run meshes full of faults in virtual time; a seed repeats a run."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ EVERY_S: Final = 5.0
 def simulate(
     file: Path, seed: int, count: int, jobs: int, verbose: bool, digests: Path | None
 ) -> int:
-    """Play the scenario in FILE for --count seeds; exit code 1 where a promise is broken.
+    """Run the scenario in FILE for --count seeds; exit code 1 if a promise is broken.
 
-    A broken promise is printed with its seed, the fewest faults that still break it, and the
-    command that plays it again. With --digests, two versions of the code can be compared on one
-    machine: equal files mean that every run had the same events and the same end.
+    For each broken promise the command prints the seed, the fewest faults that still break the
+    promise, and the command that repeats the run. With --digests, two versions of the code can be
+    compared on one machine: equal files mean that every run had the same number of events and the
+    same end.
     """
     scenario, configs = load(file)
     began, shown, events, virtual = time.monotonic(), time.monotonic(), 0, 0.0
@@ -72,7 +73,7 @@ def simulate(
 
 
 def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
-    """Return a scenario and the checked settings of its policies; raise ConfigError otherwise."""
+    """Return a scenario and its policies' configurations; raise ConfigError if they are wrong."""
     source = read_yaml(file)
     scenario = checked(Scenario, source)
     configs = []
@@ -107,7 +108,7 @@ def _one(given: tuple[Scenario, tuple[Any, ...], int]) -> Outcome:
 
 def _report(file: Path, scenario: Scenario, outcome: Outcome, first: bool) -> None:
     click.echo(f"seed {outcome.case.seed} breaks {outcome.violation}")
-    if first:  # of its kind
+    if first:  # the first violation of this promise
         least = shrink(scenario, outcome)
         click.echo("  with no more than:")
         for line in least.case.lines():

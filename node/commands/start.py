@@ -1,4 +1,4 @@
-"""`fednode start`: put one node together and run it until SIGTERM or Ctrl-C."""
+"""`fednode start`: build one node and run it until SIGTERM or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def start(
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
     plan = make(peers_path, config, name, flags, state)
-    # The directory is locked before the seconds that a model takes to load.
+    # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -52,7 +52,7 @@ def start(
 
 
 async def _run(plan: Plan, store: Store) -> None:
-    """Listen, load, run; a signal ends any of these."""
+    """Listen, load, run; a signal ends each of these steps."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -62,7 +62,7 @@ async def _run(plan: Plan, store: Store) -> None:
     faces = Faces(plan, mesh, store)
     transport.add_service(faces.register)
     try:
-        await faces.open()  # before peers see this node: its page takes a moment to load
+        await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
         where = known if plan.peers.insecure else f"{known} --state {plan.state}"
@@ -94,9 +94,9 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Faces) -> None:
 
 
 def _loaded(plan: Plan) -> asyncio.Future[Learner]:
-    """Load images and model on a thread that nobody waits for when the node is to stop."""
+    """Load images and model on a thread that does not keep the process alive."""
     done: Future[Learner] = Future()
-    done.set_running_or_notify_cancel()  # the thread's outcome is taken even when nobody waits
+    done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
         try:
@@ -110,9 +110,9 @@ def _loaded(plan: Plan) -> asyncio.Future[Learner]:
 
 
 async def _unless(stop: asyncio.Event, work: asyncio.Future[Any]) -> bool:
-    """Wait for work, which is cancelled where the stop comes first; tell whether it ended well.
+    """Wait for work and tell whether it finished; cancel the work if the stop comes first.
 
-    Raise what it raised.
+    Raise what the work raised.
     """
     stopping = asyncio.ensure_future(stop.wait())
     both: set[asyncio.Future[Any]] = {work, stopping}

@@ -1,4 +1,4 @@
-"""`fednode status [ADDRESS]`: how a node is, or how all nodes of a mesh are."""
+"""`fednode status [ADDRESS]`: show the status of a node, or of all nodes of a mesh."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from node.wire.gen import status_pb2
 def status(
     address: str | None, peers_path: Path | None, state: Path | None, quiet: bool, as_json: bool
 ) -> None:
-    """Show how the node at ADDRESS is: host:port, or its name in peers.yaml.
+    """Show the status of the node at ADDRESS: host:port, or its name in peers.yaml.
 
-    Without ADDRESS one line for every node of peers.yaml is shown; `fednode top` shows it live.
-    Exit code 5 where nobody answers.
+    Without ADDRESS, one line is shown for every node of peers.yaml; `fednode top` shows them live.
+    The exit code is 5 if no node answers.
     """
     make, targets = reach(address, peers_path, state)
     single = address is not None
@@ -49,7 +49,7 @@ def status(
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
-    from node.commands.link import link  # 0.3 s of settings that most calls do without
+    from node.commands.link import link  # saves 0.3 s in most calls
 
     page = link(reply.page, reply.mesh, reply.name, state)
     if page:
@@ -57,7 +57,7 @@ def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
 
 
 async def _ask(make: Make, targets: Targets, single: bool) -> Replies:
-    """Ask all; one that was asked for by itself must answer."""
+    """Ask all nodes; raise Unreachable if a single node was asked and does not answer."""
     async with make() as client:
         if single:
             return [(target, await client.status(target[1])) for target in targets]

@@ -1,4 +1,4 @@
-"""What a data set is to fednode: named classes with image files, split by a fixed seed."""
+"""A data set: named classes with image files, split by a fixed seed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from node.core.settings import STRICT
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """Which share of a data set this node holds, when one folder serves many nodes (trials, demos).
+    """The share of a data set that this node holds, if one folder serves many nodes.
 
-    how: "none" (all classes, all images), "classes" (consecutive blocks of the sorted classes, of
-    the base half where there are halves: classes // count each, the remainder to the last node) or
-    "dirichlet" (each node a share of every class's training images, the shares drawn per class).
-    index, count: this node's place, from 0, among how many; None is filled in from peers.yaml's
-    order. alpha: of the Dirichlet distribution; 0.1 gives most nodes few classes, 100 gives all
-    nodes nearly equal shares.
+    Attributes:
+        how: "none" (all classes, all images); "classes" (consecutive blocks of the sorted classes,
+            or
+            of the base half if there are halves: classes // count each, the remainder to the last
+            node); "dirichlet" (a share of every class's training images, drawn per class)
+        index, count: this node's place, from 0, and the number of nodes; None: taken from the order
+            of
+            peers.yaml
+        alpha: of the Dirichlet distribution; 0.1 gives most nodes few classes, 100 gives all nodes
+            nearly equal shares
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -48,16 +52,19 @@ class PartitionSettings:
 class DataSettings:
     """Where the images are and how they are split.
 
-    path: "builtin", or a folder with one folder per class.
-    classes: names to use, in folder spelling; None for all found.
-    halves: split the sorted classes into base (first half, rounded up) and new (the rest), train on
-    base only and evaluate on both (CoOp's base-to-new protocol).
-    shots: training images per class; 0 for all; a class with fewer gives all it has.
-    validation: share of the images of each class that are not for testing, kept from training for
-    the guard and for status.
-    test: share of each class's images kept for evaluation, drawn first and always the same ones.
-    seed: of the draws of training images and of Dirichlet shares.
-    domain: which of the mesh's domains these images are of, for methods that ask (Fed-DPT).
+    Attributes:
+        path: "builtin", or a folder with one folder per class
+        classes: class folders to use, by name; None: all
+        halves: split the sorted classes into base (first half, rounded up) and new (the rest),
+            train
+            on base only and evaluate on both (CoOp's base-to-new protocol)
+        shots: training images per class; 0: all; a class with fewer images gives all it has
+        validation: share of the images of each class that are not for testing, kept from training
+            for
+            the guard and for status
+        test: share of each class's images kept for evaluation; drawn first, always the same images
+        seed: of the draws of training images and of Dirichlet shares
+        domain: the domain of these images, for policies that need it (Fed-DPT)
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -90,7 +97,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Images with the class names that their labels index (display form: '_' read as ' ')."""
+    """Images, and the class names that their labels index (with '_' replaced by ' ')."""
 
     classes: tuple[str, ...]
     images: tuple[Image, ...]
@@ -100,9 +107,11 @@ class Split:
 class NodeData:
     """All splits of one node.
 
-    train, validation, own: over the node's own classes. base, new: over all base or all new classes
-    of the data set (None without halves). skipped: files that are no readable image, and why.
-    notes: sentences on what was done otherwise than the settings ask, such as fewer shots.
+    Attributes:
+        train, validation, own: images of the node's own classes
+        base, new: test images of all base or all new classes of the data set; None without halves
+        skipped: files that are not readable images, and why
+        notes: sentences on deviations from the settings, such as fewer shots
     """
 
     train: Split

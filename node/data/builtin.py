@@ -1,6 +1,6 @@
-"""Find the images that ship with fednode and make sure that they are whole.
+"""Find the images that ship with fednode, and verify them.
 
-A part of Caltech 101; assets/README.md says which, by what rule, and under which licence.
+They are a part of Caltech 101; assets/README.md lists the part, its selection rule and its licence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MANIFEST: Final = "SHA256SUMS"
 
 
 def root(assets: Path = ASSETS) -> Path:
-    """Return the folder of class folders; raise DataError where the package came without it."""
+    """Return the folder of class folders; raise DataError if it was not installed."""
     folder = assets / FOLDER
     if not folder.is_dir() or not (assets / MANIFEST).is_file():
         raise DataError(
@@ -28,14 +28,14 @@ def root(assets: Path = ASSETS) -> Path:
 
 
 def sums(assets: Path = ASSETS) -> dict[Path, str]:
-    """Return the SHA-256 of every built-in image as the manifest gives it."""
+    """Return the SHA-256 of every built-in image, as listed in the manifest."""
     lines = (assets / MANIFEST).read_text(encoding="utf-8").splitlines()
     pairs = (line.split("  ", 1) for line in lines if line)
     return {assets / name: digest for digest, name in pairs}
 
 
 def fault(path: Path, known: dict[Path, str]) -> str | None:
-    """Return why an image is not the one that shipped, None where it is."""
+    """Return how an image differs from the image that shipped; None if it does not differ."""
     digest = known.get(path)
     if digest is None:
         return "not one of the built-in images"

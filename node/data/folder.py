@@ -4,8 +4,8 @@
     root/<domain>/<class>/<image>   refused with a hint: data.path must name one domain
 
 Names are compared in Unicode's composed form and sorted by code point, so that classes and files
-come in the same order on every file system. Links are followed, but only two levels are ever
-listed, so that a link to a folder above cannot trap the walk.
+have the same order on every file system. Links are followed, but only two levels are listed, so a
+link to a parent folder cannot cause an endless walk.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from node.data.images import SUFFIXES
 from node.errors import DataError
 
 LITTER: Final = frozenset({"__MACOSX", "Thumbs.db", "desktop.ini"})
-"""What operating systems leave behind; ignored as hidden files are."""
+"""Files that operating systems leave behind; ignored like hidden files."""
 
 _NAMED_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ClassFolder:
-    """One class: its folder's name, the files that are images by their suffix, and the rest."""
+    """One class: its folder's name, its image files (judged by suffix), and the other entries."""
 
     name: str
     path: Path
@@ -36,13 +36,13 @@ class ClassFolder:
 
     @property
     def display(self) -> str:
-        """Name as it stands in a prompt."""
+        """The class's name as it stands in a prompt."""
         return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a data folder holds: classes sorted by name, and files that belong to none."""
+    """The content of a data folder: classes sorted by name, and files outside class folders."""
 
     root: Path
     classes: tuple[ClassFolder, ...]
@@ -50,12 +50,12 @@ class Found:
 
 
 def sort_key(name: str) -> tuple[str, str]:
-    """Return what names are ordered by: the composed form first, then the name as it is."""
+    """Return the key by which names are sorted: the composed form first, then the name itself."""
     return unicodedata.normalize("NFC", name), name
 
 
 def scan(root: Path) -> Found:
-    """List a folder of class folders; raise DataError where it is none."""
+    """List a folder of class folders; raise DataError if it is not such a folder."""
     folders, files = _entries(root, "data folder")
     strays = tuple((path, "lies beside the class folders, in none of them") for path in files)
     if not folders:
@@ -83,7 +83,7 @@ def domains(root: Path) -> dict[str, Path]:
 
 
 def _entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
-    """Return subfolders and files of a folder, sorted, without hidden ones."""
+    """Return the subfolders and files of a folder, sorted, without hidden entries."""
     try:
         with os.scandir(folder) as listing:
             entries = [
@@ -107,7 +107,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        # A link to itself; it is then named as a file that cannot be read.
+        # A link to itself counts as a file, and is then reported as unreadable.
         return False
 
 
@@ -128,7 +128,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
-    """Raise DataError where the images lie one level deeper than they should."""
+    """Raise DataError if the images lie one level too deep."""
     if any(one.files for one in classes):
         return
     nested = [one for one in classes if _holds_image_folders(one)]
@@ -150,7 +150,7 @@ def _holds_image_folders(one: ClassFolder) -> bool:
 
 
 def _refuse_twins(root: Path, classes: tuple[ClassFolder, ...]) -> None:
-    """Raise DataError where two folders would read the same in a prompt."""
+    """Raise DataError if two folders have the same name in a prompt."""
     seen: dict[str, ClassFolder] = {}
     for one in classes:
         twin = seen.setdefault(one.display, one)

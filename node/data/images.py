@@ -1,8 +1,8 @@
-"""Read image files, and find those that cannot be read before anything is drawn from them.
+"""Read image files, and find unreadable files before splits are drawn.
 
-A file is examined by decoding it, which is the only way to find a truncated one: about 0.1 ms for
-an image of 128 pixels, some 50 ms for a photograph of 12 megapixels. A Memory keeps the verdicts
-by path, size and time of change, so that a restart decodes only what is new.
+A file is examined by decoding it, because nothing else finds a truncated file: about 0.1 ms for an
+image of 128 pixels, some 50 ms for a photograph of 12 megapixels. A Memory keeps the results by
+path, size and modification time, so a restart decodes only new files.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class TooLarge(ValueError):
 
 
 Stamp = tuple[int, int]
-"""Size in bytes and time of change in nanoseconds."""
+"""Size in bytes and modification time in nanoseconds."""
 
 
 def read_rgb(path: Path, side: int | None = None) -> Image.Image:
-    """Decode one image to RGB, upright by its EXIF orientation, the first frame of several.
+    """Decode an image to RGB, upright by its EXIF orientation; of several frames, the first.
 
     side: decode a JPEG at a reduced size not below side x side, which is faster. Raise TooLarge, or
-    whatever Pillow raises on a file that is no image, OSError above all.
+    Pillow's error if the file is not an image, usually OSError.
     """
     with Image.open(path, formats=FORMATS) as image:
         if image.width * image.height > PIXELS_MAX:
@@ -53,9 +53,9 @@ def read_rgb(path: Path, side: int | None = None) -> Image.Image:
 
 @dataclass(slots=True)
 class Memory:
-    """Verdicts of earlier examinations; the reason why a file is unreadable, None for a good one.
+    """Results of earlier examinations: why a file is unreadable, None for a readable file.
 
-    Its file is a cache: a missing, damaged or unwritable one costs time and nothing else.
+    Its file is a cache: if it is missing, damaged or not writable, files are decoded again.
     """
 
     file: Path | None = None
@@ -63,7 +63,7 @@ class Memory:
 
     @classmethod
     def load(cls, file: Path | None) -> Self:
-        """Read a memory back; an unusable file counts as empty."""
+        """Read a memory from its file; a file that cannot be read counts as empty."""
         verdicts: dict[str, tuple[Stamp, str | None]] = {}
         if file is not None:
             try:
@@ -75,21 +75,21 @@ class Memory:
         return cls(file, verdicts)
 
     def save(self) -> None:
-        """Write all verdicts, aside and renamed, so that a reader never meets half a file."""
+        """Write all results to a temporary file and rename it, so no reader sees half a file."""
         if self.file is None:
             return
         rows = {name: [*stamp, why] for name, (stamp, why) in sorted(self.verdicts.items())}
         aside = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-        # A full or read-only disk only costs the next start some time.
+        # A full or read-only disk costs the next start some time, nothing else.
         with contextlib.suppress(OSError):
             aside.write_text(json.dumps(rows), encoding="utf-8")
             aside.replace(self.file)
 
 
 def examine(paths: Iterable[Path], memory: Memory) -> dict[Path, str | None]:
-    """Return for each file why it cannot be used, None where it can; remember the verdicts.
+    """Return for each file why it cannot be used, None if it can.
 
-    The memory is left with these files only.
+    The results replace the content of `memory`, which is saved if a file was decoded.
     """
     stamps: dict[Path, Stamp] = {}
     verdicts: dict[Path, str | None] = {}
@@ -107,7 +107,7 @@ def examine(paths: Iterable[Path], memory: Memory) -> dict[Path, str | None]:
         else:
             unknown.append(path)
     verdicts.update(zip(unknown, _decode_all(unknown), strict=True))
-    # Only the files of this examination stay remembered, so that a memory never outgrows its data.
+    # Keep only the files of this examination, so that a memory never outgrows its data.
     memory.verdicts = {str(path): (stamp, verdicts[path]) for path, stamp in stamps.items()}
     if unknown:
         memory.save()
@@ -115,7 +115,7 @@ def examine(paths: Iterable[Path], memory: Memory) -> dict[Path, str | None]:
 
 
 def _decode_all(paths: list[Path]) -> list[str | None]:
-    # Pillow warns of odd metadata and of large images; here only errors decide.
+    # Pillow warns about unusual metadata and large images; here only errors count.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(paths) < 2 * _WORKERS:
@@ -138,7 +138,7 @@ def _fault(path: Path) -> str | None:
     except MemoryError:
         return "too large to decode in memory"
     except Exception as error:
-        # Decoders raise anything at all on damaged bytes; whatever it is, the file is unusable.
+        # Decoders raise errors of any type on damaged bytes; the file is unusable in any case.
         text = " ".join(str(error).split()) or type(error).__name__
         return f"damaged: {text[:_REASON_CHARACTERS_MAX]}"
     return None

@@ -1,7 +1,7 @@
-"""Turn data settings into one node's splits, or into a list of everything that is wrong with them.
+"""Turn data settings into one node's splits, or into a list of all faults in them.
 
-Files are examined before anything is drawn, so that splits hold readable images only and never
-change because training met a damaged file. Importing this file does not import torch.
+Files are examined before splits are drawn. So splits hold readable images only, and do not change
+because training meets a damaged file. Importing this file does not import torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUILTIN = "builtin"
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence on the data; fatal where no node can start with it."""
+    """One sentence about the data; if it is fatal, no node can start with the data."""
 
     text: str
     fatal: bool
@@ -34,7 +34,7 @@ class Problem:
 
 @dataclass(slots=True)
 class _Survey:
-    """What is known of a data set on the way from folders to splits."""
+    """Intermediate results on the way from folders to splits."""
 
     settings: DataSettings
     folders: dict[str, ClassFolder] = field(default_factory=dict)
@@ -50,9 +50,9 @@ class _Survey:
 def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
     """Return the splits of one node.
 
-    memory: file in which verdicts on image files are kept from start to start (a cache); None
-    examines every file anew. Raise DataError where the data cannot be used: the sentence tells
-    the first fault and how many more there are.
+    memory: file that keeps the results of examining image files (a cache); None examines every file
+    anew. Raise DataError if the data cannot be used; the message has the first fault and the number
+    of the others.
     """
     survey, data = _survey(settings, memory)
     if data is None:
@@ -64,7 +64,7 @@ def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
 
 
 def check(settings: DataSettings, memory: Path | None = None) -> list[Problem]:
-    """Return everything that is wrong with the data, faults first, then files that are skipped."""
+    """Return everything that is wrong with the data: faults, then skipped files, then notes."""
     try:
         survey, data = _survey(settings, memory)
     except DataError as error:
@@ -78,7 +78,7 @@ def check(settings: DataSettings, memory: Path | None = None) -> list[Problem]:
 def load_domains(settings: DataSettings, memory: Path | None = None) -> dict[str, NodeData]:
     """Return the splits of every domain of root/<domain>/<class>/<image>, by domain, sorted.
 
-    settings.path is the folder of domains. Raise DataError where two domains differ in classes.
+    settings.path is the folder of domains. Raise DataError if two domains differ in classes.
     """
     folders = domains(_root(settings))
     names = {name: {one.name for one in scan(path).classes} for name, path in folders.items()}
@@ -124,7 +124,7 @@ def _survey(settings: DataSettings, memory: Path | None) -> tuple[_Survey, NodeD
 
 
 def _choose(survey: _Survey, found: Found) -> tuple[str, ...]:
-    """Fill in the folders of the classes asked for; return their names, sorted."""
+    """Store the folders of the chosen classes; return the classes' names, sorted."""
     settings = survey.settings
     every = {one.name: one for one in found.classes}
     wanted = tuple(every) if settings.classes is None else settings.classes
@@ -166,7 +166,7 @@ def _empty_class(one: ClassFolder) -> str:
 
 
 def _place(survey: _Survey, partition: PartitionSettings) -> tuple[int, int] | None:
-    """Return (index, count) where the data set is shared out; None where it is not or cannot."""
+    """Return (index, count) if the data set is divided among nodes; None if not, or on a fault."""
     if partition.how == "none":
         return None
     index, count = partition.index, partition.count
@@ -186,7 +186,7 @@ def _place(survey: _Survey, partition: PartitionSettings) -> tuple[int, int] | N
 
 
 def _needed(survey: _Survey) -> tuple[str, ...]:
-    """Return the classes whose files this node will open: all, or its own block of them."""
+    """Return the classes whose files this node opens: all, or its own block of them."""
     settings = survey.settings
     if survey.place is None or settings.halves or settings.partition.how == "dirichlet":
         return survey.base + survey.new
@@ -199,7 +199,7 @@ def _block(base: tuple[str, ...], place: tuple[int, int]) -> tuple[str, ...]:
 
 
 def _examine(survey: _Survey, names: Iterable[str], memory: Path | None) -> None:
-    """Fill in the readable files of classes; name the others, and classes with too few."""
+    """Store the readable files of each class; record unreadable files, and classes with too few."""
     wanted = [survey.folders[name] for name in names]
     paths = [path for one in wanted for path in one.files]
     verdicts: Mapping[Path, str | None]

@@ -1,4 +1,4 @@
-"""Notice between rounds that a folder of images has changed, and load it anew."""
+"""Notice between rounds that a folder of images has changed, and load it again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ Signature = frozenset[tuple[str, int, int]]
 
 
 class Rescan:
-    """Look at a folder's class folders, whose time changes with every file that comes or goes.
+    """Compare the times of the class folders, which change whenever a file is added or deleted.
 
-    That is one look for each class, however many images there are. Files that could not be read at
-    the last load are looked at too: one that was still being copied is taken when it is whole.
+    The cost is one `stat` per class, however many images there are. Files that could not be read at
+    the last load are compared, too, so an image that was still being copied is used once it is
+    complete.
     """
 
     def __init__(self, settings: DataSettings, memory: Path | None, data: NodeData) -> None:
@@ -26,10 +27,10 @@ class Rescan:
         self._data = data
         self._seen = self._signature()
         self.fault = ""
-        """Why the images of an earlier look are still the ones to use; empty where they are not."""
+        """Why the images of an earlier load are still in use; empty if they are current."""
 
     def look(self) -> NodeData | None:
-        """Return the new splits where something changed since the last look, else None."""
+        """Return the new splits if something changed since the last call, else None."""
         found = self._signature()
         if found == self._seen:
             return None
@@ -50,7 +51,7 @@ class Rescan:
             watched += [entry.path for entry in entries if entry.is_dir()]
         found: set[tuple[str, int, int]] = set()
         for path in watched:
-            with contextlib.suppress(OSError):  # gone meanwhile: then it is missing here
+            with contextlib.suppress(OSError):  # deleted meanwhile: then it is missing here
                 stat = os.stat(path)
                 found.add((path, stat.st_mtime_ns, stat.st_size))
         return frozenset(found)

@@ -1,9 +1,9 @@
 """Draw splits from class names and file lists: pure, seeded, equal on every node and platform.
 
-Each draw has its own generator, seeded by (seed, purpose, class), so that what is drawn for one
-class depends neither on the other classes nor on how many nodes share the data set. Only the
-standard library draws, because its generators are stable across versions. Source of the protocol:
-CoOp's base-to-new halves and FedTPG's client blocks, as METHODS section 1 states them.
+Each draw has its own generator, seeded by (seed, purpose, class). So the draw for a class depends
+neither on the other classes nor on the number of nodes that share the data set. Only the standard
+library draws, because its generators are stable across versions. Source of the protocol: CoOp's
+base-to-new halves and FedTPG's client blocks, as METHODS section 1 states them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from node.data.folder import sort_key
 Files = tuple[Path, ...]
 
 TEST_SEED: Final = 0
-"""Seed of every test split: runs with different seeds are tested on the same images."""
+"""Seed of every test split, so that runs with different seeds are tested on the same images."""
 
 
 def halves(classes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -30,9 +30,10 @@ def halves(classes: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def client_count(classes: int, classes_per_client: int) -> int:
-    """Return how many clients share a data set's base classes: at least 1, halves to even.
+    """Return how many clients share a data set's base classes: at least 1.
 
-    Half-way cases go to the even number (50 classes by 20 are 2 clients), as in FedTPG's code.
+    Half-way cases are rounded to the even number (50 classes by 20 are 2 clients), as in FedTPG's
+    code.
     """
     return max(1, round(classes / classes_per_client))
 
@@ -47,9 +48,9 @@ def client_blocks(classes: int, classes_per_client: int) -> tuple[range, ...]:
 
 
 def even_blocks(classes: int, count: int) -> tuple[range, ...]:
-    """Return class ids for a given number of nodes: classes // count each, the rest to the last.
+    """Return class ids for `count` nodes: classes // count each, the remainder to the last.
 
-    Raise ValueError where there are more nodes than classes.
+    Raise ValueError if there are more nodes than classes.
     """
     if not 1 <= count <= classes:
         raise ValueError(f"{classes} classes cannot be divided among {count} nodes")
@@ -64,7 +65,8 @@ def _blocks(classes: int, count: int, size: int) -> tuple[range, ...]:
 def draw_test(files: Sequence[Path], name: str, share: float) -> tuple[Files, Files]:
     """Return a class's test images and the rest, both sorted by file name.
 
-    At least one image goes to each side, so that a share above 0 needs two images or more.
+    If share is above 0, both sides get at least one image. Raise ValueError if the class then has
+    fewer than two images.
     """
     ordered = sorted(files, key=lambda path: sort_key(path.name))
     if share <= 0.0:
@@ -86,9 +88,9 @@ def shuffle(files: Sequence[Path], name: str, seed: int) -> Files:
 def draw_training(shuffled: Sequence[Path], shots: int, validation: float) -> tuple[Files, Files]:
     """Return a class's training and validation images from files in shuffled order.
 
-    Training images come from the front and validation images from the back: k shots are among
-    k + 1 shots, and the shots stay the same when a validation split is asked for (while there are
-    enough images). Validation takes at least one image where there are two; shots 0 takes all.
+    Training images come from the front, validation images from the back. So k shots are among k + 1
+    shots, and a validation split does not change the shots (while there are enough images). If
+    validation is above 0 and there are two images or more, it gets at least one. shots 0 takes all.
     """
     kept = 0
     if validation > 0.0 and len(shuffled) > 1:
@@ -103,8 +105,8 @@ def dirichlet(
 ) -> tuple[dict[str, Files], ...]:
     """Divide every class's shuffled files among nodes by shares drawn from Dirichlet(alpha).
 
-    Return each node's files by class, classes without any left out. A node that was dealt nothing
-    gets one image from the node that holds most. Raise ValueError for fewer images than nodes.
+    Return each node's files by class, without empty classes. A node without any image gets one
+    image from the node that holds most. Raise ValueError if there are fewer images than nodes.
     """
     total = sum(map(len, shuffled.values()))
     if not 1 <= count <= total:
@@ -126,7 +128,7 @@ def _cuts(images: int, count: int, alpha: float, generator: random.Random) -> li
     weights = [generator.gammavariate(alpha, 1.0) for _ in range(count)]
     total = sum(weights)
     if total <= 0.0:
-        # A very small alpha underflows: in the limit one node gets the whole class.
+        # If a very small alpha underflows, one node gets the whole class, which is the limit.
         weights[generator.randrange(count)] = total = 1.0
     cuts, reached = [0], 0.0
     for weight in weights[:-1]:
@@ -152,5 +154,5 @@ def _share(count: int, share: float) -> int:
 
 
 def _generator(seed: int, purpose: str, name: str) -> random.Random:
-    # A text seed is hashed with SHA-512 by the standard library, equally on all platforms.
+    # The standard library hashes a text seed with SHA-512, equally on all platforms.
     return random.Random(f"{seed}/{purpose}/{name}")

@@ -1,8 +1,8 @@
-"""Random views of an image, drawn once: a view is known by its image and its number.
+"""Random views of an image, drawn once: an image and a number identify a view.
 
-CoOp's augmentation (a crop of 8 to 100 % of the area and of moderate proportions, stretched to a
-square, and a flip half of the time), but of K fixed draws instead of ever new ones, so that a
-frozen model has to encode each view once.
+The views are CoOp's augmentation: a crop of 8 to 100 % of the area with a side ratio of 3:4 to 4:3,
+stretched to a square, and a flip half of the time. But instead of a new draw each time there are K
+fixed draws, so that a frozen model has to encode each view once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def random_view(image: Image.Image, seed: str) -> Image.Image:
 
 
 def _box(width: int, height: int, draw: random.Random) -> tuple[int, int, int, int]:
-    """Draw left, top, right and bottom; the whole image where no draw fits into it."""
+    """Draw left, top, right and bottom; return the whole image if no draw fits into it."""
     for _ in range(ATTEMPTS):
         area = width * height * draw.uniform(*AREA)
         proportion = math.exp(draw.uniform(math.log(PROPORTION[0]), math.log(PROPORTION[1])))

@@ -1,4 +1,4 @@
-"""Put a torch learner together from settings: model, data, objective and features."""
+"""Build a torch learner from settings: model, data, objective and features."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def build(
     config: Any,
     folder: Path | None = None,
 ) -> TorchLearner:
-    """Return the learner of one node; `folder` keeps what it found out about its image files.
+    """Return the learner of one node.
 
-    Data comes first: its faults are found in less time than a model takes to load.
+    folder: keeps the results of examining the node's image files. Data is loaded first, because its
+    faults are found in less time than a model takes to load.
     """
     use_threads(tuning.threads)
     memory = None if folder is None else folder / "images.json"
@@ -49,10 +50,10 @@ def build(
 
 
 def use_threads(count: int) -> None:
-    """Let torch use so many threads; bits hang on it.
+    """Let torch use `count` threads; the bits of results depend on the number.
 
     0: all cores but one for tuning, which takes hours, and all cores for a convolutional trunk,
-    which computes the tokens of new images and whose bits do not hang on the number.
+    which computes the tokens of new images and whose bits do not depend on the number.
     """
     cores = os.cpu_count() or 2
     torch.set_num_threads(count or max(1, cores - 1))
@@ -60,14 +61,14 @@ def use_threads(count: int) -> None:
 
 
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
-    """Return the machine's feature cache, or None where it is turned off."""
+    """Return the machine's feature cache, or None if it is turned off."""
     if not settings.size_mb:
         return None
     return FeatureCache(_folder(settings), settings.size_mb * 1_000_000)
 
 
 def weights_of(settings: CacheSettings) -> SharedWeights | None:
-    """Return the machine's shared weights, or None where they are turned off."""
+    """Return the machine's shared weights, or None if they are turned off."""
     if not settings.weights_mb:
         return None
     return SharedWeights(_folder(settings), settings.weights_mb * 1_000_000)
@@ -78,20 +79,20 @@ def _folder(settings: CacheSettings) -> Path:
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]
-"""Probabilities [images, classes] from prompts, image files and class names."""
+"""Return probabilities [images, classes] from prompts, image files and class names."""
 
 
 def predictor(
     frozen: backbone.Backbone, tuning: TuningSettings, objective: type[Objective], config: Any
 ) -> Predictor:
-    """Return what names images with given prompts; needs no training images."""
+    """Return a function that classifies images with given prompts; needs no training images."""
     features, made = Features(frozen), objective(frozen, tuning, config)
 
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Array:
         classify = made.classifier(leaves(prompts, frozen.device), classes)
         shown = Images(features, made.looks, tuning)
-        # Nobody knows what they are; the labels are not looked at.
+        # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
         found = [classify(batch) for batch in shown.in_order(split, lambda: False)]
         probabilities: Array = torch.cat(found).softmax(dim=1).cpu().numpy()

@@ -1,9 +1,9 @@
 """A cache of image features that all nodes of this machine share: SQLite, in its WAL mode.
 
-A row is one image under one model: key, features, a checksum of both, the day of its last use. Any
-number of processes may read and write at once, and a crash at any moment loses at most the rows
-that were being written. A cache that is damaged, full or unwritable costs time and nothing else: it
-says so in `notes`, once, and images are encoded as if there were none. Imports no torch.
+A row holds a key, the value, a checksum of both, and the day of its last use. Any number of
+processes may read and write at once. A crash loses at most the rows that were being written. If the
+cache is damaged, full or not writable, `notes` says so once, and images are encoded as if there
+were no cache. Imports no torch.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Final
 
 FILE: Final = "features.db"
 WAIT_S: Final = 30.0
-"""For another process's write, which takes milliseconds."""
+"""Time limit for another process's write, which takes milliseconds."""
 CHUNK: Final = 500
 SHARE_DROPPED: Final = 0.2
-"""Of the rows, those unused for longest, when the cache is over its size."""
+"""Share of the rows, least recently used first, that is dropped if the cache exceeds its size."""
 DAY_S: Final = 86_400
 MAPPED_BYTES: Final = 1 << 30
 
 
 def default_folder() -> Path:
-    """Return the place for caches of this user: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
+    """Return this user's folder for caches: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fednode"
 
@@ -50,7 +50,7 @@ class FeatureCache:
             self._mend(fault)
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return what is known of these keys; a row whose checksum is wrong is not."""
+        """Return the cached values of the keys; ignore rows with a wrong checksum."""
         found: dict[bytes, bytes] = {}
         stale: list[bytes] = []
         today = int(time.time() // DAY_S)
@@ -72,7 +72,7 @@ class FeatureCache:
         return found
 
     def put(self, items: Mapping[bytes, bytes]) -> None:
-        """Keep rows, replacing those that are there; make room where the cache is full."""
+        """Insert or replace rows; drop old rows if the cache exceeds its size."""
         today = int(time.time() // DAY_S)
         with self._writing() as rows:
             if rows is None or not items:
@@ -84,7 +84,7 @@ class FeatureCache:
             self._make_room(rows)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Close the file. Idempotent."""
         if self._rows is not None:
             self._rows.close()
             self._rows = None
@@ -120,7 +120,7 @@ class FeatureCache:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection | None]:
-        """Give the connection inside a transaction; None where there is no cache."""
+        """Give the connection inside a transaction; None if the cache is not in use."""
         if self._rows is None:
             yield None
             return
@@ -150,7 +150,7 @@ class FeatureCache:
             )
 
     def _mend(self, fault: sqlite3.DatabaseError) -> None:
-        """Begin a damaged file anew; do without one that cannot be used for other reasons."""
+        """Recreate a damaged file; stop using a file that fails for another reason."""
         self.close()
         if isinstance(fault, sqlite3.OperationalError):  # locked, full, read-only
             self._give_up(str(fault))

@@ -1,8 +1,8 @@
-"""A learner without torch: gradient descent on a quadratic, solved in closed form.
+"""A learner without torch: gradient descent on a quadratic function, solved in closed form.
 
-It minimises ||P - target||^2 / 2, where the target is drawn from the node's name. After k steps of
-rate a the distance to the target has shrunk by (1 - a)^k, so every result is known beforehand:
-what a mesh does with it can be checked by hand. For trying a mesh, for tests and for simulation.
+It minimises ||P - target||^2 / 2. The target is drawn from the node's name. After k steps with
+learning rate a, the distance to the target has shrunk by the factor (1 - a)^k. So every result can
+be computed by hand. Used for trying a mesh, for tests and for simulation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONTEXT = "context"
 
 
 class ClosedFormLearner:
-    """Tune {"context": [rows, width]}, or arrays of other shapes, towards targets of its own."""
+    """Tune {"context": [rows, width]}, or arrays of other shapes, towards the node's targets."""
 
     def __init__(
         self,
@@ -44,42 +44,42 @@ class ClosedFormLearner:
 
     @property
     def target(self) -> Array:
-        """The target of {"context": ...}."""
+        """The target of the array "context"."""
         return self._targets[CONTEXT]
 
     @property
     def schema(self) -> str:
-        """Digest of the exchanged array's name and shape."""
+        """Digest of the exchanged arrays' names, shapes and dtype."""
         shapes = {name: str(shape) for name, shape in self._shapes.items()}
         return fingerprint({**shapes, "dtype": "float32"})
 
     @property
     def backbone(self) -> str:
-        """There is no model; the name stands for it."""
+        """The name "closed-form", in place of the fingerprint of a model."""
         return "closed-form"
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """One make-believe class, named after the node."""
+        """One invented class, named after the node."""
         return (f"target of {self._name}",)
 
     @property
     def samples(self) -> int:
-        """Make-believe images."""
+        """The number of images that the learner claims to have."""
         return self._samples
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Nothing can be amiss."""
+        """Always empty."""
         return ()
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """It has no images."""
+        """Always empty: the learner has no images."""
         return {}
 
     def initial(self, seed: int) -> Tensors:
-        """Return a start drawn from the seed, equal for equal seeds."""
+        """Return arrays drawn from the seed, equal for equal seeds."""
         return Tensors(
             {
                 key: 0.02 * _normal(_purpose("initial", str(seed), key), shape)
@@ -90,7 +90,7 @@ class ClosedFormLearner:
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Go STEPS steps towards the target; float64 inside, float32 out."""
+        """Take STEPS gradient steps towards the target; compute in float64, return float32."""
         if job.stage == MEASURE:
             return Report(job.tensors, self._measure(job.tensors), self._samples)
         prompts = {name: np.asarray(one, dtype=np.float64) for name, one in job.tensors.items()}
@@ -114,7 +114,7 @@ class ClosedFormLearner:
         return {"own": own, "validation": own, "validation_loss": 1.0 / own - 1.0}
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return a score from 0 to 1 that rises as the target nears; 0 for empty tensors."""
+        """Return a score (0..1) that rises as the target nears; 0 for empty tensors."""
         if not tensors:
             return {"own": 0.0}
         wide = {name: np.asarray(one, dtype=np.float64) for name, one in tensors.items()}

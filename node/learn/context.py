@@ -1,8 +1,8 @@
 """One prompt of learned context vectors, shared by all classes (CoOp, Zhou et al. 2022).
 
-ZeroDFL, its local control and PromptFL tune this: softmax over s * cos(f(x), g(P, c)) with CLIP's
-own logit scale s, cross-entropy over the node's classes (METHODS section 1), and KgCoOp's pull
-towards the hand-written prompt where knowledge_weight is not 0.
+ZeroDFL, `local` and PromptFL tune this prompt: softmax over s * cos(f(x), g(P, c)) with CLIP's own
+logit scale s, and cross-entropy over the node's classes (METHODS section 1). If knowledge_weight is
+not 0, KgCoOp's distance to the hand-written prompt is added.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ContextObjective(Written):
     """Learned context vectors between SOS and the class name."""
 
     def initial(self, seed: int) -> Tensors:
-        """Return the embeddings of init_words, or a normal start of deviation init_std."""
+        """Return the embeddings of init_words, or a normal draw of deviation init_std."""
         return Tensors({NAME: start.context(self.backbone, self.settings, start.generator(seed))})
 
     def begin(self, given: Given) -> Tuning:
@@ -42,7 +42,7 @@ class ContextObjective(Written):
         return Plain(loss)
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
-        """Return s * cos of image features with each class's learned text."""
+        """Return s * cos of image features with each class's learned text features."""
         learned = self._encode(prompts, classes)
         return lambda batch: self.scaled(batch.seen, learned)
 

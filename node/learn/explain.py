@@ -1,11 +1,11 @@
-"""What tuned prompts say and where they look: nearest words, class activation maps, features.
+"""What tuned prompts say and where they look: nearest words, attention maps, image features.
 
     words      the vocabulary's nearest embeddings to each learned vector (CoOp; Fed-DPT, table 4)
-    maps       where the image tower looks for a class, tuned and not (PLAN, figure 7)
-    features   of images, tuned and not, to be drawn on a plane (PLAN, figure 6)
+    maps       where the image tower looks for a class, without and with tuning (PLAN, figure 7)
+    features   of images, without and with tuning, to be drawn on a plane (PLAN, figure 6)
 
-The policy's own classifier runs on a model whose towers keep what passes through them, so all
-policies are explained alike.
+The policy's own classifier runs on a model whose towers record their inputs and outputs. So all
+policies are explained in the same way.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Explainer:
         config: Any,
         prompts: Tensors,
     ) -> None:
-        """Raise ModelError where the model cannot be had."""
+        """Load the model; raise ModelError if it cannot be loaded."""
         frozen = backbone.load(replace(model, precision="float32"))
         self._text, self._vision = _Text(frozen.text), _Vision(frozen.vision)
         towers: Any = {"text": self._text, "vision": self._vision}
@@ -66,10 +66,11 @@ class Explainer:
         self._prompts = leaves(prompts, frozen.device)
 
     def words(self, top: int) -> dict[str, list[list[Near]]]:
-        """Return for each learned context the nearest words of each of its vectors.
+        """Return the `top` nearest words to each vector of each learned context.
 
-        Contexts are named as the exchanged arrays are; one that is made of them (FedTPG) is
-        "context". Raise ModelError for prompts that put no vectors before the text tower.
+        A context has the name of its exchanged array. A context that is computed from the arrays
+        (FedTPG) is called "context". Raise ModelError if the prompts have no vectors for the text
+        tower.
         """
         with torch.no_grad():
             self._text.contexts.clear()
@@ -82,12 +83,14 @@ class Explainer:
     def maps(
         self, images: Sequence[Path], names: Sequence[str], classes: tuple[str, ...]
     ) -> tuple[Array, Array]:
-        """Return maps [images, rows, columns] of 0 to 1 without and with the tuned prompts.
+        """Return maps [images, rows, columns] (0..1) without and with the tuned prompts.
 
-        names: the class to look for in each image. Attention of the class token to the patches, in
-        every block, weighted by the gradient of the class's logit, what lowers it left out, mean
-        over heads and blocks; the greatest of a map is 1. Raise ModelError where the image tower
-        is none whose attention is known, DataError for a damaged image.
+        A map is the attention of the class token to the patches in every block, times the gradient
+        of the class's logit, negative products set to 0, averaged over heads and summed over
+        blocks. Each map is scaled so that its maximum is 1.
+
+        names: the class to look for in each image. Raise ModelError if the image tower is not a
+        vision transformer, DataError if an image is damaged.
         """
         if not self._model.vision.promptable:
             raise ModelError(
@@ -118,7 +121,7 @@ class Explainer:
     def features(self, images: Sequence[Path]) -> tuple[Array, Array | None]:
         """Return unit features [images, D] without and with the tuned prompts.
 
-        The second is None for prompts that leave images as the model sees them.
+        The second is None if the prompts do not change image features.
         """
         plain: list[Tensor] = []
         tuned: list[Tensor] = []
@@ -137,7 +140,7 @@ class Explainer:
         return self._files.pixels([(path, 0) for path in images], lambda: False)
 
     def _name(self, context: Tensor) -> str:
-        """Return the exchanged array that a context is, or begins (PLAN's deep prompts)."""
+        """Return the array that equals a context or begins with it (PLAN's deep prompts)."""
         for name, one in self._prompts.items():
             if one.dim() in {2, 3} and one.shape[-1] == context.shape[-1]:
                 first = one if one.dim() == 2 else one[0]
@@ -162,7 +165,7 @@ class Explainer:
 
 
 class _Text:
-    """A text tower that keeps the contexts that it is given."""
+    """A text tower that records the contexts that it encodes."""
 
     def __init__(self, tower: Any) -> None:
         self._tower = tower
@@ -178,7 +181,7 @@ class _Text:
 
 
 class _Vision:
-    """An image tower that keeps what it said last, and its attention while it is watched."""
+    """An image tower that keeps the last features, and records its attention inside `watched`."""
 
     def __init__(self, tower: Any) -> None:
         self._tower = tower
@@ -199,7 +202,7 @@ class _Vision:
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:
-        """Keep the attention of all blocks, [B, heads, rows, keys] each, with its gradient."""
+        """Record the attention of all blocks, each [B, heads, rows, keys], with its gradient."""
         self._watch = _Attention()
         try:
             yield self._watch.found
@@ -208,7 +211,7 @@ class _Vision:
 
 
 class _Attention(TorchFunctionMode):
-    """Compute attention step by step, so that its probabilities are there to be kept."""
+    """Compute attention step by step, so that its probabilities can be recorded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -233,10 +236,10 @@ class _Attention(TorchFunctionMode):
 
 
 def _map(logits: Tensor, wanted: Tensor, seen: Sequence[Tensor], grid: tuple[int, int]) -> Tensor:
-    """Return maps [B, rows, columns] from logits [B, classes] and the attention behind them."""
+    """Return maps [B, rows, columns] from logits [B, classes] and the recorded attention."""
     chosen = logits.gather(1, wanted[:, None]).sum()
     gradients = torch.autograd.grad(chosen, list(seen))
-    patches = grid[0] * grid[1]  # they stand behind the class token, and prompts behind them
+    patches = grid[0] * grid[1]  # patches follow the class token; prompts follow the patches
     total = torch.zeros(len(logits), patches, device=logits.device)
     for share, gradient in zip(seen, gradients, strict=True):
         weighted = (share * gradient)[:, :, 0, 1 : 1 + patches].clamp(min=0)

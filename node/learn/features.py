@@ -1,14 +1,14 @@
-"""Image features, encoded once: with text prompts alone they are constants of the frozen model.
+"""Image features, encoded once: while no visual prompt is tuned, they never change.
 
-Known by (model fingerprint, precision, version, file content, view), so that a node that starts
-again, and other nodes of the machine, take them from the cache. Every batch has the same size,
-filled up where images are missing: then an image's features are equal bit for bit whatever came
-with it, and it does not matter who encoded it.
+A feature's key is (model fingerprint, precision, version, file content, view). So a node that
+restarts, and other nodes of the machine, take features from the cache. Every batch has the same
+size; missing images are filled up. So an image's features are equal bit for bit, whatever images
+were encoded with it and whichever node encoded it.
 
-A policy with visual prompts needs more than features. It gets the images' tokens, which are what
-stands before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens are constants too
-and are kept in the same cache, in float32, as the model computes them: cached tokens and fresh ones
-are equal bit for bit.
+A policy with visual prompts needs more than features. It gets the images' tokens, which the tower
+computes before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens never change
+either and are kept in the same cache, in float32, as the model computes them. Cached and computed
+tokens are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from node.learn.learner import Cancelled
 BATCH: Final = 32
 WORKERS: Final = 4
 VERSION: Final = 2
-"""Of the arithmetic: goes up where features change in any bit, so that no run mixes two kinds."""
+"""Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
 
 
 Decoded = tuple[Path, int, int, int]
-"""What tells a decoded image from another: file, view, and the file's time and size."""
+"""Key of a decoded image: file, view, and the file's time and size."""
 
 
 class Features:
-    """Encode images and remember the outcome."""
+    """Encode images and keep the results."""
 
     def __init__(self, backbone: Backbone, cache: FeatureCache | None = None) -> None:
         """Use a cache of this machine; None keeps everything in memory only."""
@@ -52,11 +52,11 @@ class Features:
         self._known: dict[bytes, Tensor] = {}
         self._pixels: dict[Decoded, Tensor] = {}
         self._tokens: dict[Decoded, Tensor] = {}
-        self._limit = self._filled = 0  # bytes of pixels and tokens
+        self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
 
     @property
     def device(self) -> torch.device:
-        """Where features, tokens and pixels are put."""
+        """The device that features, tokens and pixels are put on."""
         return self._backbone.device
 
     @property
@@ -65,25 +65,26 @@ class Features:
         return self._backbone.vision.compact
 
     def keep_pixels(self, limit: int) -> None:
-        """Keep decoded images, or their tokens, in memory up to so many bytes."""
+        """Keep decoded images or their tokens in memory, up to `limit` bytes."""
         self._limit = max(self._limit, limit)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is wrong with the cache."""
+        """Faults of the cache, as sentences."""
         return tuple(self._cache.notes) if self._cache else ()
 
     def of(self, paths: Sequence[Path], cancelled: Callable[[], bool], view: int = 0) -> Tensor:
         """Return unit features [n, D], float32, on the model's device, in the order of paths.
 
         view: 0 for the image itself, or the number of a random view (node/data/views.py). Raise
-        DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        DataError if a file was deleted or damaged since it was examined, Cancelled if `cancelled`
+        turns true.
         """
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
             digests = list(pool.map(lambda path: self._digest(path, view), paths))
             todo = dict(zip(digests, paths, strict=True))
             todo = self._without_known(todo)
-            # Nodes that start together begin at different places and find each other's work.
+            # Nodes that start together begin at different places and find each other's results.
             begin = os.getpid() * 7919 % len(todo) if todo else 0
             order = [*list(todo)[begin:], *list(todo)[:begin]]
             for at in range(0, len(order), BATCH):
@@ -96,9 +97,10 @@ class Features:
         return torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
 
     def pixels(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
-        """Return preprocessed images [n, 3, H, W] on the model's device, each of a file and a view.
+        """Return preprocessed images [n, 3, H, W] on the model's device.
 
-        Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
         """
 
         def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
@@ -107,9 +109,10 @@ class Features:
         return self._gathered(self._pixels, wanted, decoded, cancelled)
 
     def tokens(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
-        """Return tokens [n, length, width] on the model's device, each of a file and a view.
+        """Return tokens [n, length, width] on the model's device.
 
-        Raise DataError where a file is gone or damaged since it was examined, Cancelled when told.
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
         """
 
         def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
@@ -127,7 +130,7 @@ class Features:
         find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
         cancelled: Callable[[], bool],
     ) -> Tensor:
-        """Stack what is kept in memory and what `find` returns; keep that while there is room."""
+        """Stack kept tensors and those that `find` returns; keep new ones while there is room."""
         keys = [_decoded(path, view) for path, view in wanted]
         missing = sorted({key for key in keys if key not in kept})
         fresh: dict[Decoded, Tensor] = {}
@@ -154,7 +157,7 @@ class Features:
     ) -> dict[bytes, Tensor]:
         """Return the tokens of at most BATCH images, from the cache or computed.
 
-        sources: file and view by digest. keep: put the computed tokens into the cache.
+        sources: file and view by digest. keep: put computed tokens into the cache.
         """
         vision = self._backbone.vision
         shape = (vision.length, vision.width)
@@ -179,7 +182,7 @@ class Features:
         return found
 
     def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
-        """Take from the cache what is there; return the rest."""
+        """Load cached features; return the images whose features are not known."""
         missing = [digest for digest in wanted if digest not in self._known]
         found = self._cache.get(missing) if self._cache and missing else {}
         for digest, value in found.items():
@@ -208,7 +211,7 @@ class Features:
             image = read_rgb(path)
             return self._backbone.preprocess(random_view(image, seed) if seed else image)
         except Exception as fault:
-            # Decoders raise anything at all on a file that was changed under way.
+            # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]
             raise DataError(f"'{path}' cannot be read any more: {reason}.") from fault
 

@@ -1,10 +1,10 @@
-"""Batches of a node's images: cached features, or the images where prompts change what is seen.
+"""Batches of a node's images: cached features, or the images if prompts change what the tower sees.
 
 Features of a split are encoded once. An objective with visual prompts gets the images' tokens, that
 is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
 the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
 `tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
-again each time. An epoch takes one of the K views of each image, where there are any
+again each time. If there are K views of each image, an epoch takes one view of each
 (node/data/views.py).
 """
 
@@ -24,21 +24,21 @@ from node.learn.objective import Batch
 from node.learn.settings import TuningSettings
 
 EVALUATED = 64
-"""Images that an evaluation looks at together."""
+"""Images in a batch of an evaluation."""
 Looked = dict[Literal["tokens", "pixels"], Tensor]
-"""Tokens or pixels, by the name that a batch has for them."""
+"""Tokens or pixels, by their field name in Batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The images of one epoch; `look` gives the tokens or pixels of some places."""
+    """The images of one epoch; `look` returns the tokens or pixels at some places."""
 
     labels: Tensor
     features: Tensor | None
     look: Callable[[Tensor], Looked] | None
 
     def batch(self, index: Tensor) -> Batch:
-        """Return the images at some places [B]."""
+        """Return the images at places index [B]."""
         labels = self.labels[index.to(self.labels.device)]
         if self.features is not None:
             features = self.features[index.to(self.features.device)]
@@ -48,26 +48,26 @@ class Epoch:
 
 
 class Images:
-    """See the file's header."""
+    """Give batches of a node's images; see the file's header."""
 
     def __init__(self, features: Features, looks: bool, settings: TuningSettings) -> None:
         self._features = features
         self._looks = looks
         self._views = tuple(range(1, 1 + settings.views)) or (0,)
         features.keep_pixels(settings.pixels_mb * 1_000_000)
-        # What a split became is known until the images change.
+        # Encoded splits, kept until the images change.
         self._known: dict[tuple[Split, int], Tensor] = {}
 
     def forget(self) -> None:
-        """Encode anew: the images have changed."""
+        """Forget encoded splits, because the images have changed."""
         self._known.clear()
 
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
-        """Return unit features [n, D] of the images themselves, and labels [n]."""
+        """Return unit features [n, D] of the unaugmented images, and labels [n]."""
         return self._encoded(split, 0, cancelled), self._labels(split)
 
     def epoch(self, split: Split, order: torch.Generator, cancelled: Callable[[], bool]) -> Epoch:
-        """Return the images with a view of each, drawn from a generator where there are several."""
+        """Return the images of an epoch; if there are several views, draw a view of each image."""
         count, labels, chosen = len(split.images), self._labels(split), [0] * len(split.images)
         if len(self._views) > 1:
             drawn = torch.randint(len(self._views), (count,), generator=order)
@@ -88,7 +88,7 @@ class Images:
         return Epoch(labels, torch.stack(views)[torch.tensor(chosen), torch.arange(count)], None)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
-        """Yield the images themselves in batches, as they come."""
+        """Yield the unaugmented images in batches, in their order."""
         labels = self._labels(split)
         if not self._looks:
             yield Batch(features=self._encoded(split, 0, cancelled), labels=labels)

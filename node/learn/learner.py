@@ -1,4 +1,4 @@
-"""The learner's contract: blocking, off the event loop, and stateless between calls."""
+"""The learner's contract: it blocks, runs off the event loop, and is stateless between calls."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from node.core.types import Job, Progress, Report, Tensors
 
 
 class Learner(Protocol):
-    """Train and evaluate tensors. Everything that must live from job to job is in Job and Report.
+    """Train and evaluate tensors. All state that lives from job to job is in Job and Report.
 
-    Calls block and run on one worker thread, never two at a time. A learner looks at `cancelled`
-    between steps and then raises Cancelled at once, so that SIGTERM drains within one step.
+    Calls block and run on one worker thread, never two at a time. Between steps a learner reads
+    `cancelled`. If it is true, the learner raises Cancelled at once, so a node that gets SIGTERM
+    stops within one step.
     """
 
     @property
     def schema(self) -> str:
-        """Digest of the names, shapes and dtypes of what is exchanged."""
+        """Digest of the names, shapes and dtypes of the exchanged arrays."""
         ...
 
     @property
     def backbone(self) -> str:
-        """Fingerprint of the frozen model, its preprocessing included."""
+        """Fingerprint of the frozen model, including its preprocessing."""
         ...
 
     @property
@@ -33,17 +34,17 @@ class Learner(Protocol):
 
     @property
     def samples(self) -> int:
-        """Training images of this node."""
+        """Number of training images of this node."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences for status: skipped files, fewer shots than asked, unknown words."""
+        """Sentences for `fednode status`: skipped files, fewer shots than asked, unknown words."""
         ...
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """A few training images of each class, for the operator's own eyes; none where none are."""
+        """A few training images of each class, for the operator to look at."""
         ...
 
     def initial(self, seed: int) -> Tensors:
@@ -53,16 +54,19 @@ class Learner(Protocol):
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Train from job.tensors; raise Cancelled when told to, DataError when images are gone."""
+        """Train from job.tensors.
+
+        Raise Cancelled if `cancelled` turns true, DataError if images cannot be read any more.
+        """
         ...
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return accuracies (0..1) by set name: "own", and "base", "new" where they are defined.
+        """Return accuracies (0..1) by test set: "own", and "base" and "new" if there are any.
 
-        An empty Tensors means zero-shot: the hand-crafted prompt.
+        Empty tensors mean zero-shot: the accuracy of the hand-written prompt.
         """
         ...
 
 
 class Cancelled(Exception):
-    """The job was told to stop and did; not an error."""
+    """The job stopped because it was told to; not an error."""

@@ -1,8 +1,8 @@
-"""What a policy's prompts mean: how they start, what they lose on a batch, what they predict.
+"""The meaning of a policy's prompts: their initial values, their loss, and their predictions.
 
 A policy's folder holds its objective in `objective.py`, as the class `Objective`. The learner owns
-data, optimizer and rounds; the objective owns the forward pass. It is stateless between jobs: what
-must live on goes out as carry and comes back with the next job.
+data, optimizer and rounds; the objective owns the forward pass. An objective is stateless between
+jobs: state that must live on leaves as carry and comes back with the next job.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from node.learn.settings import TuningSettings
 from node.learn.texts import ClassTexts
 
 Parameters = Mapping[str, Tensor]
-"""Arrays as float32 tensors on the model's device, by name."""
+"""Arrays by name, as float32 tensors on the model's device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Some images: unit features [B, D]; for an objective that looks, tokens or pixels.
+    """Some images: features, or, if the objective's `looks` is true, tokens or pixels.
 
-    tokens: [B, length, width], what stands before the first prompt (VisionTower.tokens). pixels:
-    [B, 3, H, W], where the tokens are more numbers than the pixels.
-    labels: [B], indices of the class names in use; None where nobody knows. index: [B], each
-    image's place among all images of the job, the same in every epoch.
+    Attributes:
+        features: unit features [B, D]
+        tokens: [B, length, width], the tower's state before the first prompt (VisionTower.tokens)
+        pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
+        labels: [B], indices of the class names in use; None if unknown
+        index: [B], each image's place among all images of the job, the same in every epoch
     """
 
     features: Tensor | None = None
@@ -40,20 +42,20 @@ class Batch:
 
     @property
     def seen(self) -> Tensor:
-        """Return the features; they are there unless the objective looks at pixels."""
+        """Return the features; an objective whose `looks` is false always has them."""
         assert self.features is not None, "this objective works on features"
         return self.features
 
     @property
     def looked(self) -> Tensor:
-        """Return tokens or pixels for VisionTower.encode; they are there where it looks."""
+        """Return the tokens or pixels, for VisionTower.encode; requires an objective that looks."""
         looked = self.pixels if self.tokens is None else self.tokens
         assert looked is not None, "this objective looks at the images themselves"
         return looked
 
     @property
     def truth(self) -> Tensor:
-        """Return the labels; they are there in training."""
+        """Return the labels; training batches always have them."""
         assert self.labels is not None, "training images have labels"
         return self.labels
 
@@ -62,8 +64,8 @@ class Batch:
 class Given:
     """One job as an objective sees it.
 
-    prompts: what is trained, exchanged and private arrays together, with gradients. reference: the
-    job's own as tensors. carry: what the last job carried on beside the optimizer's state.
+    prompts: the arrays that are trained, exchanged and private, with gradients. reference: the
+    job's reference as tensors. carry: what the last job carried on, without the optimizer's state.
     """
 
     job: Job
@@ -74,27 +76,27 @@ class Given:
 
 
 class Tuning(Protocol):
-    """One job under way."""
+    """One job in progress."""
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the scalar loss of a batch."""
         ...
 
     def stepped(self) -> None:
-        """Take note of an optimizer step: prompts have moved."""
+        """React to an optimizer step: the prompts have changed."""
         ...
 
     def carry(self) -> Parameters:
-        """Return what the next job is to be given, beside optimizer state and private arrays."""
+        """Return the arrays for the next job, without optimizer state and private arrays."""
         ...
 
 
 Classifier = Callable[[Batch], Tensor]
-"""Logits [B, classes] of a batch."""
+"""Return the logits [B, classes] of a batch."""
 
 
 class Objective(Protocol):
-    """See the file's header. Labels index the class names given with them."""
+    """See the file's header. Labels index the class names that are given with them."""
 
     def __init__(self, backbone: Backbone, settings: TuningSettings, config: Any) -> None:
         """Take the frozen model, the tuning settings and the policy's own configuration."""
@@ -102,7 +104,7 @@ class Objective(Protocol):
 
     @property
     def looks(self) -> bool:
-        """Tell whether it needs pixels: its prompts change what the image tower sees."""
+        """Tell whether it needs tokens or pixels, because its prompts change the image tower."""
         ...
 
     def initial(self, seed: int) -> Tensors:
@@ -110,42 +112,42 @@ class Objective(Protocol):
         ...
 
     def private(self) -> Tensors:
-        """Return arrays that are trained and never exchanged, as a node's first job has them."""
+        """Return the initial values of arrays that are trained and never exchanged."""
         ...
 
     def begin(self, given: Given) -> Tuning:
-        """Start on a job."""
+        """Start a job."""
         ...
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
-        """Return what names images with some prompts; called without gradients."""
+        """Return a function that classifies images with given prompts; called without gradients."""
         ...
 
     def zero_shot(self, features: Tensor, classes: tuple[str, ...]) -> Tensor:
-        """Return logits [B, classes] of the hand-written prompt, nothing learned."""
+        """Return logits [B, classes] of the hand-written prompt, without learned arrays."""
         ...
 
 
 class Plain:
-    """A tuning that is a loss and nothing else."""
+    """A tuning that consists of a loss alone."""
 
     def __init__(self, loss: Callable[[Batch], Tensor]) -> None:
         self._loss = loss
 
     def loss(self, batch: Batch) -> Tensor:
-        """Return the loss."""
+        """Return the scalar loss of a batch."""
         return self._loss(batch)
 
     def stepped(self) -> None:
-        """Nothing moves with the prompts."""
+        """Do nothing."""
 
     def carry(self) -> Parameters:
-        """Nothing lives on."""
+        """Return nothing."""
         return {}
 
 
 class Written:
-    """What most objectives have in common: no pixels, nothing private, and hand-written texts."""
+    """Base of most objectives: no pixels, no private arrays, zero-shot by hand-written texts."""
 
     looks = False
 
@@ -156,7 +158,7 @@ class Written:
         self.texts = ClassTexts(backbone)
 
     def private(self) -> Tensors:
-        """Return nothing."""
+        """Return no arrays."""
         return EMPTY
 
     def zero_shot(self, features: Tensor, classes: tuple[str, ...]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Optimizer and learning rate of one round, rebuilt from what the previous round carried."""
+"""Optimizer and learning rate of one round, restored from the state that the last round carried."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from node.learn.settings import TuningSettings
 
 
 def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> float:
-    """Return the rate of a round: constant, or a cosine that steps once a round.
+    """Return the learning rate of a round: constant, or a cosine that steps once per round.
 
-    The first round has the full rate; the cosine would be 0 one round after the horizon
-    (CosineAnnealingLR with T_max = horizon, METHODS section 1). Later rounds keep the last rate.
+    The first round has the full rate; the cosine would reach 0 one round after the horizon
+    (CosineAnnealingLR with T_max = horizon, METHODS section 1). Rounds beyond the horizon keep the
+    rate of its last round.
     """
     horizon = settings.horizon or rounds
     if settings.schedule == "constant" or not horizon:
@@ -29,7 +30,7 @@ def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> f
 def build(
     settings: TuningSettings, prompts: Mapping[str, Tensor], rate: float, carry: Tensors
 ) -> torch.optim.Optimizer:
-    """Return the optimizer over the prompts with the state that `carry` holds for each."""
+    """Return the optimizer over the prompts, with the state that `carry` holds for each prompt."""
     leaves = list(prompts.values())
     optimizer: torch.optim.Optimizer
     if settings.optimizer == "sgd":

@@ -1,20 +1,20 @@
-"""Clip and blur what training returns, before anything else sees it, and keep account of it.
+"""Clip the results of training, add Gaussian noise, and keep account of the privacy spent.
 
     told = initial + clip(trained - initial, clip) + N(0, (noise * clip)^2)
 
-Everything that a node says, stores as shared and takes over into the next round is made from
-`told`, so it is as private as that (post-processing); the optimizer's carry never leaves the node.
-`initial` is what the node began with. It is public: it depends on the run's seed and, with
-tuning.start own, on the node's name, and on no image.
+A node sends, stores and continues from `told` alone, so all of this is as private as `told`
+(post-processing). The optimizer's state never leaves the node. `initial` is the node's initial
+prompts. They are public: they depend on the run's seed and, with tuning.start own, on the node's
+name, but on no image.
 
-The unit is the message: the guarantee is that of one node's whole data set against any other for
-one released result, composed over all releases of the node's life. Replacing the data moves a
-clipped result by at most 2 * clip, so the Gaussian mechanism's noise multiplier is noise / 2. It is
-no per-record guarantee: that would take clipped per-example gradients.
+The unit of the guarantee is the message: it compares the node's whole data set with any other data
+set, for one released result, composed over all releases of the node's life. Replacing the data set
+moves a clipped result by at most 2 * clip, so the Gaussian mechanism's noise multiplier is noise /
+2. There is no guarantee per image; that would take clipped per-example gradients.
 
-The account, privacy.json, holds the clip and the noise of each release, so that a release has the
-price of its own noise whatever is set later. A release without clipping is noted, too: after one no
-epsilon holds.
+The account, privacy.json, holds the clip and the noise of each release. So each release counts with
+its own noise, even if the settings change later. A release without clipping is recorded, too: after
+such a release no epsilon holds.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from node.learn.learner import Learner
 from node.learn.settings import PrivacySettings
 
 Releases = Mapping[tuple[float | None, float], int]
-"""How many results were released with each clip and noise; clip None: without any."""
+"""Number of released results by (clip, noise); clip is None for releases without clipping."""
 
 ACCOUNT: Final = "privacy.json"
 ELSEWHERE: Final = "state directory with --state"
 
 
 class PrivateLearner:
-    """A learner whose results are counted before they are released, and clipped and blurred.
+    """A learner that counts each result, and clips it and adds noise before it returns the result.
 
-    With privacy.clip None they are released as they are, and the account says so.
+    If privacy.clip is None, results are returned unchanged, and the account records that.
     """
 
     def __init__(
@@ -55,65 +55,67 @@ class PrivateLearner:
         folder: Path,
         generator: np.random.Generator | None = None,
     ) -> None:
-        """Seed: of the node's initial prompts. Generator: of the noise, else the system's entropy.
+        """Wrap a learner; read the account in `folder`.
 
-        Raise ConfigError where the accountant's library is missing.
+        seed: of the node's initial prompts. generator: of the noise; None seeds it from the
+        system's entropy. Raise ConfigError if the accountant's library is missing.
         """
         self._inner, self._settings, self._folder = inner, settings, folder
         self._initial = inner.initial(seed)
         self._releases = read_account(folder)
         self._chance = np.random.default_rng() if generator is None else generator
-        if settings.clip is not None:  # that the library is there is known at the start
+        if settings.clip is not None:  # raises now, not in round 1, if the library is missing
             epsilon(settings.noise, 1, settings.delta)
 
     @property
     def schema(self) -> str:
-        """As the other's."""
+        """The inner learner's schema."""
         return self._inner.schema
 
     @property
     def backbone(self) -> str:
-        """As the other's."""
+        """The inner learner's model fingerprint."""
         return self._inner.backbone
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """As the other's."""
+        """The inner learner's classes."""
         return self._inner.classes
 
     @property
     def samples(self) -> int:
-        """As the other's; it is told as it is."""
+        """The inner learner's number of images; it is exchanged without noise."""
         return self._inner.samples
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The other's, and what was spent so far."""
+        """The inner learner's notes, and the privacy spent so far."""
         if self._settings.clip is None:
             return self._inner.notes
         return (*self._inner.notes, said(self._settings, self._releases))
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        """As the other's."""
+        """The inner learner's examples."""
         return self._inner.examples
 
     def initial(self, seed: int) -> Tensors:
-        """As the other's."""
+        """Return the inner learner's initial tensors."""
         return self._inner.initial(seed)
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Train, count the release, and return the result clipped and blurred.
+        """Train, count the release, and return the result clipped and with noise.
 
-        Figures of the report are measured on what is returned, not on what was trained.
+        Validation and test metrics are measured on the returned tensors, not on the trained ones.
         """
         report = self._inner.tune(job, cancelled, progress)
         if job.stage == MEASURE:
             return report
         clip, noise = self._settings.clip, self._settings.noise
-        # Counted before it is released: a crash in between counts one too many, never one too few.
+        # Count before the release: a crash in between counts one release too many, never one too
+        # few.
         self._count(clip, 0.0 if clip is None else noise)
         if clip is None:
             return report
@@ -125,13 +127,13 @@ class PrivateLearner:
         return replace(report, tensors=told, metrics={**report.metrics, **measured})
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """As the other's."""
+        """Return the inner learner's accuracies."""
         return self._inner.evaluate(tensors, cancelled)
 
     def _count(self, clip: float | None, noise: float) -> None:
         held = self._releases.get((clip, noise), 0)
         if clip is None and held:
-            return  # how many there were changes nothing
+            return  # one release without clipping already voids the guarantee
         releases = {**self._releases, (clip, noise): held + 1}
         write_account(self._folder, releases)
         self._releases = releases
@@ -140,7 +142,7 @@ class PrivateLearner:
 def blurred(
     trained: Tensors, initial: Tensors, clip: float, noise: float, chance: np.random.Generator
 ) -> Tensors:
-    """Return initial + the change, no longer than clip over all arrays together, + noise."""
+    """Return initial + the change, clipped to length `clip` over all arrays together, + noise."""
     changes = {
         name: one.astype(np.float64) - initial.get(name, np.zeros_like(one))
         for name, one in trained.items()
@@ -158,15 +160,15 @@ def blurred(
 
 
 def epsilon(noise: float, releases: int, delta: float) -> float:
-    """Return the epsilon of so many releases with one noise; see composed."""
+    """Return the epsilon of `releases` releases with equal noise (in clips); see `composed`."""
     return composed([(noise, releases)] if releases else [], delta)
 
 
 def composed(releases: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the epsilon of releases by Renyi accounting (Mironov, CSF 2017).
 
-    releases: noises, in clips, and how many results were released with each. Raise ConfigError
-    where dp-accounting is not installed.
+    releases: pairs of a noise (in clips) and the number of results released with it. Raise
+    ConfigError if dp-accounting is not installed.
     """
     groups = list(releases)
     if not groups:
@@ -186,7 +188,7 @@ def composed(releases: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def said(settings: PrivacySettings, releases: Releases) -> str:
-    """Return what was spent, for people; never as more than it is."""
+    """Describe the privacy spent, for people; never claim more than holds."""
     if any(clip is None for clip, _ in releases):
         return (
             "privacy: no epsilon holds for this node's data set: it released results without "
@@ -205,10 +207,10 @@ def said(settings: PrivacySettings, releases: Releases) -> str:
 
 
 def begin_account(folder: Path, has_rounds: bool) -> None:
-    """Begin the account of a new state directory.
+    """Create the account of a new state directory.
 
-    has_rounds: whether the directory has rounds in its journal. Raise StateError if it has, and
-    their account is missing.
+    has_rounds: the directory's journal has rounds. Raise StateError if it has rounds but no
+    account.
     """
     path = folder / ACCOUNT
     if path.exists():
@@ -223,7 +225,7 @@ def begin_account(folder: Path, has_rounds: bool) -> None:
 
 
 def write_account(folder: Path, releases: Releases) -> None:
-    """Write down what a node released; raise StateError where that fails."""
+    """Write the account of all releases; raise StateError if the file cannot be written."""
     rows = [
         {"clip": clip, "noise": noise, "count": count} for (clip, noise), count in releases.items()
     ]
@@ -231,7 +233,7 @@ def write_account(folder: Path, releases: Releases) -> None:
 
 
 def read_account(folder: Path) -> Releases:
-    """Return what a node released so far; raise StateError where that is not known."""
+    """Return all releases so far; raise StateError if the account cannot be read."""
     path = folder / ACCOUNT
     if not path.exists():
         return {}

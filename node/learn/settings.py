@@ -1,4 +1,4 @@
-"""How prompts are tuned. Importing this file does not import torch."""
+"""Settings of prompt tuning, caches and privacy. Importing this file does not import torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from node.core.settings import STRICT, Initial, bounded, positive
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """What all nodes of this machine have together: image features, and the model's weights.
+    """Files that all nodes of this machine share: image features, and the model's weights.
 
-    folder: None for ~/.cache/fednode (XDG_CACHE_HOME). size_mb: of features; those not used for
-    longest make room; 0 keeps nothing on disk, so that every start encodes every image.
-    weights_mb: of weights in float32, mapped by all nodes; 0 gives every node its own in memory.
+    Attributes:
+        folder: None for ~/.cache/fednode (or XDG_CACHE_HOME/fednode)
+        size_mb: limit for features; the least recently used make room; 0 keeps no features on disk,
+            so
+            every start encodes every image
+        weights_mb: limit for float32 weights that all nodes map; 0 loads them into each node's
+            memory
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -30,27 +34,39 @@ class CacheSettings:
 
 @dataclass(frozen=True, slots=True)
 class TuningSettings:
-    """One round of local training; defaults are ZeroDFL's released code (METHODS section 1).
+    """Settings of one round of local training; the defaults are ZeroDFL's released code.
 
-    kind: "torch" tunes CLIP prompts; "closed-form" is a quadratic without torch, for trying a mesh.
-    context_length: learned context vectors m. init_std: of their normal start; init_words: words
-    whose token embeddings they start from instead (they must come to context_length tokens).
-    start: "common", all nodes of a mesh draw the same normal start from the run's seed; "own", each
-    node draws its own from the seed and its name; None, the policy's way (node.config.start_of).
-    epochs per round; batch_size images a step; lr and weight_decay; momentum of SGD; betas and eps
-    of Adam and AdamW. Other policies than ZeroDFL have their own papers' values as defaults.
-    schedule: "cosine" steps once a round over `horizon` rounds (0: rounds.max), or "constant".
-    knowledge_weight: KgCoOp's w (0 turns it off), distance to the text features of `template`.
-    views: random crops and flips of each training image, drawn once and encoded once; an epoch
-    takes one of them for each image. 0: the image itself, as in ZeroDFL's code.
-    recompute: keep no activations of the image tower but compute them again in the backward pass:
-    less memory, a third more time; for methods with visual prompts. pixels_mb: of images
-    that such a method keeps in memory: their tokens (what the model computes before the first
-    prompt) where these are fewer numbers than the pixels, else the decoded pixels. Beyond it,
-    tokens come from the cache on disk, and pixels are decoded again.
-    evaluate_every: rounds between evaluations on own, base and new test images; 0 for never. The
-    last round is always evaluated.
-    threads: for torch; 0 leaves one core to the network while prompts are tuned.
+    Other policies have their own papers' values as defaults.
+
+    Attributes:
+        kind: "torch" tunes CLIP prompts; "closed-form" is a quadratic without torch, for trying a
+            mesh
+        context_length: number m of learned context vectors
+        init_std: standard deviation of their normal initial values
+        init_words: words whose token embeddings are the initial values instead (exactly
+            context_length tokens)
+        start: "common": all nodes of a mesh draw the same initial values from the run's seed;
+            "own":
+            each node draws its own from the seed and its name; None: the policy decides
+            (node.config.start_of)
+        epochs, batch_size: epochs per round, images per step
+        optimizer, lr, weight_decay: momentum belongs to SGD; betas and eps to Adam and AdamW
+        schedule: "cosine" steps once per round over `horizon` rounds (0: rounds.max), or "constant"
+        knowledge_weight: KgCoOp's w, the weight of the distance to the text features of `template`
+            (0: off)
+        views: random crops and flips of each training image, drawn and encoded once; an epoch takes
+            one view of each image; 0: the image itself, as in ZeroDFL's code
+        recompute: compute the image tower's activations again in the backward pass instead of
+            keeping
+            them: less memory, a third more time; for policies with visual prompts
+        pixels_mb: memory for the images of policies with visual prompts: their tokens (what the
+            model
+            computes before the first prompt) if these are fewer numbers than the pixels, else the
+            pixels; beyond it, tokens come from the cache on disk, and pixels are decoded again
+        evaluate_every: rounds between evaluations on own, base and new test images; 0: never; the
+            last
+            round is always evaluated
+        threads: threads of torch; 0 leaves one core to the network while prompts are tuned
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -112,12 +128,14 @@ class TuningSettings:
 
 @dataclass(frozen=True, slots=True)
 class PrivacySettings:
-    """Clipping and Gaussian noise on what training returns (node/learn/private.py).
+    """Clipping and Gaussian noise on the results of training (node/learn/private.py).
 
-    clip: longest change from the initial prompts (Euclidean norm over all arrays) that is told;
-    None turns privacy off; less hides more and learns less. noise: its standard deviation, in
-    clips; the noise multiplier of the account is half of it. delta: at which epsilon is reported;
-    well below one over the number of images.
+    Attributes:
+        clip: the longest change from the initial prompts that a node releases (Euclidean norm over
+            all
+            arrays); None turns privacy off; a smaller clip hides more and learns less
+        noise: standard deviation in clips; the noise multiplier of the account is half of it
+        delta: the delta for which epsilon is reported; choose it well below 1 / number of images
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -1,13 +1,13 @@
 """Prompts as files for other programs: fednode's own, CoOp's checkpoints, text features.
 
-    safetensors   every exchanged array by name; metadata says of which policy, model and settings
+    safetensors   every exchanged array by name; the metadata names policy, model and settings
     coop          {"state_dict": {"ctx": [length, width]}, "epoch": round}, which CoOp's trainer and
-                  those built on it load from <folder>/prompt_learner/model.pth.tar-<round>
-    matrix        text features [classes, width], unit rows, and logit scale, as open_clip has them:
+                  trainers built on it load from <folder>/prompt_learner/model.pth.tar-<round>
+    matrix        text features [classes, width], unit rows, and the logit scale, as in open_clip:
                   scale * unit image features @ matrix.T are the logits, without fednode
 
-The last two fit policies that tune nothing but text: context vectors alone for CoOp's, whatever is
-linear in the image's features for a matrix.
+CoOp's checkpoints hold context vectors alone. A matrix needs logits that are linear in the image
+features, so visual prompts cannot be exported as a matrix.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ PROBES: Final = 16
 
 
 def write_arrays(prompts: Tensors, facts: Mapping[str, str], path: Path) -> None:
-    """Write prompts with metadata as safetensors; raise StateError where that fails."""
+    """Write prompts with metadata as safetensors; raise StateError if that fails."""
     held = {name: torch.from_numpy(one.copy()) for name, one in prompts.items()}
     _saved(path, lambda: save_file(held, path, {"format": FORMAT, **facts}))
 
 
 def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
-    """Return prompts and metadata; raise ModelError for a file that is none of ours."""
+    """Return prompts and metadata; raise ModelError if fednode did not write the file."""
     try:
         with safe_open(path, "np") as file:
             facts = dict(file.metadata() or {})
@@ -59,7 +59,10 @@ def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
 
 
 def write_coop(prompts: Tensors, number: int, folder: Path) -> Path:
-    """Write CoOp's checkpoint of a round; return its path. Raise ModelError for other prompts."""
+    """Write CoOp's checkpoint of a round; return its path.
+
+    Raise ModelError if the prompts are more than context vectors, StateError if writing fails.
+    """
     if set(prompts) != {NAME}:
         raise ModelError(
             f"CoOp's checkpoints hold context vectors and nothing else; these prompts are "
@@ -77,11 +80,14 @@ def write_coop(prompts: Tensors, number: int, folder: Path) -> Path:
 
 
 def read_coop(path: Path) -> Tensors:
-    """Return the context vectors of a CoOp checkpoint; nothing in it is run."""
+    """Return the context vectors of a CoOp checkpoint; no code in the file is run.
+
+    Raise ModelError if the file holds no finite context vectors [length, width].
+    """
     found = load_weights(path)
     try:
         context = found["state_dict"]["ctx"].float().numpy()
-    except Exception as fault:  # whatever is there instead of a tensor
+    except Exception as fault:  # anything may be in place of a tensor
         raise ModelError(
             f"{path} is no CoOp checkpoint: it holds no tensor `ctx` in a `state_dict`. Give a "
             "model.pth.tar-N of CoOp's prompt_learner, or a .safetensors file of `fednode export`."
@@ -104,10 +110,10 @@ def matrix(
     prompts: Tensors,
     classes: Sequence[str],
 ) -> tuple[torch.Tensor, float]:
-    """Return unit text features [classes, width] and the logit scale that name images alike.
+    """Return unit text features [classes, width] and the logit scale that give the same logits.
 
-    Raise ModelError for prompts that change what is seen of an image, or weigh it otherwise than a
-    matrix can.
+    Raise ModelError if the prompts change image features, or if the logits are not the image
+    features times such a matrix and scale.
     """
     made = objective(frozen, tuning, config)
     refused = ModelError(

@@ -1,4 +1,4 @@
-"""How arrays start: normal, as words, or as torch's own layers do; equal for equal seeds."""
+"""Initial values of arrays: normal, uniform or token embeddings; equal for equal seeds."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from node.learn.settings import TuningSettings
 
 
 def generator(seed: int) -> np.random.Generator:
-    """Return numpy's generator of a seed, stable across platforms."""
+    """Return numpy's generator for a seed; it draws the same numbers on all platforms."""
     return np.random.default_rng(seed)
 
 
 def normal(draw: np.random.Generator, shape: tuple[int, ...], deviation: float) -> Array:
-    """Return a normal start."""
+    """Draw an array from a normal distribution with mean 0 and the given standard deviation."""
     drawn: Array = (deviation * draw.standard_normal(shape)).astype(np.float32)
     return drawn
 
 
 def uniform(draw: np.random.Generator, shape: tuple[int, ...], inputs: int) -> Array:
-    """Return the start of a linear layer's weights or bias: uniform within 1 / sqrt(inputs)."""
+    """Draw a linear layer's weights or bias, uniform within 1 / sqrt(inputs), as torch does."""
     limit = inputs**-0.5
     drawn: Array = draw.uniform(-limit, limit, shape).astype(np.float32)
     return drawn
 
 
 def context(backbone: Backbone, settings: TuningSettings, draw: np.random.Generator) -> Array:
-    """Return context vectors [m, width]: the embeddings of init_words, or a normal start."""
+    """Return context vectors [m, width]: the embeddings of init_words, or a normal draw."""
     shape = (settings.context_length, backbone.text.width)
     if settings.init_words is None:
         return normal(draw, shape, settings.init_std)
@@ -37,7 +37,7 @@ def context(backbone: Backbone, settings: TuningSettings, draw: np.random.Genera
 
 
 def words(backbone: Backbone, text: str, shape: tuple[int, int]) -> Array:
-    """Return the token embeddings of words; raise ConfigError where they are not shape[0] many."""
+    """Return the token embeddings of words. Raise ConfigError unless there are shape[0] tokens."""
     found: Array = backbone.text.embed_words(text).float().cpu().numpy()
     if found.shape != shape:
         raise ConfigError(

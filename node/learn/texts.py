@@ -1,4 +1,4 @@
-"""Class names as tokens and as hand-written texts, worked out once for a list of names."""
+"""Class names as tokens and as hand-written texts, computed once for each list of names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from node.clip.backbone import Backbone
 from node.clip.text import ClassTokens
 
 LISTS_MOST: Final = 64
-"""Lists of names that are kept; Fed-DPT has one for the classes of each batch."""
+"""Lists of names whose results are kept; Fed-DPT has a list for the classes of each batch."""
 
 
 class ClassTexts:
-    """Token ids and hand-written features never change; those of the last lists are kept."""
+    """Compute token ids and hand-written text features, and keep those of recent lists."""
 
     def __init__(self, backbone: Backbone) -> None:
         self._text = backbone.text
@@ -25,7 +25,7 @@ class ClassTexts:
     def tokens(
         self, classes: tuple[str, ...], length: int, words: str = "", after: str = ""
     ) -> ClassTokens:
-        """Return "words name after." of each class, with room for `length` context vectors."""
+        """Return the tokens of "words name after." per class, behind `length` vectors."""
         key = (classes, length, words, after)
         found: ClassTokens = self._kept(
             key, lambda: self._text.tokens(classes, length, words, after)
@@ -34,14 +34,14 @@ class ClassTexts:
 
     @torch.no_grad()
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
-        """Return the unit features [classes, D] of a template with each name put in for {}."""
+        """Return the unit features [classes, D] of a template whose {} is each class's name."""
         found: Tensor = self._kept(
             (classes, template), lambda: self._text.encode(self._text.texts(classes, template))
         )
         return found
 
     def _kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what was made for a key, and forget the keys that were not asked for longest."""
+        """Return the result for a key; drop the result whose last use is longest ago."""
         found = self._known.pop(key, None)
         if found is None:
             found = make()

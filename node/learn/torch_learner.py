@@ -1,7 +1,8 @@
-"""Tune a policy's prompts on one node's images, and measure what they are worth.
+"""Tune a policy's prompts on one node's images, and measure their accuracy.
 
-Stateless between calls: prompts and optimizer state come in with the job and leave with the report,
-as float32 copies. On a CPU equal jobs give equal bits for an equal number of threads.
+The learner is stateless between calls: prompts and optimizer state come in with the job and leave
+with the report, as float32 copies. On a CPU, equal jobs give equal bits for an equal number of
+threads.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from node.learn.settings import TuningSettings
 
 EXAMPLES = 3
 PRIVATE = "private/"
-"""Prefix, in the carry, of arrays that are trained and never exchanged."""
+"""Prefix of arrays in the carry that are trained and never exchanged."""
 ZERO_SHOT = "zero_shot_"
-"""Prefix of the hand-written prompt's accuracies among the metrics of an evaluated round."""
+"""Prefix of the hand-written prompt's accuracies in the metrics of an evaluated round."""
 
 
 def leaves(tensors: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
@@ -46,7 +47,7 @@ def _array(leaf: Tensor) -> Array:
 
 
 class _Training:
-    """A job under an optimizer. changed: the prompts that had a gradient in some step."""
+    """A job and its optimizer. changed: names of prompts that had a gradient in some step."""
 
     def __init__(
         self,
@@ -66,14 +67,14 @@ class _Training:
         loss = self._tuning.loss(batch)
         self._descent.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
-        # Optimizers pass over what has no gradient: momentum and decay leave it alone too.
+        # Optimizers skip parameters without a gradient: no momentum and no decay either.
         self.changed |= {name for name, leaf in self.prompts.items() if leaf.grad is not None}
         self._descent.step()
         self._tuning.stepped()
         return float(loss.detach())
 
     def carry(self) -> Tensors:
-        """Return optimizer state, private prompts and what the objective carries on."""
+        """Return optimizer state, private prompts and the objective's carry."""
         own = {PRIVATE + name: _array(self.prompts[name]) for name in self._private}
         more = {name: _array(one) for name, one in self._tuning.carry().items()}
         return Tensors({**optimizer.carried(self._descent, self.prompts), **own, **more})
@@ -91,7 +92,7 @@ class TorchLearner:
         features: Features,
         rescan: Rescan | None = None,
     ) -> None:
-        """Take the parts of a node; rescan: gives new splits where the images have changed."""
+        """Take the parts of a node; rescan: finds new splits if the images have changed."""
         self.data = data
         self._rescan = rescan
         self._backbone = backbone
@@ -120,12 +121,12 @@ class TorchLearner:
 
     @property
     def samples(self) -> int:
-        """Training images of this node."""
+        """Number of training images of this node."""
         return len(self.data.train.images)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what was done otherwise than asked, what was skipped, and which names are unknown."""
+        """Sentences about deviations from the settings, skipped files and unknown class names."""
         data = self.data
         stale = [self._rescan.fault] if self._rescan and self._rescan.fault else []
         notes = [*data.notes, *self._backbone.notes, *self._features.notes, *stale]
@@ -154,13 +155,17 @@ class TorchLearner:
         return found
 
     def initial(self, seed: int) -> Tensors:
-        """Return the objective's start."""
+        """Return the objective's initial arrays."""
         return self._objective.initial(seed)
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Run `epochs` epochs over the training images in an order drawn from job.seed."""
+        """Run `epochs` epochs over the training images, in an order drawn from job.seed.
+
+        A job of stage MEASURE trains nothing: the report has job.tensors and their metrics. Raise
+        Cancelled if `cancelled` turns true, ModelError if the tuned arrays are not finite.
+        """
         began = time.monotonic()
         if job.stage == MEASURE:
             found = self._measure(job, job.tensors, cancelled)
@@ -188,7 +193,7 @@ class TorchLearner:
         )
 
     def _training(self, job: Job) -> _Training:
-        """Put a job's tensors, the private ones among them, under an optimizer."""
+        """Put a job's tensors and the private arrays under an optimizer."""
         kept = self._objective.private()
         private = {name: job.carry.get(PRIVATE + name, one) for name, one in kept.items()}
         leaves_ = self._leaves(Tensors({**job.tensors, **private}))
@@ -228,7 +233,7 @@ class TorchLearner:
         return losses
 
     def _look_again(self) -> None:
-        """Take images that came or went since the last round."""
+        """Use new splits if images were added or deleted since the last round."""
         fresh = self._rescan.look() if self._rescan else None
         if fresh is not None:
             self.data, self._zero_shot = fresh, {}
@@ -251,9 +256,9 @@ class TorchLearner:
         return metrics
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
-        """Return accuracy (0..1) on own, base and new test images, where there are any.
+        """Return accuracies (0..1) on own, base and new test images, if there are any.
 
-        Empty tensors stand for the hand-written prompt (zero-shot).
+        Empty tensors mean the hand-written prompt (zero-shot).
         """
         splits = {"own": self.data.own, "base": self.data.base, "new": self.data.new}
         return {
@@ -271,7 +276,7 @@ class TorchLearner:
         return right, float(F.cross_entropy(logits, labels))
 
     def losses(self, split: Split, tensors: Tensors) -> Array:
-        """Return the cross-entropy [n] of each image of a split under prompts."""
+        """Return the cross-entropy [n] of each image of a split under given prompts."""
         logits, labels = self._logits(split, tensors, lambda: False)
         return _array(F.cross_entropy(logits, labels, reduction="none"))
 

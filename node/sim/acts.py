@@ -1,4 +1,4 @@
-"""What can happen to a simulated mesh and be undone again: crashes, cuts, clogs, full disks."""
+"""Faults of a simulated mesh that begin and end: crashes, cut links, clogs, full disks, pauses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from node.sim.world import World
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that happens to the world at a time, and is undone after `lasts` seconds."""
+    """A fault that begins at `at` (virtual seconds) and ends `lasts` seconds later.
+
+    kind: a key of DEEDS. whom: the names of the nodes that it meets.
+    """
 
     at: float
     kind: str
@@ -23,14 +26,17 @@ class Act:
 
 
 def schedule(world: World, act: Act) -> None:
-    """Let an act happen, and be undone, at its times; what heals all undoes it earlier."""
+    """Enter the begin and the end of a fault into the world's clock.
+
+    `_heal` (node/sim/scenario.py) may end the fault earlier.
+    """
     do, undo = DEEDS[act.kind]
     world.at(act.at, lambda: do(world, act.whom))
     world.at(act.at + act.lasts, lambda: undo(world, act.whom))
 
 
 def switch_on(world: World, name: str) -> None:
-    """Start a node that is off."""
+    """Start a node if it is off."""
     if world.hosts[name].kernel is None:
         world.start(name)
 
@@ -105,4 +111,4 @@ DEEDS: Final[dict[str, tuple[Deed, Deed]]] = {
     "fill": (_fill, _empty),
     "pause": (_pause, _resume),
 }
-"""What happens, and what undoes it."""
+"""The functions that begin and end each kind of fault."""

@@ -1,19 +1,25 @@
-"""Hostile nodes: what each kind says in place of what a correct one would.
+"""Hostile nodes: each kind changes the messages and answers of a correct node.
 
-    sign-flip      the opposite of its change, enlarged        noise       random numbers
-    nan            numbers that are none                       huge        numbers beyond any bound
-    wrong-schema   arrays of other names and shapes            replay      old messages again
-    free-rider     what everyone had at first, untrained       far-round   a round that nobody is in
-    impostor       messages in another's name                  gossip      rumours of others' deaths
-    false-state    a shared state of its own making            flood       each message many times
-    equivocate     something else to each peer
-    collude        with others: a far round, a false state, and each vouches for the others
-    withhold       takes the wish for its state, and never gives it
-    readdress      is somewhere else in each message, mostly nowhere
-    busy-helper    is busy, or refuses, when it is asked to ping another for somebody
-    foreign-text   escape sequences and markup wherever a text fits
+    sign-flip      sends the opposite of its change, three times as large
+    noise          sends random numbers
+    nan            sends NaN in place of every number
+    huge           sends 1e30 in place of every number
+    wrong-schema   sends arrays with other names and shapes
+    replay         sends old messages again
+    free-rider     sends the initial prompts, untrained
+    far-round      claims a round that no node has reached
+    impostor       sends messages in another node's name
+    gossip         spreads false news about other members
+    false-state    claims to be ahead, and gives invented arrays as its state
+    flood          sends each message ten times
+    equivocate     sends different arrays to each peer
+    collude        claims a far round, gives a false state, and vouches for its accomplices' states
+    withhold       accepts requests for its state and never answers them
+    readdress      claims another address in each message; most of them do not exist
+    busy-helper    refuses to ping a third node when a peer asks it to
+    foreign-text   puts escape sequences and markup wherever the protocol allows text
 
-Label-flipped training is not here: it is an honest node with a hostile learner (`Flipped`).
+Label-flipped training is an honest node with a hostile learner: see `Flipped`.
 """
 
 from __future__ import annotations
@@ -36,7 +42,7 @@ Said = list[tuple[str, Message]]
 FLIPPED: Final = "label-flip"
 COLLUDE: Final = "collude"
 COLLUDE_SHARE: Final = 0.1
-"""Of the seeds of a scenario that has other liars too: in these all liars collude."""
+"""Share of seeds in which all hostile nodes collude, if the scenario has other kinds, too."""
 COLLUDING_MIN: Final = 2
 ENLARGED: Final = 3.0
 FLOOD: Final = 10
@@ -57,9 +63,9 @@ FALSE: Final = 7.0
 
 @dataclass(slots=True)
 class Plot:
-    """What colluding nodes agree on: how far ahead they say they are, and their false states.
+    """The plan of colluding nodes: how many rounds ahead they claim to be, and their false states.
 
-    states: digests of the states that one of them gave, by the round that it claimed for it.
+    states: digest of the false state that a colluding node gave, by the round that it claimed.
     """
 
     ahead: int = 3
@@ -67,7 +73,7 @@ class Plot:
 
     @classmethod
     def drawn(cls, generator: random.Random) -> Plot:
-        """Return a plot; with 0 they lie about the state alone, and not about the round."""
+        """Draw a plan. If `ahead` is 0, the nodes lie only about the state, not the round."""
         return cls(generator.choice([0, 3, 1000, 10**6]))
 
 
@@ -78,9 +84,9 @@ def traitor(
     first: Tensors,
     plot: Plot | None = None,
 ) -> Traitor:
-    """Return a hostile node's tongue; first: what it began with. Raise KeyError for none.
+    """Return the behaviour of a hostile node. Raise KeyError if the kind is unknown.
 
-    plot: of all colluding nodes of a mesh.
+    first: the node's initial prompts. plot: the common plan of all colluding nodes of a mesh.
     """
     if kind == COLLUDE and plot is not None:
         return _colluding(plot)
@@ -88,7 +94,7 @@ def traitor(
 
 
 def _each(change: Callable[[Tensors], Tensors]) -> Traitor:
-    """Change what is in a policy's messages, and leave those without arrays alone."""
+    """Change the arrays of each message; send messages without arrays unchanged."""
 
     def say(to: str, message: Message) -> Said:
         if not message.tensors:
@@ -182,7 +188,7 @@ def _gossip(names: tuple[str, ...], generator: random.Random, __: Tensors) -> Tr
 
 
 def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    """Claim to be ahead, and give those who believe it a state of its own making."""
+    """Claim to be three rounds ahead, and give invented arrays to peers that ask for the state."""
 
     def say(to: str, message: Message) -> Said:
         far = replace(message, round=message.round + 3)
@@ -211,7 +217,7 @@ def _made_up(tensors: Tensors) -> Tensors:
 
 
 def _colluding(plot: Plot) -> Traitor:
-    """Claim a far round; give a false state; vouch for that of an accomplice and no other."""
+    """Claim a far round, give a false state, and vouch only for the false states of accomplices."""
 
     def say(to: str, message: Message) -> Said:
         far = replace(message, round=message.round + plot.ahead)
@@ -233,7 +239,7 @@ def _collude(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Trait
 
 
 def _withhold(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    """Claim the true round, or a far one; take every wish for the state, and give none."""
+    """Claim a round; accept every request for the state, and never send the state."""
     ahead = generator.choice([0, 3, FAR])
 
     def say(to: str, message: Message) -> Said:
@@ -266,7 +272,7 @@ def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> T
 
 
 def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
-    """Say it in facts of other settings, which the receiver quotes; as an address; as a detail."""
+    """Send hostile text in facts that the receiver quotes, in addresses and in answers."""
 
     def say(to: str, message: Message) -> Said:
         text = generator.choice(NASTY)
@@ -309,7 +315,7 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Tr
 
 
 class Flipped:
-    """A learner that goes away from where another goes, as one with flipped labels does."""
+    """A learner that moves away from where its inner learner moves, as with flipped labels."""
 
     def __init__(self, inner: Learner) -> None:
         self._inner = inner
@@ -320,7 +326,7 @@ class Flipped:
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Return the other's report with its change turned round."""
+        """Return the inner learner's report with the sign of its change reversed."""
         report = self._inner.tune(job, cancelled, progress)
         turned = {name: 2 * job.tensors[name] - one for name, one in report.tensors.items()}
         return replace(report, tensors=Tensors(turned))

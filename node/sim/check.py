@@ -1,4 +1,4 @@
-"""What a checker of a simulated mesh is, and how it says what it saw."""
+"""The base class of the checkers of a simulated mesh, and the error that they raise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from node.sim.world import World
 
 
 class Violation(AssertionError):
-    """A promise was broken; checker: its name."""
+    """A node broke a promise. checker: the name of the checker that found it."""
 
     def __init__(self, checker: str, text: str) -> None:
         super().__init__(checker, text)
@@ -22,16 +22,16 @@ class Violation(AssertionError):
 
 @dataclass(slots=True)
 class Check:
-    """A promise of honest nodes; liars: the names of the others."""
+    """A promise that honest nodes keep; liars: the names of the hostile nodes."""
 
     liars: Collection[str] = ()
 
     def started(self, world: World, name: str) -> None:
-        """See a node switched on."""
+        """Inspect a node that was just switched on, before its first step."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """See a step."""
+        """Inspect one step of a node: its event and its effects, before any effect is performed."""
 
     def broken(self, world: World, name: str, text: str) -> Violation:
-        """Return the violation of this promise."""
+        """Return the Violation of this promise by a node; the caller raises it."""
         return Violation(type(self).__name__, f"at {world.now:.3f} s {name} {text}")

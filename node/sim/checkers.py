@@ -1,8 +1,8 @@
-"""What must hold at every step of every honest node, whatever the network and hostile nodes do.
+"""Safety properties: what holds at every step of every honest node under any fault or attack.
 
-Each checker is one promise; a broken one is raised as Violation (node/sim/check.py) with what was
-seen. Checkers know the alphabet of events and effects and what hosts hold, nothing of any policy's
-inside. Those about what nodes say to people are in node/sim/speech.py.
+Each checker is one promise. If a node breaks it, the checker raises Violation (node/sim/check.py)
+with the values that it found. Checkers read events, effects and what hosts hold; they know nothing
+of the inside of a policy. Checkers of the texts that people read are in node/sim/speech.py.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from node.sim.world import World
 
 @dataclass(slots=True)
 class ResumesWhereItWas(Check):
-    """A node that is switched on again goes on from exactly what its disk holds."""
+    """A node that restarts resumes from exactly the state that its disk holds."""
 
     def started(self, world: World, name: str) -> None:
-        """Compare the policy's state with the durable one."""
+        """Compare the policy's state with the durable state."""
         host = world.hosts[name]
         kernel, held = host.kernel, host.durable
         if kernel is not None and held is not None and kernel.policy.state() != held.policy:
@@ -49,18 +49,18 @@ class ResumesWhereItWas(Check):
 
 @dataclass(slots=True)
 class RoundsGoForward(Check):
-    """Adopted rounds rise, by one or to where honest nodes are; nothing adopted is taken back."""
+    """Adopted rounds never fall; they rise by one, or to a round that honest nodes reached."""
 
     _newest: dict[str, int] = field(default_factory=dict)
-    _furthest: int = 0  # of honest nodes, whose disks may have been wiped since
+    _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
 
     def started(self, world: World, name: str) -> None:
-        """Begin again from what the disk holds."""
+        """Set the node's newest round to the round on its disk."""
         held = world.hosts[name].durable
         self._newest[name] = held.policy.round if held else 0
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Look at each round that is about to be adopted."""
+        """Check the round of each snapshot that the node is about to adopt."""
         for effect in effects:
             if not isinstance(effect, Adopt) or isinstance(event, AdoptFailed):
                 continue
@@ -76,26 +76,26 @@ class RoundsGoForward(Check):
             self._furthest = max(self._furthest, number)
 
     def _repeats(self, world: World, name: str, effect: Adopt) -> bool:
-        """Tell whether a commit that failed is tried again."""
+        """Tell whether the node repeats a commit that failed."""
         held = world.hosts[name].durable
         return held is None or held.policy.round < effect.snapshot.policy.round
 
 
 @dataclass(slots=True)
 class AdoptsWhatIsSound(Check):
-    """What an honest node adopts is finite, bounded, and of the shapes that it began with."""
+    """Adopted arrays are finite; adopted prompts are bounded and keep their initial shapes."""
 
     bound: float = 1e9
     _shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Note the shapes."""
+        """Record the shapes of the node's prompts."""
         kernel = world.hosts[name].kernel
         assert kernel is not None, "it was switched on"
         self._shapes[name] = kernel.policy.state().tensors.shapes
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Look at each snapshot."""
+        """Check each snapshot that the node is about to adopt."""
         for effect in effects:
             if isinstance(effect, Adopt) and name not in self.liars:
                 policy = effect.snapshot.policy
@@ -114,17 +114,17 @@ class AdoptsWhatIsSound(Check):
 
 @dataclass(slots=True)
 class OneTuningAtATime(Check):
-    """A node has at most one tuning and one commit under way."""
+    """A node runs at most one tuning and one commit at a time."""
 
     _tuning: dict[str, bool] = field(default_factory=dict)
     _storing: dict[str, bool] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Nothing is under way."""
+        """Record that no tuning and no commit is running."""
         self._tuning[name] = self._storing[name] = False
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Count what begins and ends."""
+        """Track the begin and the end of tunings and commits."""
         if isinstance(event, Tuned | TuneFailed):
             self._tuning[name] = False
         if isinstance(event, Adopted | AdoptFailed):
@@ -142,16 +142,16 @@ class OneTuningAtATime(Check):
 
 @dataclass(slots=True)
 class AnswersEachOnce(Check):
-    """Every message is answered at most once, and those of no errand in the step that took it."""
+    """A node answers each message at most once, in the same step except for indirect pings."""
 
     _open: dict[str, set[int]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Forget what an earlier life owed."""
+        """Forget the messages that the node left unanswered before it restarted."""
         self._open[name] = set()
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Match answers with questions."""
+        """Match answers with received messages."""
         waiting = self._open.setdefault(name, set())
         if isinstance(event, Received):
             waiting.add(event.token)
@@ -167,10 +167,10 @@ class AnswersEachOnce(Check):
 
 @dataclass(slots=True)
 class SpeaksInItsName(Check):
-    """A node sends to members it knows, in its own name, and never to itself."""
+    """A node sends in its own name, only to nodes of the mesh, and never to itself."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Look at each message."""
+        """Check the sender and the receiver of each message."""
         for effect in effects:
             if isinstance(effect, Send):
                 if effect.message.sender != name:
@@ -181,10 +181,10 @@ class SpeaksInItsName(Check):
 
 @dataclass(slots=True)
 class TellsOnlyWhatIsStored(Check):
-    """What a node tells of a round presupposes that it stored the one before."""
+    """A node sends messages of a round only after it stored the round before."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Compare the rounds of policy messages with the disk."""
+        """Compare the rounds of policy messages with the round on disk."""
         held = world.hosts[name].durable
         stored = held.policy.round if held else 0
         for effect in effects:
@@ -197,14 +197,14 @@ class TellsOnlyWhatIsStored(Check):
 
 @dataclass(slots=True)
 class KeepsWithinBounds(Check):
-    """What is waiting at a node is bounded: timers, unanswered messages, arrays, members."""
+    """Timers, unanswered messages and stored arrays of a node stay below fixed bounds."""
 
     TIMERS_MAX: Final = 200
     ANSWERS_MAX: Final = 500
     ARRAYS_MAX: Final = 200
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Count; and look at how long timers run."""
+        """Count timers, unanswered messages and arrays; check the delay of each new timer."""
         host = world.hosts[name]
         if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
             text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
@@ -218,10 +218,10 @@ class KeepsWithinBounds(Check):
 
 @dataclass(slots=True)
 class HonestStayFree(Check):
-    """No honest node puts another honest node into quarantine."""
+    """No honest node quarantines another honest node."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Look at quarantines."""
+        """Check the peer that each quarantine record names."""
         for effect in effects:
             if not isinstance(effect, Record) or effect.kind != "peer.quarantined":
                 continue
@@ -232,26 +232,27 @@ class HonestStayFree(Check):
 
 @dataclass(slots=True)
 class MovesByHalf(Check):
-    """No claims of fewer than half of the members move a node's round or its state.
+    """Claims of fewer than half of the members never move a node's round or its state.
 
-    A record "round.taken" names the state that was taken over; whoever gave that state or vouched
-    for it speaks for it. For a round alone, whoever was heard in a later round speaks. What merges
-    that trust everyone agree on after a drift ("round.mended") moves no round, and is not judged.
+    The record "round.taken" names a state that the node took over. Its supporters are the peers
+    that gave or vouched for that state. Where a node jumps in rounds alone, the supporters are the
+    peers whose messages named a later round. After a drift, nodes may agree on merged prompts
+    ("round.mended"); that moves no round and is not judged.
     """
 
     _heard: dict[str, dict[str, int]] = field(default_factory=dict)
     _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
-    _granted: dict[str, int] = field(default_factory=dict)  # by a state that half vouched for
+    _granted: dict[str, int] = field(default_factory=dict)  # round of the last state taken over
 
     def started(self, world: World, name: str) -> None:
-        """Forget what an earlier life heard."""
+        """Forget the claims that the node heard before it restarted."""
         held = world.hosts[name].durable
         self._newest[name] = held.policy.round if held else 0
         self._heard[name], self._states[name], self._granted[name] = {}, {}, 0
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Note who claims what; judge each state that is taken, and each round."""
+        """Record the claims of peers; check each state taken over and each round adopted."""
         if name in self.liars:
             return
         if isinstance(event, Received):
@@ -296,18 +297,18 @@ class MovesByHalf(Check):
 
 @dataclass(slots=True)
 class WaitsWithinDeadlines(Check):
-    """A stage's wait for others ends within one deadline, and catching up adds at most one."""
+    """A node waits for others at most one deadline per stage, and one more while it catches up."""
 
     SLACK_S: Final = 2.0
     _since: dict[str, float] = field(default_factory=dict)
     _said: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
 
     def started(self, world: World, name: str) -> None:
-        """Begin anew."""
+        """Reset the node's waiting time."""
         self._since[name], self._said[name] = world.now, set()
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Measure how long a policy waits for others without beginning anything."""
+        """Measure how long a policy waits for others without starting anything."""
         kernel = world.kernel(name)
         if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
             self._since[name] = world.now
@@ -317,7 +318,7 @@ class WaitsWithinDeadlines(Check):
             raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
 
     def _begins(self, name: str, effects: Sequence[Effect]) -> bool:
-        """Tell whether a tuning, a commit or a stage begins."""
+        """Tell whether the node starts a tuning, a commit or a stage."""
         stages = {
             (effect.message.round, effect.message.phase)
             for effect in effects
@@ -342,4 +343,4 @@ ALL: Final[tuple[type[Check], ...]] = (
     WaitsWithinDeadlines,
     SaysOnlyText,
 )
-"""Safety. What must come about once all is healed is in node/sim/scenario.py."""
+"""All safety checkers. node/sim/scenario.py judges what must hold once all faults have ended."""

@@ -1,8 +1,9 @@
-"""A digest of how a simulated run ended, to compare two versions of the code by.
+"""A digest of how a simulated run ended, for comparing two versions of the code.
 
-The digest covers, of each node in the order of names: its life and its round, the prompts that it
-holds and those that it tuned, what it carries, its metrics, and the states of its peers as it sees
-them. It leaves out what a policy keeps under names of its own, which a change of code may rename.
+For each node, in the order of names, the digest covers: its life and its round, the prompts that it
+holds and those that it tuned, its carry, its metrics, and the states of its peers as the node sees
+them. It leaves out the data that a policy stores under names of its own, because a change of code
+may rename them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ LENGTH: Final = 16
 
 
 def digest(world: World) -> str:
-    """Return 16 hexadecimal digits; equal runs have equal digits, on any machine of one kind."""
+    """Return 16 hexadecimal digits; equal runs give equal digits on machines of the same kind."""
     found = hashlib.sha256()
     for name in sorted(world.hosts):
         kernel = world.hosts[name].kernel

@@ -1,4 +1,4 @@
-"""What a simulated machine is: a node, its disk, its clock, and what is under way on it."""
+"""A simulated machine: a node, its disk, its clock, and the operations in progress."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from node.transports.framing import wire_bytes
 from node.wire.codec import Dtype
 
 Say = Callable[[str, Message], list[tuple[str, Message]]]
-"""What a hostile node says in place of a message to somebody: to whom what, any number of times."""
+"""Return the (receiver, message) pairs that a hostile node sends in place of one message."""
 Answers = Callable[[str, Message, AckCode, str], tuple[AckCode, str]]
-"""How a hostile node answers a message of somebody, in place of a code and a sentence."""
+"""Return the code and the detail with which a hostile node answers a message from a peer."""
 Build = Callable[[Snapshot | None], Kernel]
-"""Make a node's kernel, from what its disk holds (None at its first start)."""
+"""Make a node's kernel from the snapshot on its disk (None at its first start)."""
 
 
 def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
@@ -27,21 +27,21 @@ def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode,
 
 @dataclass(frozen=True, slots=True)
 class Traitor:
-    """A hostile node's tongue: it changes what its node sends and how its node answers."""
+    """The behaviour of a hostile node: it changes what its node sends and how its node answers."""
 
     say: Say
     answer: Answers = _as_it_is
 
     def __call__(self, to: str, message: Message) -> list[tuple[str, Message]]:
-        """Return what is said in place of a message."""
+        """Return the (receiver, message) pairs to send in place of a message."""
         return self.say(to, message)
 
 
 @dataclass(slots=True)
 class Meter:
-    """Bytes of all nodes' messages of one phase, as sent; answers are not counted.
+    """Bytes that all nodes sent in messages of one phase; answers are not counted.
 
-    payload: numbers alone. serialized: frames. wire: with gRPC and HTTP/2 (an estimate).
+    payload: the arrays alone. serialized: whole frames. wire: with gRPC and HTTP/2 (an estimate).
     """
 
     messages: int = 0
@@ -50,7 +50,7 @@ class Meter:
     wire: int = 0
 
     def count(self, payload: int, frame: int) -> None:
-        """Add one message."""
+        """Add one message; payload, frame: its sizes in bytes."""
         self.messages += 1
         self.payload += payload
         self.serialized += frame
@@ -59,7 +59,7 @@ class Meter:
 
 @dataclass(slots=True)
 class Exchange:
-    """A message on its way; done once its sender knows how it ended."""
+    """A message and its answer; done: the sender knows how the exchange ended."""
 
     sender: str
     life: int
@@ -70,13 +70,18 @@ class Exchange:
 
 @dataclass(slots=True)
 class Host:
-    """One node's machine: what runs on it, and what stays when it crashes.
+    """One node's machine: what runs on it, and what survives a crash.
 
-    life: counts starts; what was under way in an earlier life is lost. full: commits fail.
-    tune_s, disk_s: virtual seconds that a tuning and a commit take. clock_s: what its clock is
-    ahead of the world's. durable: what the disk holds. records: for people. waiting: effects that
-    follow a commit under way; events: those that came meanwhile. addresses: of peers that said
-    where they are reached; a peer is reached at its name alone.
+    Attributes:
+        life: the number of starts; operations of an earlier life are lost
+        full: commits fail
+        tune_s, disk_s: virtual seconds that a tuning and a commit take
+        clock_s: seconds by which the node's clock is ahead of the world's clock
+        durable: the snapshot on the disk
+        records: what the node reported to people
+        waiting: effects that follow a commit in progress (None: no commit is in progress)
+        events: events that arrived during that commit
+        addresses: addresses that peers announced; a peer can be reached only at its name
     """
 
     build: Build

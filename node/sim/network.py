@@ -1,7 +1,7 @@
-"""The wires of a simulated mesh: every frame's fate is drawn from one seed.
+"""The network of a simulated mesh: the fate of every frame is drawn from one seed.
 
-A frame is lost, arrives late, arrives twice, or waits in a clogged link until that is cleared; as
-each is delayed on its own, frames overtake each other. Links are cut one way or both.
+A frame is lost, arrives late, arrives twice, or waits in a clogged link until the link is cleared.
+Each frame is delayed on its own, so frames overtake each other. Links can be cut one way or both.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Link = tuple[str, str]
-"""From whom and to whom."""
+"""Sender and receiver."""
 
 
 @dataclass(slots=True)
 class Network:
-    """delay_s: shortest and longest time of a frame. loss, duplicates: shares (0..1) of frames."""
+    """Links between hosts, with delays and losses.
+
+    delay_s: shortest and longest delay of a frame. loss, duplicates: shares (0..1) of frames.
+    """
 
     chance: random.Random
     delay_s: tuple[float, float] = (0.001, 0.05)
@@ -26,7 +29,7 @@ class Network:
     _clogged: dict[Link, list[Callable[[], None]]] = field(default_factory=dict)
 
     def arrivals(self, sender: str, to: str) -> list[float]:
-        """Return when a frame arrives from now: never where it is lost, or twice."""
+        """Return a frame's delays: none if it is lost, two if it is duplicated."""
         if (sender, to) in self._cut or (self.loss > 0 and self.chance.random() < self.loss):
             return []
         found = [self.chance.uniform(*self.delay_s)]
@@ -35,7 +38,7 @@ class Network:
         return found
 
     def hold(self, sender: str, to: str, act: Callable[[], None]) -> bool:
-        """Keep an arrival back where its link is clogged; tell whether it was."""
+        """Hold an arrival back if its link is clogged; tell whether it was held back."""
         waiting = self._clogged.get((sender, to))
         if waiting is None:
             return False
@@ -43,11 +46,11 @@ class Network:
         return True
 
     def passes(self, sender: str, to: str) -> bool:
-        """Tell whether a link is whole now; a frame that is under way when it is cut is lost."""
+        """Tell whether a link is whole; a frame under way when its link is cut is lost."""
         return (sender, to) not in self._cut
 
     def cut(self, sender: str, to: str) -> None:
-        """Let nothing pass from one node to another."""
+        """Lose all frames from one node to another."""
         self._cut.add((sender, to))
 
     def mend(self, sender: str, to: str) -> None:
@@ -55,15 +58,15 @@ class Network:
         self._cut.discard((sender, to))
 
     def clog(self, sender: str, to: str) -> None:
-        """Keep back what goes from one node to another, until it is cleared."""
+        """Hold back all frames from one node to another until `clear`."""
         self._clogged.setdefault((sender, to), [])
 
     def clear(self, sender: str, to: str) -> list[Callable[[], None]]:
-        """Return what was kept back, to be carried out now."""
+        """Unclog a link; return the arrivals that were held back, for the caller to perform now."""
         return self._clogged.pop((sender, to), [])
 
     def heal(self) -> list[Callable[[], None]]:
-        """Make all links whole and frames safe; return what was kept back."""
+        """Mend and unclog all links and stop losses; return the arrivals that were held back."""
         self.loss = self.duplicates = 0.0
         self._cut.clear()
         links = sorted(self._clogged)

@@ -1,4 +1,4 @@
-"""What all nodes of a simulated mesh have in common, and how it makes a node's kernel."""
+"""The settings that all nodes of a simulated mesh share, and how they become a node's kernel."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from node.sim.host import Build
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all nodes of a simulated mesh have in common; domains: of those that have one.
+    """The settings that all nodes of a simulated mesh share.
 
-    start: whether all nodes begin from the same prompts, or each node draws its own.
+    domains: the domain of each node that has a domain. start: "common" if all nodes begin from the
+    same prompts, "own" if each node draws its own.
     """
 
     policy: type[Policy]
@@ -41,11 +42,11 @@ class Plan:
     start: Initial = "common"
 
     def first(self, name: str, learner: Learner) -> Tensors:
-        """Return the initial prompts of a node."""
+        """Return a node's initial prompts."""
         return learner.initial(start_seed(self.start, self.seed, name))
 
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
-        """Return what makes a node's kernel at each of its starts."""
+        """Return the function that makes a node's kernel at each of its starts."""
         facts = {"policy.name": self.policy.name, "policy": str(self.config)}
         mode = self.rounds.mode or self.policy.default_mode
         context = Context(

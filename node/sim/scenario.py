@@ -1,9 +1,8 @@
-"""Draw a run full of faults from a seed, play it, judge it, and shrink it where it fails.
+"""Draw a run full of faults from a seed, play it, judge it, and shrink it if it fails.
 
-A scenario says what may happen; a seed draws a case from it: a mesh, who lies, and a list of acts
-(crashes, cuts, full disks, ...). After `fault_s` everything is healed, and within `heal_s` every
-honest node must have run all its rounds, see every other as alive, and say who holds other prompts.
-Safety (node/sim/checkers.py) is judged at each step.
+A scenario says what may happen. A seed draws a case: a mesh, its hostile nodes, and its faults. All
+faults end after `fault_s`. Within `heal_s` after that, honest nodes must have run all their rounds,
+see each other as alive, and report whose prompts differ. node/sim/checkers.py judges each step.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ HOUR_S: Final = 3600.0
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5
 TOLD_S: Final = 120.0
-"""In which nodes that differ have told each other, and said so."""
+"""Time limit for nodes to report that their prompts differ."""
 COLLUDING_NODES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class MeshKind:
-    """A policy with its settings, and arrays for the closed-form learner.
+    """A policy with its settings, and the array shapes for the closed-form learner.
 
-    agrees: after the last round of sync, with nobody lying, all nodes hold equal bits. guard: as in
-    node.yaml.
+    agrees: after the last round of `sync` without hostile nodes, all nodes hold equal bits. guard:
+    as in node.yaml.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -73,11 +72,11 @@ class MeshKind:
 
 @dataclass(frozen=True, slots=True)
 class FaultSettings:
-    """Each figure is the most that a seed may draw, 0 for never.
+    """The most that a seed may draw of each fault; 0 means never.
 
-    loss, duplicates: shares (0..1) of frames. delay_s: of a frame. crashes, wipes (crashes that
-    take the disk), cuts (of some nodes from the others), one_way (of a link), clogs (of a link),
-    full_disks, pauses (an operator's): how many. slow_disk_s: of a commit. skew_s: of clocks.
+    loss, duplicates: shares (0..1) of frames. delay_s: of a frame. How many: crashes, wipes
+    (crashes that lose the disk), cuts (some nodes from the rest), one_way and clogs (of a link),
+    full_disks, pauses (by the operator). slow_disk_s: of a commit. skew_s: of clocks.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -106,11 +105,11 @@ class FaultSettings:
 class Scenario:
     """What may happen in a run.
 
-    nodes: fewest and most. rounds: of each node. fault_s: virtual seconds with faults. heal_s: in
-    which all must be well afterwards. liars: kinds of hostile nodes (node/sim/byzantine.py, and
-    "label-flip"); a seed draws at most liar_share (0..1) of the nodes, or exactly liar_count. In a
-    seed that draws "collude" all liars do, at least two of at least five nodes; a tenth of the
-    seeds do, or all if there is no other kind.
+    nodes: fewest and most. rounds: of each node. fault_s: virtual seconds with faults. heal_s:
+    limit for recovery. liars: kinds of hostile nodes (node/sim/byzantine.py, "label-flip"). A seed
+    draws at most liar_share (0..1) of the nodes, or exactly liar_count. If it draws "collude" (a
+    tenth of the seeds, or all if there is no other kind), all liars collude, there are at least
+    five nodes, and at least two of them lie unless liar_count says otherwise.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -147,7 +146,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run, drawn from a seed; liars: node -> kind."""
+    """One run, drawn from a seed; liars: kind of each hostile node, by name."""
 
     seed: int
     mesh: MeshKind
@@ -163,7 +162,7 @@ class Case:
     skew_s: float
 
     def lines(self) -> list[str]:
-        """Return it in words."""
+        """Describe the case for people: one line for the mesh, then one per fault."""
         network = (
             f"loss {self.loss:.2f}, duplicates {self.duplicates:.2f}, delays {self.delay_s:.2f} s"
         )
@@ -175,7 +174,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a case ended: events, virtual seconds, a digest of all nodes, and what was broken."""
+    """How a case ended: events, virtual seconds, a digest of all nodes, and the violation."""
 
     case: Case
     events: int
@@ -185,7 +184,7 @@ class Outcome:
 
 
 def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
-    """Return the case of a seed; configs: of the policies of the scenario's meshes."""
+    """Return the case of a seed; configs: the policy configuration of each mesh of the scenario."""
     chance, faults = random.Random(seed), scenario.faults
     which = chance.randrange(len(scenario.meshes))
     mesh = scenario.meshes[which]
@@ -212,7 +211,7 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
 
 
 def _members(scenario: Scenario, chance: random.Random) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return a seed's nodes, and which of them lie in what way."""
+    """Return the names of a seed's nodes, and the kind of each hostile node."""
     kinds = [kind for kind in scenario.liars if kind != COLLUDE]
     rare = COLLUDE in scenario.liars and chance.random() < COLLUDE_SHARE
     colluding = rare or scenario.liars == (COLLUDE,)
@@ -248,7 +247,7 @@ def _acts(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -> 
 
 
 def play(scenario: Scenario, case: Case) -> Outcome:
-    """Run a case to its end, or to what it breaks."""
+    """Run a case until it ends or breaks a promise."""
     world = _world(scenario, case)
     broken: Violation | None = None
     try:
@@ -270,7 +269,7 @@ def play(scenario: Scenario, case: Case) -> Outcome:
 
 
 def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
-    """Return a case with fewer faults that breaks the same promise, by leaving them out in turn."""
+    """Drop faults in turn; return the smallest case found that breaks the same promise."""
     assert failed.violation is not None, "it failed"
     least = failed
     for _ in range(tries):
@@ -290,7 +289,7 @@ def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
 
 
 def _simpler(case: Case) -> list[Case]:
-    """Return cases with one thing less."""
+    """Return the cases that have one fault or one hostile node less."""
     found = [
         replace(case, acts=case.acts[:at] + case.acts[at + 1 :]) for at in range(len(case.acts))
     ]
@@ -324,7 +323,7 @@ def _world(scenario: Scenario, case: Case) -> World:
         MembershipSettings("lan"),
         case.mesh.guard,
         _domains(case),
-        limits=LimitSettings(norm_ratio=1e7, quarantine_s=20.0),  # a quadratic may grow
+        limits=LimitSettings(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     world.network.duplicates = case.duplicates
@@ -355,7 +354,7 @@ def _domains(case: Case) -> dict[str, str]:
 
 
 def _heal(world: World, case: Case) -> None:
-    """End all faults but the liars, whatever was to undo them later."""
+    """End all faults but slow disks, skewed clocks and hostile nodes, before their set time."""
     for arrive in world.network.heal():
         world.at(0.0, arrive)
     world.network.delay_s = (0.001, 0.02)
@@ -370,7 +369,7 @@ def _honest(case: Case) -> list[str]:
 
 
 def _well(world: World, case: Case) -> bool:
-    """Tell whether every honest node is through and sees every other as alive."""
+    """Tell whether every honest node has finished and sees every other honest node as alive."""
     if any(host.kernel is None for host in world.hosts.values()):
         return False
     for name in _honest(case):
@@ -391,7 +390,7 @@ def _unwell(world: World, case: Case) -> str:
 
 
 def _agreed(world: World, case: Case) -> None:
-    """Where nobody lies and all wait for all, what the last round merged is the same everywhere."""
+    """Raise Violation if `sync` without hostile nodes ended with different prompts."""
     if not case.mesh.agrees or case.mode != "sync" or case.liars:
         return
     ends = {name: world.kernel(name).policy.state().tensors.digest[:8] for name in case.names}

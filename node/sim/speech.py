@@ -1,4 +1,4 @@
-"""What honest nodes say to people, and what they may not keep from them."""
+"""Checks of the texts that honest nodes show to people, and of the differences they must report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from node.sim.world import World
 
 @dataclass(slots=True)
 class SaysOnlyText(Check):
-    """No control character is in a record or a status field, whatever a member says."""
+    """Records and status fields hold printable text only, whatever a member sends."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """Look at each record, and at the status after what a hostile node said or answered."""
+        """Check each record; check the status after a hostile node sent or answered something."""
         if name in self.liars:
             return
         records = [one for one in effects if isinstance(one, Record)]
@@ -33,17 +33,17 @@ class SaysOnlyText(Check):
                 raise self.broken(world, name, f"shows {text!r}")
 
     def _spoken_to(self, event: Event) -> bool:
-        """Tell whether a hostile node spoke of members, or turned something down."""
+        """Tell whether a hostile node sent a membership message, or failed to accept a message."""
         if isinstance(event, Received):
             return event.message.sender in self.liars and event.message.phase in PHASES
         return isinstance(event, Undelivered) and event.to in self.liars
 
 
 def unsaid(world: World, names: Sequence[str]) -> str:
-    """Say which two nodes hold different prompts after the same round without a word; "" for none.
+    """Name two nodes whose prompts differ after the same round without a report; else "".
 
-    A node that differs names the other in its status and in a record. Only in sync all nodes are to
-    hold the same.
+    A node reports a difference in its status and in a record. Only `sync` requires that all nodes
+    hold the same prompts.
     """
     states = {name: world.kernel(name).policy.state() for name in names}
     for one, other in permutations(names, 2):
@@ -62,7 +62,7 @@ def _in_sync(world: World, name: str) -> bool:
 
 
 def _told(world: World, name: str) -> set[str]:
-    """Return whom a node's records name as different."""
+    """Return the peers that a node's records name as different."""
     records = (one for one in world.hosts[name].records if one.kind == DIFFERS)
     return {str(peer) for one in records for peer in cast("list[Json]", one.fields[PEERS])}
 

@@ -1,15 +1,15 @@
-"""A mesh in virtual time: kernels, learners and disks in one process, with a network that can fail.
+"""A mesh in virtual time: kernels, learners and disks in one process, on a network that can fail.
 
-The world performs effects as the daemon does (in order, a Send after an Adopt only once that is
-durable, messages through the codec) but time is a number, chance is one seed, and nothing waits. So
-a run of hours takes moments and repeats itself exactly.
+The world performs effects as the daemon does: in order, messages through the codec, and a Send that
+follows an Adopt only once the snapshot is durable. But time is a number, chance is one seed, and
+nothing waits. So a run of hours takes moments and repeats itself exactly.
 
-Set `memorable` to False where runs are long: then messages and snapshots pass by and only meters
-stay. `watch` sees every snapshot.
+Set `memorable` to False for long runs: the world then keeps meters, but no messages and snapshots.
+`watch` is called with every snapshot.
 
-Faults are set by the caller: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, what else
-`network` can do, a disk that is `full` or slow, a clock that is off, and a `traitor`, which changes
-what its node sends and answers. Checkers (node/sim/checkers.py) see every step.
+The caller sets the faults: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, the other
+methods of `network`, a disk that is `full` or slow, a wrong clock, and a `traitor` that changes
+what its node sends and answers. Checkers (node/sim/checkers.py) inspect every step.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ from node.sim.plan import Plan
 from node.wire import codec
 from node.wire.codec import Dtype
 
-# No run of a mesh that fits into a test takes this many: one that does never ends.
+# A run that takes more events than this never ends.
 EVENTS_MAX: Final = 5_000_000
 TIMEOUT_S: Final = 0.5
-"""After which the sender of a lost message gives up."""
+"""The sender of a message without a time limit of its own gives up after this time."""
 
 
 class Checker(Protocol):
-    """Watches every step of every node; raises Violation (node/sim/checkers.py)."""
+    """Inspects every step of every node, and raises Violation (node/sim/check.py)."""
 
     def started(self, world: World, name: str) -> None:
-        """See a node switched on, before its first step."""
+        """Inspect a node that was just switched on, before its first step."""
         ...
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
-        """See what a step made of an event, before any effect is performed."""
+        """Inspect a step's event and its effects, before any effect is performed."""
         ...
 
 
 class World:
-    """All hosts, the links between them, and the one clock; see the file's header.
+    """All hosts, the network between them, and the one clock; see the file's header.
 
-    seed: of delays and losses. delay_s, loss: of the network. checkers: see every step. admitted:
-    tells whether news of a member passes, as leases decide for the daemon.
+    seed: for delays and losses. delay_s, loss: of the network. admitted: tells whether news about a
+    member is passed on to the kernel; in the daemon, leases decide this.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class World:
         self._count = 0
         self._tokens = itertools.count(1)
 
-    # What a caller does ---------------------------------------------------------------------------
+    # The caller's interface -----------------------------------------------------------------------
 
     def add(
         self,
@@ -115,16 +115,16 @@ class World:
         dtype: Dtype = "float32",
         tune_s: float = 0.2,
     ) -> None:
-        """Put a machine there, switched off."""
+        """Add a machine, switched off."""
         self.hosts[name] = Host(build, learner, dtype, tune_s)
 
     def populate(self, plan: Plan, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
-        """Put a mesh there, a node for each learner, and switch it on."""
+        """Add a node for each learner, and switch all of them on."""
         self.place(plan, learners, tune_s)
         self.start(*sorted(learners))
 
     def place(self, plan: Plan, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
-        """Put a mesh there, a node for each learner, switched off."""
+        """Add a node for each learner, switched off."""
         dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
         for name in sorted(learners):
             peers = tuple(sorted(set(learners) - {name}))
@@ -132,7 +132,7 @@ class World:
             self.add(name, build, learners[name], dtype, tune_s)
 
     def start(self, *names: str) -> None:
-        """Switch nodes on, from what their disks hold."""
+        """Switch nodes on; each resumes from what its disk holds."""
         for name in names:
             host = self.hosts[name]
             host.life += 1
@@ -144,41 +144,41 @@ class World:
             self._step(name, Started())
 
     def crash(self, name: str) -> None:
-        """Switch a node off at once; only what was durable stays."""
+        """Switch a node off at once; only its durable state survives."""
         self.hosts[name].kernel = None
-        self.hosts[name].life += 1  # a commit under way never happened
+        self.hosts[name].life += 1  # a commit in progress is lost
 
     def wipe(self, name: str) -> None:
-        """Take the disk of a node that is off."""
+        """Erase the disk of a node that is off."""
         self.hosts[name].durable = None
 
     def command(self, name: str, command: Command) -> None:
-        """Ask a node for something, as an operator."""
+        """Give a node an operator's command."""
         self._step(name, Commanded(command))
 
     def cut(self, one: str, other: str) -> None:
-        """Let nothing pass between two nodes."""
+        """Cut the link between two nodes, in both directions."""
         self.network.cut(one, other)
         self.network.cut(other, one)
 
     def mend(self, one: str, other: str) -> None:
-        """Let messages pass again."""
+        """Mend the link between two nodes, in both directions."""
         self.network.mend(one, other)
         self.network.mend(other, one)
 
     def at(self, delay_s: float, act: Callable[[], None]) -> None:
-        """Do something to the world later."""
+        """Call a function after a delay in virtual time."""
         self._later(delay_s, act)
 
     def kernel(self, name: str) -> Kernel:
-        """Return the kernel of a node that is on."""
+        """Return the kernel of a node; raise RuntimeError if the node is off."""
         kernel = self.hosts[name].kernel
         if kernel is None:
             raise RuntimeError(f"{name} is off")
         return kernel
 
     def run(self, until: Callable[[], bool], limit_s: float) -> bool:
-        """Let virtual time pass until something holds; tell whether it did within limit_s."""
+        """Let virtual time pass until a condition holds; tell whether it held within limit_s."""
         end = self.now + limit_s
         while not until():
             if not self._heap or self._heap[0][0] > end:
@@ -197,17 +197,17 @@ class World:
 
     @property
     def events(self) -> int:
-        """How many events there were."""
+        """Return the number of events so far."""
         return self._count
 
-    # The machine ----------------------------------------------------------------------------------
+    # Events and effects ---------------------------------------------------------------------------
 
     def _later(self, delay: float, act: Callable[[], None]) -> None:
         self._count += 1
         heapq.heappush(self._heap, (self.now + delay, self._count, act))
 
     def _post(self, name: str, life: int, delay: float, event: Event) -> None:
-        """Step a node later, unless it crashed meanwhile."""
+        """Give a node an event later, unless it crashes before."""
 
         def act() -> None:
             if self.hosts[name].life == life:
@@ -231,7 +231,7 @@ class World:
         return deque(effects)
 
     def _go_on(self, name: str, host: Host, effects: deque[Effect]) -> None:
-        """Perform effects in order, those behind a commit after it, and then take what waited."""
+        """Perform effects in order, wait for a slow commit, then handle the events that waited."""
         while True:
             while effects:
                 effect = effects.popleft()
@@ -314,22 +314,22 @@ class World:
             self._post(sender, life, 0.0, Undelivered(to, message, "unreachable", reason))
             return
         traitor = self.hosts[sender].traitor
-        told = False  # a traitor's node hears of one end of what it wanted to send
+        told = False  # a hostile node learns the end of one exchange only
         for target, said in [(to, message)] if traitor is None else traitor(to, message):
             exchange = Exchange(sender, life, to, message, done=told)
             told = True
             self._fail(exchange, limit_s)
             try:
                 decoded = self._through_codec(sender, said)
-            except FednodeError:  # a traitor's message that cannot even be written
+            except FednodeError:  # a hostile message that cannot be encoded
                 continue
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, partial(self._arrive, exchange, target, decoded))
-        if not told:  # withheld: the traitor's own node is told that it arrived
+        if not told:  # withheld: the hostile node's own kernel takes it for delivered
             self._post(sender, life, 0.0, Delivered(to, message))
 
     def _carry(self, delay: float, sender: str, to: str, act: Callable[[], None]) -> None:
-        """Let something arrive later, where its link is whole then, and not clogged."""
+        """Perform an arrival later, if its link is whole then; a clogged link holds it back."""
 
         def arrive() -> None:
             if self.network.passes(sender, to) and not self.network.hold(sender, to, act):
@@ -341,12 +341,12 @@ class World:
         host = self.hosts.get(to)
         if host is None or host.kernel is None:
             return
-        if message.sender != exchange.sender:  # its key does not say so
+        if message.sender != exchange.sender:  # the sender's key belongs to another name
             self._reply(replace(exchange, to=to), "refused", "this key is another's")
             return
         token = next(self._tokens)
         host.answers[token] = exchange
-        news = tuple(  # as node/identity/trust.py lets it pass: an address from the member itself
+        news = tuple(  # as in node/identity/trust.py: a member's address counts only from itself
             one if one.name == message.sender else replace(one, address="")
             for one in message.members
             if self.admitted(one.name)
@@ -354,7 +354,7 @@ class World:
         self._step(to, Received(replace(message, members=news), token))
 
     def _through_codec(self, sender: str, message: Message) -> Message:
-        """Return what arrives of a message, and meter it; a broadcast is encoded once."""
+        """Encode, decode and meter a message; a message to several peers is encoded once."""
         dtype = message.dtype or self.hosts[sender].dtype
         held = self._frame
         if held is None or held[0] is not message or held[1] != dtype:
@@ -381,7 +381,7 @@ class World:
             self._carry(delay, exchange.to, exchange.sender, act)
 
     def _fail(self, exchange: Exchange, limit_s: float) -> None:
-        """End an exchange after its limit, unless it ended before."""
+        """End an exchange as undelivered after its limit, unless it has ended before."""
         to = exchange.to
         event = Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
         self._later(limit_s, partial(self._end, exchange, event))

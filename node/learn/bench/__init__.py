@@ -1,1 +1,1 @@
-"""Time local tuning against open_clip as it is used in the papers' code; see `fednode bench`."""
+"""Time local tuning against open_clip, called as the papers' code calls it; see `fednode bench`."""

@@ -1,4 +1,4 @@
-"""The two sides of the benchmark, behind one face: open_clip as it is, and ours."""
+"""The two sides of the benchmark behind one interface: open_clip's encoders and fednode's."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Encoders(Protocol):
         ...
 
     def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
-        """Return unit features, the class token's last query and the prompts' last keys."""
+        """Return unit features, and the last block's class-token query and prompt keys."""
         ...
 
 
 class Plain:
     """open_clip's modules, called as the papers' code calls them: every text at full length.
 
-    In bfloat16 the whole model is cast, weights and activations, the fastest that open_clip offers;
-    and because torch's attention is slow there on a CPU, the reference gets ours.
+    In bfloat16 the whole model is cast, weights and activations: the fastest mode that open_clip
+    offers. torch's bfloat16 attention is slow on a CPU, so there this side uses fednode's
+    attention.
     """
 
     def __init__(self, frozen: Backbone, names: tuple[str, ...], context_length: int) -> None:
@@ -91,7 +92,7 @@ class Plain:
         return Seen(features, query, keys)
 
     def _run(self, block: Any, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Run a block; open_clip's own forward pass, but for the attention in bfloat16."""
+        """Run open_clip's own block; in bfloat16 on a CPU, replace its attention."""
         attention = block.attn
         if self._dtype != torch.bfloat16 or x.device.type != "cpu":
             whole: Tensor = block(x, attn_mask=mask)
@@ -104,7 +105,7 @@ class Plain:
         return out
 
     def _looks(self, block: Any, x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Compute the last block's query of the class token and keys of the prompts."""
+        """Return the last block's query of the class token and keys of the prompts."""
         attention, width = block.attn, x.shape[2]
         normed = block.ln_1(torch.cat([x[:, :1], x[:, -count:]], dim=1))
         weight, bias = attention.in_proj_weight, attention.in_proj_bias
@@ -128,7 +129,7 @@ class Ours:
 
 
 class Cached(Ours):
-    """The towers that nodes run, behind the cache: images come as tokens, encoded once."""
+    """The towers that nodes run, with cached images: each image's tokens are computed once."""
 
     def __init__(self, frozen: Backbone, names: tuple[str, ...], context_length: int) -> None:
         super().__init__(frozen, names, context_length)

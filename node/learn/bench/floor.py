@@ -1,7 +1,8 @@
-"""The arithmetic that a step cannot do without, counted by formula: what no programming saves.
+"""The fewest floating point operations of a step, by formula: no implementation can save them.
 
-Counted are the products of frozen weights and of attention, on the tokens that a text or an image
-has, forward once and backward once where a gradient has to pass; no padding, no masked score.
+Counted are the products with frozen weights and of attention on the tokens that a text or an image
+has: once forward, and once backward where a gradient has to pass. Padding and masked scores are not
+counted.
 """
 
 from __future__ import annotations
@@ -14,22 +15,25 @@ from torch.utils.flop_counter import FlopCounterMode
 from node.clip.backbone import Backbone
 from node.learn.bench.tasks import Inputs
 
-# Products of a token in a block, in units of width squared: in-projection, out-projection, MLP.
+# Products per token and block, in units of width squared: in-projection, out-projection, MLP.
 QKV, OUT, MLP = 3, 1, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Tower:
-    """Sizes of a tower."""
+    """Width and number of blocks of a tower."""
 
     width: int
     layers: int
 
     def forward(self, rows: int, pairs: int, read: int, read_pairs: int, kept: int) -> float:
-        """Return operations of one forward pass.
+        """Return the operations of one forward pass.
 
-        rows: tokens that go through a whole block. kept: those of which keys and values alone are
-        needed. pairs: (query, key) pairs of a block. read, read_pairs: the last block's.
+        Args:
+            rows: tokens that go through a whole block
+            pairs: (query, key) pairs of a block
+            read, read_pairs: the same two numbers for the last block
+            kept: tokens of which only keys and values are needed
         """
         square, last = 2 * self.width**2, (OUT + MLP + 1) * read + 2 * (rows + kept)
         linears = (self.layers - 1) * ((QKV + OUT + MLP) * rows + 2 * kept) + last
@@ -41,12 +45,12 @@ class Tower:
     def backward(
         self, rows: int, pairs: int, read: int, read_pairs: int, kept: int, fixed: int
     ) -> float:
-        """Return operations of the backward pass; fixed: tokens that enter without a gradient."""
+        """Return the operations of the backward pass; fixed: tokens that need no gradient."""
         forward = self.forward(rows, pairs, read, read_pairs, kept)
         return forward + self._attention(pairs, read_pairs) - 2 * self.width**2 * QKV * fixed
 
     def whole(self, rows: int, length: int) -> tuple[float, float]:
-        """Return operations of a forward and a backward pass that leave nothing out."""
+        """Return the operations of a forward and a backward pass that leave nothing out."""
         sizes = (rows, rows * length, rows, rows * length, 0)
         return self.forward(*sizes), self.backward(*sizes, fixed=0)
 
@@ -71,18 +75,18 @@ def plain_operations(frozen: Backbone, given: Inputs) -> float:
 
 
 def _tokens(frozen: Backbone) -> int:
-    """Return the tokens of an image: the class token and the patches."""
+    """Return the number of tokens of an image: the class token and the patches."""
     return int(frozen.model.visual.positional_embedding.shape[0])
 
 
 def hybrid(frozen: Backbone) -> bool:
-    """Tell whether a convolutional trunk stands before the vision transformer."""
+    """Tell whether the vision transformer has a convolutional trunk."""
     conv1 = getattr(frozen.model.visual, "conv1", None)
     return frozen.vision.promptable and not isinstance(conv1, torch.nn.Conv2d)
 
 
 def _patches(frozen: Backbone, given: Inputs) -> float:
-    """Return the operations of embedding all patches of a step's images, or of a trunk."""
+    """Return the operations of the patch embedding, or of the trunk, for a step's images."""
     if hybrid(frozen):
         # With gradients a trunk runs torch's own convolutions, which the counter knows.
         with torch.enable_grad(), FlopCounterMode(display=False) as counter:
@@ -93,14 +97,14 @@ def _patches(frozen: Backbone, given: Inputs) -> float:
 
 
 def _counted(frozen: Backbone, given: Inputs) -> float:
-    """Return the operations of a vision tower that is no transformer, as torch counts them."""
+    """Return the operations of a vision tower that is not a transformer, as torch counts them."""
     with FlopCounterMode(display=False) as counter:
         frozen.encode_images(given.pixels)
     return float(counter.get_total_flops())
 
 
 def operations(frozen: Backbone, given: Inputs, cached: bool = False) -> float:
-    """Return the floating point operations that ours cannot do without in one step.
+    """Return the fewest floating point operations of fednode's step.
 
     cached: the images come as tokens.
     """
@@ -133,7 +137,7 @@ def _images(
     images, own = len(given.pixels), _tokens(frozen)
     tower = Tower(frozen.vision.width, frozen.vision.layers)
     tokens = own if deep else own + prompts
-    # Deep prompts are the same for all images: a few rows in all.
+    # Deep prompts are the same for all images, so they are projected once.
     sizes = (
         images * tokens,
         images * tokens * (own + prompts),

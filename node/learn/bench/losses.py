@@ -1,4 +1,4 @@
-"""What each method minimises, written once for both sides of the benchmark."""
+"""The loss of each method, written once for both sides of the benchmark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def loss(encoders: Encoders, given: Inputs, prompts: Prompts, scale: float) -> T
 
 
 def _features(encoders: Encoders, given: Inputs) -> Tensor:
-    """Encode images where the reference has to; ours has their features, and so may it."""
+    """Return image features; if the task says so, the reference encodes the images, too."""
     if given.task.encoded and not isinstance(encoders, Ours):
         with torch.no_grad():
             encoders.images(given.pixels)
@@ -48,7 +48,7 @@ def _features(encoders: Encoders, given: Inputs) -> Tensor:
 
 
 def _feddpt(encoders: Encoders, given: Inputs, prompts: Prompts) -> Tensor:
-    """Equations 5 and 9: the true class's text features, mixed as the class token looks."""
+    """Return Fed-DPT's loss: text features of the true class, weighted by domain (eq. 5, 9)."""
     with torch.no_grad():
         others = encoders.texts(given.constants["context"])
     own = encoders.texts(prompts["context"])
@@ -66,7 +66,7 @@ def _deep(encoders: Encoders, given: Inputs, prompts: Prompts, scale: float) -> 
 
 
 def aggregate(weights: Prompts, name: str, local: Tensor) -> Tensor:
-    """Return PLAN's global prompts [L, m, width] of K local ones [K, L, m, width] (its stage B)."""
+    """Return PLAN's global prompts [L, m, width] of K local ones [K, L, m, width] (stage B)."""
 
     def narrow(part: str) -> Tensor:
         hidden = torch.einsum("klmd,ldn->klmn", local, weights[f"{name}.{part}.down"])

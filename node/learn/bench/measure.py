@@ -1,12 +1,13 @@
-"""Take turns of TURN_S or one step at least, and compare the medians of all steps.
+"""Time both sides in turns of at least TURN_S or one step, and compare the medians of all steps.
 
 The reference must reach REFERENCE_SHARE of the rate at which torch multiplies two large matrices in
-the same run, or the comparison is void. `floor_s` is the arithmetic that ours cannot do without, at
-the same rate. Ours multiplies by other kernels, whose rate is given beside it (`own_rate`): where
-that is higher, the floor can be beaten.
+the same run, or the comparison is void. `floor_s` is the time for the fewest operations of a step
+at that rate. fednode multiplies with other kernels, whose rate is `own_rate`. If `own_rate` is
+higher than `rate`, fednode can be faster than the floor.
 
-The rows named "-cached" compare ours with itself: the reference encodes the images in every step,
-ours takes their tokens from the cache. Their gradients are to be equal bit for bit (difference 0).
+Rows named "-cached" compare fednode with itself: the reference encodes the images in every step,
+the other side takes their tokens from the cache. Their gradients must be equal bit for bit
+(difference 0).
 """
 
 from __future__ import annotations
@@ -32,20 +33,23 @@ from node.learn.bench.tasks import Inputs, Method, Task, inputs
 REFERENCE_SHARE: Final = 0.6
 MATRIX: Final = 2048
 TURN_S: Final = 1.0
-"""A short step is taken several times in a turn, as a node takes its steps one after the other."""
+"""A turn takes a short step several times, as a node takes its steps one after the other."""
 Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Medians in seconds.
+    """The result of one task; times are medians in seconds per step.
 
-    floor_share: of ours, how much the floor is. reference_share: of the rate of torch's large
-    product, what the reference reached with the work that it does. difference: the largest between
-    the two sides' gradients, relative. judged: whether reference_share has a lower limit:
-    it has none where the reference is ours, or where a convolutional trunk does the work, since
-    convolutions do not run at the rate of matrix products. rate: of torch's large product,
-    operations a second; own_rate: of the product that ours uses.
+    Attributes:
+        ratio: reference_s / ours_s
+        floor_share: floor_s / ours_s
+        reference_share: the reference's operations per second, as a share of `rate`
+        difference: the largest relative difference between the two sides' gradients
+        judged: reference_share has a lower limit; it has none for "-cached" rows and for
+            convolutional trunks, because convolutions do not run at the rate of matrix products
+        rate: operations per second of torch's large matrix product
+        own_rate: operations per second of the matrix product that fednode uses
     """
 
     name: str
@@ -62,7 +66,10 @@ class Row:
 
 
 def random_model(name: str, precision: Precision, device: str, threads: int = 1) -> Backbone:
-    """Return a model with random weights (fednode-mini with its own): speed does not need them."""
+    """Return a model with random weights, which do not matter for speed.
+
+    fednode-mini has its own weights.
+    """
     torch.set_num_threads(threads)
     use_workers(threads)
     torch.manual_seed(0)
@@ -71,9 +78,9 @@ def random_model(name: str, precision: Precision, device: str, threads: int = 1)
 
 
 def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]:
-    """Measure the tasks that fit the model: those with visual prompts need a ViT.
+    """Measure the tasks that fit the model.
 
-    Those with the cache need a model whose nodes keep tokens.
+    Tasks with visual prompts need a ViT. Tasks with the cache need a model whose nodes keep tokens.
     """
     for task in tasks:
         fits = frozen.vision.promptable or not task.visual
@@ -86,7 +93,7 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
     given = inputs(frozen, task)
     kinds: tuple[type[Encoders], ...] = (Ours, Cached) if task.cached else (Plain, Ours)
     sides = [Step(frozen, given, kind) for kind in kinds]
-    difference = _difference(*(side.run() for side in sides))  # warms up, too
+    difference = _difference(*(side.run() for side in sides))  # also warms up both sides
     times: tuple[list[float], list[float]] = ([], [])
     rates: list[tuple[float, float]] = []
     for _ in range(repeats):
@@ -115,7 +122,7 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
 
 
 def matrix_rates(frozen: Backbone) -> tuple[float, float]:
-    """Return operations a second of a large matrix product: torch's own, and the one of ours."""
+    """Return operations per second of a large matrix product: torch's and fednode's."""
     dtype = torch.bfloat16 if frozen.precision == "bfloat16" else torch.float32
     one = torch.randn(MATRIX, MATRIX, device=frozen.device, dtype=dtype)
     products = (lambda: one @ one, lambda: blocks.linear(one, one))
@@ -124,7 +131,7 @@ def matrix_rates(frozen: Backbone) -> tuple[float, float]:
 
 
 class Step:
-    """A step of tuning on one side: forward, backward, descent."""
+    """A tuning step of one side: forward, backward, optimizer."""
 
     def __init__(self, frozen: Backbone, given: Inputs, side: Callable[..., Encoders]) -> None:
         self._given, self._scale = given, frozen.logit_scale
@@ -146,7 +153,7 @@ class Step:
 
 
 def _descent(method: Method, leaves: list[Tensor]) -> torch.optim.Optimizer:
-    """Return each paper's own optimizer."""
+    """Return the optimizer of each method's paper."""
     if method == "feddpt":
         return torch.optim.AdamW(leaves, lr=5e-4, weight_decay=0.01)
     if method in {"plan-a", "plan-b"}:

@@ -1,4 +1,4 @@
-"""Draw what was measured: seconds of both sides by size, and the floor below them."""
+"""Plot a benchmark: seconds per step of both sides and the arithmetic floor, task by task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from node.learn.bench.measure import Row
 
 
 def draw(rows: Sequence[Row], title: str, path: Path) -> None:
-    """Write a picture (.png, .svg, .pdf); raise ConfigError where matplotlib is not installed."""
+    """Write a plot (.png, .svg, .pdf).
+
+    Raise ConfigError if matplotlib is not installed or the file cannot be written.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as fault:

@@ -1,4 +1,4 @@
-"""The steps that are timed: their sizes, and the numbers that both sides begin with."""
+"""The timed steps: their sizes, and the numbers that both sides start with."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from node.clip.backbone import SAMPLE_NAMES, Backbone
 
 Method = Literal["text", "zerodfl", "feddpt", "plan-a", "plan-b"]
 BOTTLENECK: Final = 8
-"""PLAN's aggregators narrow each prompt vector to an eighth."""
+"""PLAN's aggregators narrow each prompt vector to 1/8 of its width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One row: a method's step and its sizes.
+    """One row of the benchmark: a method's step and its sizes.
 
-    images: in the step's batch. encoded: the reference encodes them in every step. clients: whose
-    prompts there are; Fed-DPT's n domains, PLAN's K. cached: ours takes the images' tokens from the
-    cache, and the reference is ours without the cache.
+    Attributes:
+        images: images in the step's batch
+        encoded: the reference encodes them in every step
+        clients: clients whose prompts there are: Fed-DPT's n domains, PLAN's K
+        cached: fednode takes the images' tokens from the cache; the reference is fednode without it
     """
 
     name: str
@@ -67,9 +69,10 @@ SWEEPS: Final = {
 
 @dataclass(slots=True)
 class Inputs:
-    """What a step reads. Names and labels; unit image features [B, D]; pixels [B, 3, H, W].
+    """What a step reads: names, labels, unit image features [B, D], pixels [B, 3, H, W].
 
-    anchors: unit vectors [classes, D]. constants: prompts of others. start: what is tuned.
+    anchors: unit vectors [classes, D]. constants: prompts of others. start: initial values of the
+    arrays that are tuned.
     """
 
     task: Task
@@ -83,13 +86,13 @@ class Inputs:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """Names whose texts ours encodes: for Fed-DPT those that the batch has (equation 9)."""
+        """Names whose texts fednode encodes; for Fed-DPT the batch's classes (equation 9)."""
         most = self.task.images if self.task.method == "feddpt" else self.task.classes
         return self.names[:most]
 
 
 def inputs(frozen: Backbone, task: Task) -> Inputs:
-    """Draw a step's numbers; equal for equal sizes."""
+    """Draw the inputs of a step; equal for equal tasks."""
     draw = torch.Generator().manual_seed(1)
 
     def normal(*shape: int) -> Tensor:

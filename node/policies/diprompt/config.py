@@ -1,4 +1,4 @@
-"""DiPrompT's settings: the paper's, the ablations of its table 3, and what it leaves open."""
+"""DiPrompT's settings: the paper's values, the ablations of its table 3, and open choices."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from node.core.types import Dtype
 
 @dataclass(frozen=True, slots=True)
 class DiPrompTConfig:
-    """Settings of DiPrompT (CVPR 2024; docs/divergence.md tells what is whose).
+    """Settings of DiPrompT (CVPR 2024; docs/divergence.md compares them with the paper).
 
-    domains: names of the source domains, M of them, known to all; which image is of which is not.
-    participants: H nodes that train in a round, drawn alike by all nodes; 0 for all of them.
-    prompts (table 3): "both", or "global" (w/o D-Prompts) or "domains" (w/o G-Prompt) alone.
-    domain_weight: lambda. contrast: the contrastive term of equation 3. query: equation 6 by Q
-    prompts that "learn", by the "written" ones that they start from (w/o Q-Prompt), or the true
-    domain from data.domain ("labels", w domain). query_mse, query_kl: the terms of equation 7.
-    query_supervised: weight of -log sum_m P(y, m | x), ours: without it equation 7 never moves Q.
-    momentum: start from the beta moving average of D-Prompts (equation 5). beta: of its weights.
-    ensemble: equation 8, or the nearest domain's prompt alone ("top").
-    samples_cap: most images that a node's word is taken for, 0 for any number.
+    Attributes:
+        domains: names of the M source domains, known to all nodes; the domain of an image is
+            unknown
+        participants: number H of nodes that train in a round, drawn alike by all nodes; 0: all
+            nodes
+        prompts: (table 3) "both", or "global" (w/o D-Prompts) or "domains" (w/o G-Prompt) alone
+        domain_weight: lambda
+        contrast: use the contrastive term of equation 3
+        query: how equation 6 finds domains: by Q prompts that "learn", by the "written" words that
+            they start from (w/o Q-Prompt), or not at all: data.domain is the true domain ("labels",
+            w domain)
+        query_mse, query_kl: use the terms of equation 7
+        query_supervised: weight of -log sum_m P(y, m | x), an addition of fednode: without it
+            equation 7 never moves Q
+        momentum: start from the beta moving average of D-Prompts (equation 5)
+        beta: of the moving average's weights
+        ensemble: "dynamic" (equation 8), or the nearest domain's prompt alone ("top")
+        samples_cap: most images that a node's claim counts for; 0: no limit
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

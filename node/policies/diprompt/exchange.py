@@ -1,9 +1,10 @@
-"""DiPrompT (CVPR 2024): one global prompt and one for each domain, merged by who changed which.
+"""DiPrompT (CVPR 2024): a global prompt and a prompt per domain, each merged over its trainers.
 
-H of K nodes, drawn alike by all, tune in a round; all receive and merge. A contribution holds the
-changes of the prompts that training moved, and nothing of the others: presence is the indicator of
-equation 4, whose weights are the nodes' own counts of images. Domain prompts are kept twice, as
-merged and as their beta moving average (equation 5), from which everyone starts and predicts.
+All nodes draw the same H of K nodes, which tune in a round; all nodes receive and merge. A
+contribution holds the changes of the prompts that training moved, and no others. So the presence of
+a prompt is the indicator of equation 4, and the weights are the nodes' own counts of images. Each
+domain prompt is kept twice: as merged, and as its beta moving average (equation 5). All nodes start
+and predict from the average.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from node.policies.diprompt.config import DOMAIN, DiPrompTConfig
 from node.policies.diprompt.momentum import alpha
 
 RAW: Final = "raw/"
-"""The merged prompts themselves, V; the shared ones are their averages."""
+"""Prefix of the merged prompts V; the shared prompts are their moving averages."""
 SUM: Final = "sum/"
-"""A_r of a domain: rounds in which nobody changed its prompt do not count."""
+"""Prefix of a domain's A_r; rounds in which no node changed its prompt do not count."""
 
 
 class DiPrompT(Staged):
-    """See the file's header."""
+    """DiPrompT's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "diprompt"
     config_type: ClassVar[type[DiPrompTConfig]] = DiPrompTConfig
@@ -47,7 +48,7 @@ class DiPrompT(Staged):
 
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Refuse runs without an end, and a missing domain where true ones are wanted."""
+        """Refuse a run without an end, and a missing domain if `query` is "labels"."""
         if config.momentum and not rounds.max:
             return "rounds.max is 0; DiPrompT's moving average needs to know how many there are."
         if config.query == "labels":
@@ -56,7 +57,7 @@ class DiPrompT(Staged):
 
     @classmethod
     def start(cls, config: Any, context: Context, initial: Tensors) -> Self:
-        """Begin at round 0; averages begin as the prompts themselves."""
+        """Begin at round 0; the moving averages equal the prompts."""
         names = [name for name in initial if name.startswith(DOMAIN)]
         first = alpha(0, max(1, context.rounds.max), config.beta)
         raw: dict[str, Array] = {RAW + name: initial[name] for name in names}
@@ -66,11 +67,11 @@ class DiPrompT(Staged):
 
     @property
     def drifts(self) -> bool:
-        """Changes are merged into prompts and moving averages."""
+        """True: changes are added to prompts and moving averages."""
         return True
 
     def participants(self) -> tuple[str, ...]:
-        """Return the nodes that tune in this round, drawn from all of peers.yaml."""
+        """Return the nodes that tune in this round, drawn from all nodes of peers.yaml."""
         everyone = sorted({*self.context.peers, self.context.name})
         count = self.config.participants or len(everyone)
         if count >= len(everyone):
@@ -79,23 +80,23 @@ class DiPrompT(Staged):
         return tuple(sorted(generator.sample(everyone, count)))
 
     def job(self, stage: str) -> Job | None:
-        """Train all prompts, where this node is drawn."""
+        """Train all prompts if this node is drawn."""
         drawn = self.context.name in self.participants()
         return self.training(stage, self.draft.shared) if drawn else None
 
     def complete(self, stage: str, names: frozenset[str]) -> bool:
-        """Take any of the prompts: those that changed."""
+        """Accept any subset of the prompts: a contribution holds those that changed."""
         return True
 
     def contribution(self, stage: str, report: Report | None) -> Tensors:
-        """Return what training changed, for the prompts that it moved."""
+        """Return the changes of the prompts that training moved."""
         if report is None:
             return EMPTY
         before = self.draft.shared
         return Tensors({name: report.tensors[name] - before[name] for name in report.changed})
 
     def origin(self, stage: str) -> Mapping[str, Array]:
-        """Return nothing's change: contributions are changes themselves."""
+        """Return zeros, because contributions are changes."""
         return {name: np.zeros_like(one) for name, one in self.draft.shared.items()}
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
@@ -118,7 +119,7 @@ class DiPrompT(Staged):
 
     def _average(self, name: str, shared: dict[str, Array], arrays: dict[str, Array]) -> None:
         weight = alpha(self.current, self.context.rounds.max, self.config.beta)
-        before = max(0.0, float(arrays[SUM + name][0]))  # whatever state was taken over
+        before = max(0.0, float(arrays[SUM + name][0]))  # a state taken over may hold any number
         mixed = [shared[name], arrays[RAW + name]]
         shared[name] = mean(mixed, [before, weight])
         arrays[SUM + name] = np.array([before + weight], dtype=np.float32)

@@ -1,15 +1,15 @@
-"""DiPrompT's objective: a global prompt, a prompt for each domain, and a query that tells domains.
+"""DiPrompT's objective: a global prompt, a prompt per domain, and a query that finds domains.
 
 G:  CE(s cos(I, Z^G))                                                              (1, 2)
 D:  for the domain m* of each image, CE(s cos(I, Z^m*)) - log[ exp(sim(V_m*, W_m*)) /
     sum_i exp(sim(V_m*, V_i)) ], W the hand-written prompt of the domain               (3)
 Q:  m* = argmax_m P(y, m | x), a softmax over classes and domains                      (6)
-    MSE and KL between Q and its beta moving average (7), and -log sum_m P(y, m | x), which is ours:
-    both terms of (7) are zero where Q begins, so without it Q would never move.
-Prompts of different lengths are compared by their class-averaged text features. Only the prompts of
-domains that some image was found to be of take a gradient.
+    MSE and KL between Q and its beta moving average (7), and -log sum_m P(y, m | x), an addition
+    of fednode: both terms of (7) are zero where Q begins, so without it Q would never move.
 
-A node predicts with Z_j = sum_m w_m Z_j^m + Z_j^G (8).
+Prompts of different lengths are compared by their class-averaged text features. A domain's prompt
+has a gradient only if some image was assigned to the domain. A node predicts with Z_j = sum_m w_m
+Z_j^m + Z_j^G (8).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Objective(Written):
     config: DiPrompTConfig
 
     def initial(self, seed: int) -> Tensors:
-        """Return a start for every exchanged prompt, the same words where words are given."""
+        """Return the initial value of every exchanged prompt, from words if words are given."""
         draw = start.generator(seed)
         return Tensors(
             {name: start.context(self.backbone, self.settings, draw) for name in self.config.names}
         )
 
     def private(self) -> Tensors:
-        """Return the Q prompt, which begins as words."""
+        """Return the Q prompt, whose initial value is words."""
         if self.config.query != "learn" or not self.has_domains:
             return Tensors()
         return Tensors({QUERY: self.query_start().cpu().numpy()})
@@ -59,7 +59,7 @@ class Objective(Written):
         return self.config.prompts != "global"
 
     def query_start(self) -> Tensor:
-        """Return the embeddings of the words that the query begins with, [4, width]."""
+        """Return the embeddings of the query's initial words, [4, width]."""
         return self.backbone.text.embed_words(WORDS).float()
 
     def begin(self, given: Given) -> Tuning:
@@ -97,7 +97,7 @@ class Objective(Written):
         return self.backbone.text.encode(tokens, prompts[GLOBAL])
 
     def domain_text(self, prompts: Parameters, domain: str, classes: tuple[str, ...]) -> Tensor:
-        """Return Z^m, [classes, D]: learned vectors, the domain's name, the class."""
+        """Return Z^m, [classes, D], of: learned vectors, the domain's name, the class."""
         length = self.settings.context_length
         tokens = self.texts.tokens(classes, length, words=spoken(domain))
         return self.backbone.text.encode(tokens, prompts[slot(domain)])
@@ -108,7 +108,7 @@ class Objective(Written):
         return torch.stack(found)
 
     def query_texts(self, query: Tensor, classes: tuple[str, ...]) -> Tensor:
-        """Return Z^Q, [M, classes, D]: the query, the class, "with the domain of" the domain."""
+        """Return Z^Q, [M, classes, D], of query, class, "with the domain of", domain."""
         tokens: list[ClassTokens] = [
             self.texts.tokens(classes, len(query), after=f"{BEHIND} {spoken(domain)}")
             for domain in self.config.domains
@@ -116,7 +116,7 @@ class Objective(Written):
         return torch.stack([self.backbone.text.encode(one, query) for one in tokens])
 
     def written_domain(self, domain: str, classes: tuple[str, ...]) -> Tensor:
-        """Return the hand-written prompt of a domain, class-averaged, as a unit vector [D]."""
+        """Return the hand-written prompt of a domain, averaged over classes, unit [D]."""
         template = f"{WORDS} {{}} {BEHIND} {spoken(domain)}."
         return F.normalize(self.texts.written(classes, template).mean(dim=0), dim=0)
 
@@ -161,10 +161,10 @@ class _Job:
         return loss
 
     def stepped(self) -> None:
-        """Averages move once a round."""
+        """Do nothing: averages move once per round."""
 
     def carry(self) -> Parameters:
-        """Return the moving average of Q with this round in it."""
+        """Return the moving average of Q, including this round."""
         if self._query is None:
             return {}
         job, before = self._given.job, self._query.weights
@@ -185,7 +185,7 @@ class _Job:
         return _Query(average, texts, weights)
 
     def _asked(self) -> Tensor:
-        """Return Z^Q [M, classes, D] of the query that tells domains in this step."""
+        """Return Z^Q [M, classes, D] of the query that finds domains in this step."""
         if self._query is not None:
             return self._objective.query_texts(self._given.prompts[QUERY], self._given.classes)
         return torch.empty(0) if self._written is None else self._written
@@ -224,7 +224,7 @@ class _Job:
         return torch.logsumexp(others @ means[at], dim=0) - means[at] @ written
 
     def _query_loss(self, batch: Batch, asked: Tensor, query: _Query) -> Tensor:
-        """Return equation 7, summed over domains and averaged over images, and our own term."""
+        """Return equation 7, summed over domains and averaged over images, and fednode's term."""
         objective, config = self._objective, self._objective.config
         scale, rows = objective.backbone.logit_scale, torch.arange(len(batch.truth))
         now, before = asked[:, batch.truth], query.texts[:, batch.truth]

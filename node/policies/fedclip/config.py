@@ -12,8 +12,8 @@ from node.core.averaging import AveragingConfig
 class FedCLIPConfig(AveragingConfig):
     """Settings of averaging, and of the adapter's training.
 
-    loss: "contrastive" is the code's, symmetric over the batch, where two images of one class count
-    as different (METHODS section 5); "ce" is the cross-entropy over classes.
+    loss: "contrastive" is the released code's loss, symmetric over the batch, in which two images
+    of one class count as different (METHODS section 5); "ce" is the cross-entropy over classes.
     """
 
     weights: Literal["samples", "equal"] = "equal"

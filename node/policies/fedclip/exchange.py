@@ -1,4 +1,4 @@
-"""FedCLIP (Lu et al. 2023): an attention adapter behind the image tower, averaged every round."""
+"""FedCLIP (Lu et al. 2023): an attention adapter on image features, averaged every round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from node.policies.fedclip.config import FedCLIPConfig
 
 
 class FedCLIP(Averaging):
-    """Federated averaging of what objective.py tunes."""
+    """Federated averaging of the arrays that objective.py trains."""
 
     name: ClassVar[str] = "fedclip"
     config_type: ClassVar[type[FedCLIPConfig]] = FedCLIPConfig

@@ -1,6 +1,6 @@
-"""FedCLIP's adapter: softmax(W2 tanh(W1 f + b1) + b2) * f on image features f, texts untouched.
+"""FedCLIP's adapter: softmax(W2 tanh(W1 f + b1) + b2) * f on image features f; texts are fixed.
 
-At its start the softmax is nearly flat, so an untrained adapter is nearly zero-shot CLIP.
+The initial softmax is nearly flat, so an untrained adapter is nearly zero-shot CLIP.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Objective(Written):
     """Adapt cached image features; 2 D (D + 1) numbers for features of width D."""
 
     def initial(self, seed: int) -> Tensors:
-        """Return two linear layers as torch starts them."""
+        """Return two linear layers with torch's initial values."""
         draw, width = start.generator(seed), self.written(("thing",)).shape[1]
         shapes = {
             "first.weight": (width, width),

@@ -1,4 +1,4 @@
-"""Fed-DPT's settings: the paper's, the ablations of its tables 5 and 6, and what it leaves open."""
+"""Fed-DPT's settings: the paper's values, the ablations of its tables 5 and 6, and open choices."""
 
 from __future__ import annotations
 
@@ -12,18 +12,26 @@ from node.core.types import Dtype
 
 @dataclass(frozen=True, slots=True)
 class FedDPTConfig:
-    """Settings of Fed-DPT (Wei et al.; docs/divergence.md tells what is whose).
+    """Settings of Fed-DPT (Wei et al.; docs/divergence.md compares them with the paper).
 
-    domains: of the mesh; slot k of the prompts belongs to the nodes whose data.domain is the k-th.
-    components (table 5): "full"; "visual" and "text" tune one kind of prompt; "agnostic" both, with
-    one text prompt for all domains and no weighting between them.
-    text (table 6a): others' prompts come in by a moving average ("ema"), at once ("replace"), or
-    everyone trains all of them ("train_all"). alpha: of the average, per step (equation 8).
-    visual (table 6b): everyone trains all visual tokens and they are averaged ("average"), or each
-    domain's token by its own nodes, the others' coming in by "split_ema" or "split".
-    temperature: tau_d of equation 5. score: its products of query and key, "scaled" by the root of
-    the head width and averaged over heads, as "cosine", or "raw" over all heads together.
-    loss: "cosine", equation 9, or "ce", equation 10 over the node's classes.
+    Attributes:
+        domains: of the mesh; slot k of the prompts belongs to the nodes whose data.domain is the
+            k-th
+        components: (table 5) "full"; "visual" and "text" tune one kind of prompt; "agnostic" tunes
+            both, with one text prompt for all domains and no weighting between domains
+        text: (table 6a) others' prompts arrive by a moving average ("ema") or at once ("replace"),
+            or
+            every node trains all of them ("train_all")
+        alpha: of the moving average, per step (equation 8)
+        visual: (table 6b) every node trains all visual tokens, and they are averaged ("average");
+            or
+            each domain's nodes train its token, and others receive it by a moving average
+            ("split_ema") or at once ("split")
+        temperature: tau_d of equation 5
+        score: the products of query and key in equation 5: "scaled" by the root of the head width
+            and
+            averaged over heads, as "cosine", or "raw" over all heads together
+        loss: "cosine" (equation 9), or "ce" (equation 10 over the node's classes)
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT

@@ -1,9 +1,10 @@
-"""Fed-DPT (Wei et al.): a text prompt for each domain, kept by its owners; visual tokens by all.
+"""Fed-DPT (Wei et al.): a text prompt per domain, trained by its owners; visual tokens by all.
 
-Text slots are single-writer registers: a slot is what its owners said last, their mean where they
-are several, and it stays as it is while none of them is there. Visual tokens are averaged over all
-nodes, or are registers as well (`visual: split`). Others' slots reach a node's own training by a
-moving average inside the job (equation 8), so what is adopted is exactly what was received.
+The owners of a text slot are the nodes of its domain. The slot holds what its owners sent last, or
+their mean if they are several; while no owner is live, it keeps its value. Visual tokens are
+averaged over all nodes, or have owners as well (`visual: split`). Others' slots enter a node's own
+training by a moving average inside the job (equation 8). So the adopted slots are exactly the
+received ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from node.policies.feddpt.slots import trained
 
 
 class FedDPT(Staged):
-    """See the file's header."""
+    """Fed-DPT's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "feddpt"
     config_type: ClassVar[type[FedDPTConfig]] = FedDPTConfig
@@ -39,22 +40,22 @@ class FedDPT(Staged):
 
     @classmethod
     def unfit(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Refuse a node without a domain of the mesh."""
+        """Refuse a node whose domain is not one of the mesh's."""
         return domains.unfit(config.domains, domain) or super().unfit(config, rounds, domain)
 
     def job(self, stage: str) -> Job:
-        """Train what is this node's; refer to what others sent."""
+        """Train the node's own arrays; the others' arrays are the reference."""
         mine = trained(self.config, self.context.domain)
         own = {name: one for name, one in self.draft.shared.items() if name in mine}
         rest = {name: one for name, one in self.draft.shared.items() if name not in mine}
         return self.training(stage, Tensors(own), Tensors(rest))
 
     def complete(self, stage: str, names: frozenset[str]) -> bool:
-        """Take what the nodes of some domain train, and nothing else."""
+        """Accept the full set of arrays that the nodes of some domain train, and nothing else."""
         return any(names == trained(self.config, one) for one in self.config.domains)
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
-        """Return each array's mean over those that told it, unweighted (Algorithm 1, line 16)."""
+        """Return each array's unweighted mean over its senders (Algorithm 1, line 16)."""
         given = [one.tensors for one in heard]
         weights, before = [1.0] * len(given), self.draft.shared
         shared = combine(self.config.merge, given, weights, before, moored=self.moored)

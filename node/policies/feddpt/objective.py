@@ -1,11 +1,11 @@
-"""Fed-DPT's objective: text features mixed by how much an image looks at each domain's token.
+"""Fed-DPT's objective: domains' text features, weighted by an image's attention to their tokens.
 
     w_i = softmax_i(<q_cls, k_i> / tau_d)            (5)    in the image tower's last block
     f_T(x, c) = sum_i w_i(x) f_T^i(c)                (6)    f_T^i of domain i's text prompt
     L = -cos(f_V, f_T(x, y))                         (9)    equation 7 lacks the sign
 
-Others' text prompts are constants of a step that move between steps (equation 8):
-t <- alpha t + (1 - alpha) t_received. Where they have got to is carried from round to round.
+Others' text prompts are constants within a step, and move between steps (equation 8): t <- alpha t
++ (1 - alpha) t_received. Their positions are carried from round to round.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from node.policies.feddpt.config import FedDPTConfig
 from node.policies.feddpt.slots import TEXT, VISUAL, text_slots, visual_slots
 
 MOVED = "moved/"
-"""Prefix, in the carry, of others' arrays where the moving average has brought them."""
+"""Prefix, in the carry, of others' arrays as the moving average left them."""
 
 
 class Objective(Written):
-    """Tune text prompts [m, text width] and visual tokens [vision width], one of each a domain."""
+    """Tune text prompts [m, text width] and visual tokens [vision width], one per domain."""
 
     config: FedDPTConfig
 
     @property
     def looks(self) -> bool:  # type: ignore[override]
-        """Look at pixels unless only text is tuned."""
+        """True unless only text is tuned."""
         return self.config.components != "text"
 
     def initial(self, seed: int) -> Tensors:
-        """Return normal prompts, drawn slot by slot in the domains' order."""
+        """Return prompts drawn slot by slot in the order of the domains."""
         draw = start.generator(seed)
         found: dict[str, Array] = {
             name: start.context(self.backbone, self.settings, draw)
@@ -48,7 +48,7 @@ class Objective(Written):
         return Tensors(found)
 
     def begin(self, given: Given) -> Tuning:
-        """Start a job with others' arrays where the last one left them."""
+        """Start a job with others' arrays as the last job left them."""
         return _Job(self, given)
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
@@ -62,9 +62,9 @@ class Objective(Written):
         return logits
 
     def banks(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        """Return the unit text features [n, classes, D] of n text prompts, in the slots' order.
+        """Return the unit text features [n, classes, D] of n text prompts, in the order of slots.
 
-        Prompts that take no gradient are encoded apart from those that do, at less cost.
+        Prompts without a gradient are encoded separately, which costs less.
         """
         slots = text_slots(self.config)
         if not slots:
@@ -83,7 +83,7 @@ class Objective(Written):
     def see(
         self, prompts: Parameters, batch: Batch, recompute: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return image features [B, D] and the domains' weights [B, n] (1 where there is one)."""
+        """Return image features [B, D] and the domains' weights [B, n], or ones [B, 1]."""
         names = visual_slots(self.config)
         if not names:
             return batch.seen, torch.ones_like(batch.seen[:, :1])
@@ -94,7 +94,7 @@ class Objective(Written):
         return seen.features, self.weights(seen)
 
     def weights(self, seen: Seen) -> Tensor:
-        """Return equation 5's weights [B, n] in the scaling of `score`."""
+        """Return the weights [B, n] of equation 5, scaled as the setting `score` says."""
         query, keys = seen.query.float(), seen.keys.float()
         if self.config.score == "cosine":
             query = F.normalize(query.flatten(1), dim=1)[:, None]
@@ -105,7 +105,7 @@ class Objective(Written):
         return (scores / self.config.temperature).softmax(dim=1)
 
     def cosines(self, features: Tensor, weights: Tensor, banks: Tensor) -> Tensor:
-        """Return cos(f_V, f_T(x, c)), [B, classes], with equation 6's sum made a unit vector."""
+        """Return cos(f_V, f_T(x, c)), [B, classes], with equation 6's sum as a unit vector."""
         mixed = torch.einsum("bn,ncd->bcd", weights, banks)
         return torch.einsum("bd,bcd->bc", features, F.normalize(mixed, dim=2))
 
@@ -135,7 +135,7 @@ class _Job:
             banks = objective.banks(prompts, given.classes)
             cosines = objective.cosines(features, weights, banks)
             return F.cross_entropy(objective.backbone.logit_scale * cosines, batch.truth)
-        # Equation 9 has the true classes alone: the others' texts need not be encoded.
+        # Equation 9 needs the true classes alone: texts of other classes need not be encoded.
         present, place = torch.unique(batch.truth, return_inverse=True)
         banks = objective.banks(prompts, tuple(given.classes[at] for at in present.tolist()))
         mixed = torch.einsum("bn,nbd->bd", weights, banks[:, place])
@@ -143,7 +143,7 @@ class _Job:
 
     @torch.no_grad()
     def stepped(self) -> None:
-        """Bring others' arrays nearer to what was received (equation 8)."""
+        """Move others' arrays towards the received arrays (equation 8)."""
         share = 1.0 - self._objective.config.alpha
         for name in self._moving:
             self._others[name].lerp_(self._given.reference[name], share)

@@ -1,4 +1,4 @@
-"""Which of Fed-DPT's arrays there are, and who trains which. Pure."""
+"""The names of Fed-DPT's arrays, and which nodes train which arrays. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from node.policies.feddpt.config import FedDPTConfig
 TEXT = "text."
 VISUAL = "visual."
 SHARED = "shared"
-"""The text slot of the variants that have one prompt for all domains."""
+"""The text slot if all domains have one prompt together."""
 
 
 def text_slots(config: FedDPTConfig) -> tuple[str, ...]:
-    """Return the names of the text prompts, [m, text width] each, in the domains' order."""
+    """Return the names of the text prompts, [m, text width] each, in the order of the domains."""
     if config.components == "visual":
         return ()
     slots = config.domains if config.components == "full" else (SHARED,)
@@ -19,12 +19,12 @@ def text_slots(config: FedDPTConfig) -> tuple[str, ...]:
 
 
 def visual_slots(config: FedDPTConfig) -> tuple[str, ...]:
-    """Return the names of the visual tokens, [vision width] each, in the domains' order."""
+    """Return the names of the visual tokens, [vision width] each, in the order of the domains."""
     return () if config.components == "text" else tuple(VISUAL + one for one in config.domains)
 
 
 def trained(config: FedDPTConfig, domain: str) -> frozenset[str]:
-    """Return the arrays that a node of a domain trains and tells the others."""
+    """Return the names of the arrays that a node of a domain trains and sends to others."""
     text, visual = frozenset(text_slots(config)), frozenset(visual_slots(config))
     if config.components == "full" and config.text != "train_all":
         text &= {TEXT + domain}

@@ -11,9 +11,9 @@ from node.core.settings import bounded
 
 @dataclass(frozen=True, slots=True)
 class FedMaPLeConfig(AveragingConfig):
-    """Settings of averaging, and of what is averaged.
+    """Settings of averaging, and of the prompts.
 
-    depth: blocks of both towers with prompts of their own; as many as a tower has, at most.
+    depth: blocks of both towers that have prompts of their own; at most as many as the towers have.
     """
 
     weights: Literal["samples", "equal"] = "equal"

@@ -11,7 +11,7 @@ from node.policies.fedmaple.config import FedMaPLeConfig
 
 
 class FedMaPLe(Averaging):
-    """Federated averaging of what objective.py tunes."""
+    """Federated averaging of the arrays that objective.py trains."""
 
     name: ClassVar[str] = "fedmaple"
     config_type: ClassVar[type[FedMaPLeConfig]] = FedMaPLeConfig

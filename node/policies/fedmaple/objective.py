@@ -1,7 +1,7 @@
-"""MaPLe's coupled prompts: visual prompts are linear images of the text prompts, block by block.
+"""MaPLe's coupled prompts: visual prompts are projections of the text prompts, block by block.
 
-Context vectors [m, text width] in the first block and `depth` - 1 further sets, replaced from block
-to block; each set has a projection of its own to the width of the image tower.
+There are context vectors [m, text width] in the first block and `depth` - 1 further sets, each of
+which replaces the set before it. Each set has its own projection to the width of the image tower.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from node.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tu
 
 
 class Objective(Written):
-    """Tune both towers by cross-entropy; looks at pixels."""
+    """Tune both towers by cross-entropy; needs tokens or pixels."""
 
     looks = True
 
     def initial(self, seed: int) -> Tensors:
-        """Return words or a normal start; deeper prompts normal, projections as torch has them."""
+        """Return words or normal vectors, normal deeper prompts, and torch's layers."""
         text, vision, draw = self.backbone.text, self.backbone.vision, start.generator(seed)
         depth = min(self.config.depth, text.layers, vision.layers)
         length = self.settings.context_length

@@ -11,7 +11,7 @@ from node.policies.fedtpg.config import FedTPGConfig
 
 
 class FedTPG(Averaging):
-    """Federated averaging of what objective.py tunes."""
+    """Federated averaging of the arrays that objective.py trains."""
 
     name: ClassVar[str] = "fedtpg"
     config_type: ClassVar[type[FedTPGConfig]] = FedTPGConfig

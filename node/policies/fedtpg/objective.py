@@ -1,8 +1,8 @@
-"""FedTPG's prompt generator: soft queries look at the class names and become context vectors.
+"""FedTPG's prompt generator: learned queries attend to class names and become context vectors.
 
 Cross-attention from learned queries [m, width] to the text features [classes, D] of the bare names
-(layer norms ahead of it, no residual around it), then x + FFN(LN(x)) with a gated GELU of four
-times the width. So the prompt depends on which classes a node, or a test set, has.
+(layer norms before it, no residual around it), then x + FFN(LN(x)) with a gated GELU of four times
+the width. So the prompt depends on the classes of a node or of a test set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Objective(Written):
     """Train the generator by cross-entropy on cached image features."""
 
     def initial(self, seed: int) -> Tensors:
-        """Return the network as torch starts its layers, queries normal."""
+        """Return the network with torch's initial layers and normal queries."""
         width, draw = self.backbone.text.width, start.generator(seed)
         if width % self.config.heads:
             raise ConfigError(
@@ -67,7 +67,7 @@ class Objective(Written):
         return lambda batch: self.scaled(batch.seen, texts)
 
     def context(self, weights: Parameters, classes: tuple[str, ...]) -> Tensor:
-        """Return the context vectors [m, width] for some class names."""
+        """Return the context vectors [m, width] for class names."""
 
         def norm(name: str, x: Tensor) -> Tensor:
             scale, shift = (weights[f"norm.{name}.{part}"] for part in ("weight", "bias"))

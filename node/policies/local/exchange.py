@@ -1,4 +1,4 @@
-"""The control: tune, adopt, exchange nothing. The same data, steps and optimizer as its rivals."""
+"""The control: tune and adopt, without any exchange; data, steps and optimizer as elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from node.core.types import EMPTY, Job, Json, Message, PolicyState, Snapshot, Te
 
 @dataclass(frozen=True, slots=True)
 class LocalConfig:
-    """Nothing to set: what is not exchanged has no exchange to configure."""
+    """No settings: there is no exchange to configure."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
@@ -38,7 +38,7 @@ class Local:
 
     @classmethod
     def unfit(cls, config: LocalConfig, rounds: RoundSettings, domain: str) -> str:
-        """Fit for everything."""
+        """Return "": every node can run this policy."""
         return ""
 
     @classmethod
@@ -48,11 +48,11 @@ class Local:
 
     @classmethod
     def restore(cls, config: LocalConfig, context: Context, state: PolicyState) -> Self:
-        """Go on from a stored state."""
+        """Continue from a stored state."""
         return cls(context, state)
 
     def state(self) -> PolicyState:
-        """Return all that must survive a restart."""
+        """Return the state that must survive a restart."""
         return self._state
 
     @property
@@ -63,11 +63,11 @@ class Local:
         return "adopting" if self._adopting else "idle"
 
     def fault(self, message: Message) -> str:
-        """Refuse everything: this policy has no messages."""
+        """Refuse every message: this policy has none."""
         return f"policy local exchanges nothing, and got phase {message.phase!r}"
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
-        """Tune when due, adopt what was tuned."""
+        """Tune when a round is due; adopt the tuned prompts."""
         match event:
             case RoundDue(round=number, start=start) if self.phase == "idle":
                 self._job = Job(

@@ -5,8 +5,8 @@ Equations 12 and 13, per block l of a tower, for clients k:
     gamma_k = softmax_k <Q_l, F_q(T_k)>        T_global = sum_k gamma_k F_a(T_k)
     F(T) = gelu(T down + bias_down) up + bias_up
 
-Q_l has the prompts' shape, so one scalar weighs a client in a block. objective.py has the same in
-torch, to train it; a test compares the two.
+Q_l has the prompts' shape, so one scalar weighs a client in a block. objective.py has the same
+computation in torch, to train the aggregator; a test compares the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 def shapes(
     name: str, prompts: tuple[int, int, int], reduction: int, tied: bool
 ) -> dict[str, tuple[int, ...]]:
-    """Return the arrays of one tower's aggregator for prompts [blocks, m, width]."""
+    """Return the shapes of one tower's aggregator arrays, for prompts [blocks, m, width]."""
     blocks, length, width = prompts
     count, hidden = (1 if tied else blocks), max(1, width // reduction)
     found: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}.asks": (count, length, width)}
@@ -45,9 +45,9 @@ def shapes(
 def aggregate(
     weights: Mapping[str, Array], name: str, local: Sequence[Array], residual: bool
 ) -> Array:
-    """Return the global prompts [blocks, m, width] of the clients' local ones, in float32.
+    """Return the global prompts [blocks, m, width] of the clients' local prompts, in float32.
 
-    Clients come in the order of their names; sums are in float64.
+    local: in the order of the clients' names. Sums are in float64.
     """
     stack = np.stack(local).astype(np.float64)
     asks = weights[f"{PREFIX}{name}.asks"].astype(np.float64)
@@ -71,7 +71,7 @@ def _bottleneck(weights: Mapping[str, Array], key: str, x: Wide) -> Wide:
 
 
 def split(tensors: Tensors) -> tuple[Tensors, Tensors]:
-    """Return prompts and aggregators apart."""
+    """Return the prompts and the aggregators of a set of arrays."""
     prompts = {name: one for name, one in tensors.items() if not name.startswith(PREFIX)}
     rest = {name: one for name, one in tensors.items() if name.startswith(PREFIX)}
     return Tensors(prompts), Tensors(rest)

@@ -1,4 +1,4 @@
-"""PLAN's settings: the paper's, the ablations of its table VI, and what it leaves open."""
+"""PLAN's settings: the paper's values, the ablations of its table VI, and open choices."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from node.core.settings import STRICT, MergeSettings, bounded
 
 @dataclass(frozen=True, slots=True)
 class PlanConfig:
-    """Settings of PLAN (IEEE TIFS; docs/divergence.md tells what is whose).
+    """Settings of PLAN (IEEE TIFS; docs/divergence.md compares them with the paper).
 
-    kl: weight alpha of the pull towards the global prompts (equation 10), 0 for none.
-    first_teacher: whom round one is pulled to, "zero_shot" or "none".
-    aggregators: which towers have one, "both", "visual", "text" or "none" (plain mean) (table VI).
-    reduction: of the bottleneck, width / reduction hidden units. tied: one aggregator for all
-    blocks of a tower instead of one each. residual: global prompts are the weighted mean of the
-    local ones plus what F_a makes of them, which starts at zero; off as in the paper, where F_a
-    must learn from noise.
-    aggregator_dtype: how the large arrays of the second exchange travel.
+    Attributes:
+        kl: weight alpha of the distance to the global prompts (equation 10); 0: off
+        first_teacher: the teacher in round one: "zero_shot" or "none"
+        aggregators: towers that have an aggregator: "both", "visual", "text" or "none" (plain mean)
+            (table VI)
+        reduction: the bottleneck has width / reduction hidden units
+        tied: all blocks of a tower share one aggregator
+        residual: the global prompts are the weighted mean of the local prompts plus F_a of them,
+            where F_a starts at zero; off as in the paper, where F_a must learn from noise
+        aggregator_dtype: dtype of the large arrays of the second exchange
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -40,5 +42,5 @@ class PlanConfig:
 
     @property
     def aggregated(self) -> tuple[str, ...]:
-        """Names of the prompts that an aggregator makes; the others are averaged."""
+        """Names of the prompts that an aggregator merges; the others are averaged."""
         return {"both": ("text", "visual"), "none": ()}.get(self.aggregators, (self.aggregators,))

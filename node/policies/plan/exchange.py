@@ -1,10 +1,10 @@
 """PLAN (Gong et al., IEEE TIFS): tune towards the global prompts, then learn how to merge them.
 
-A round has two stages and two exchanges. "prompts": local prompts T_k, V_k, tuned from the global
-ones and pulled towards them (equation 10), go to everyone. "aggregators": with all local prompts
-fixed each node trains the aggregators on its own images (equation 15), and their mean (equation
-16) makes the next global prompts, by every node for itself. The second exchange is bound to the
-contributions of the first by their digest.
+A round has two stages and two exchanges. In "prompts", each node tunes local prompts T_k, V_k,
+starting from the global ones and pulled towards them (equation 10), and sends them to all. In
+"aggregators", the local prompts are fixed. Each node trains the aggregators on its own images
+(equation 15) and sends them to all. Every node then makes the next global prompts with the mean of
+the aggregators (equation 16). A digest ties the second exchange to the contributions of the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGGREGATORS = "aggregators"
 
 
 class Plan(Staged):
-    """See the file's header."""
+    """PLAN's jobs and merges in mesh-wide rounds; see the file's header."""
 
     name: ClassVar[str] = "plan"
     config_type: ClassVar[type[PlanConfig]] = PlanConfig
@@ -41,24 +41,24 @@ class Plan(Staged):
 
     def __init__(self, config: PlanConfig, context: Context, state: PolicyState) -> None:
         super().__init__(config, context, state)
-        self.local: tuple[Tensors, ...] = ()  # this round's prompts, in the order of senders
+        self.local: tuple[Tensors, ...] = ()  # this round's local prompts, in the order of senders
         if not config.aggregated:
             self.stages = (PROMPTS,)  # type: ignore[misc]
 
     def shapes(self, stage: str) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of prompts or of aggregators."""
+        """Return the shapes of the stage's arrays: prompts or aggregators."""
         return self._part(stage, self.held.shared).shapes
 
     def dtype(self, stage: str) -> Dtype:
-        """Return the second exchange's own dtype, which may be narrower."""
+        """Return the stage's dtype; aggregators may travel in a narrower dtype than prompts."""
         found: Dtype = self.config.wire_dtype
         return self.config.aggregator_dtype if stage == AGGREGATORS else found
 
     def job(self, stage: str) -> Job | None:
-        """Train prompts towards the global ones, or aggregators over the local ones."""
+        """Train prompts towards the global ones, or aggregators over the local prompts."""
         trained = self._part(stage, self.draft.shared)
         if stage == PROMPTS:
-            # Nobody has global prompts before the first round is over.
+            # There are no global prompts before the first round is over.
             reference = trained if self.current > 1 else EMPTY
             return replace(self.training(stage, trained, reference), carry=EMPTY)
         locals_ = {
@@ -69,7 +69,7 @@ class Plan(Staged):
         return replace(self.training(stage, trained, Tensors(locals_)), carry=EMPTY)
 
     def merge(self, stage: str, heard: Sequence[Contribution]) -> Held:
-        """Keep the local prompts; then make the global ones with the mean of the aggregators."""
+        """Keep the local prompts; after the last stage make the global prompts."""
         given = [one.tensors for one in heard if one.tensors]
         if stage == PROMPTS:
             self.local = self._tamed(given)
@@ -93,9 +93,10 @@ class Plan(Staged):
         return replace(self.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
 
     def _tamed(self, given: Sequence[Tensors]) -> tuple[Tensors, ...]:
-        """Return the local prompts, once for all that is made of them.
+        """Return the local prompts clipped by the merge rule, once for training and merging.
 
-        The aggregators learn from what they merge: they would weigh wrongly what is clipped later.
+        The aggregators learn from these prompts. If they were clipped only later, the learned
+        weights would be wrong for the clipped prompts.
         """
         rule = self.config.merge
         tamed: list[dict[str, Array]] = [dict(one) for one in given]

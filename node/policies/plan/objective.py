@@ -2,7 +2,7 @@
 
 Stage "prompts": L = CE(p) + alpha KL(p_global || p) (equation 10); the teacher's distributions are
 constants of a round and computed once for each image. Stage "aggregators": CE with the global
-prompts that the aggregators make of everybody's local ones (equation 15).
+prompts that the aggregators make of all local prompts (equation 15).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Objective(Written):
     looks = True
 
     def initial(self, seed: int) -> Tensors:
-        """Return normal prompts, and aggregators whose layers start as torch's, queries normal."""
+        """Return normal prompts, and aggregators with torch's initial layers and normal queries."""
         draw, std = start.generator(seed), self.settings.init_std
         text, vision = self.backbone.text, self.backbone.vision
         length = self.settings.context_length
@@ -51,7 +51,7 @@ class Objective(Written):
         return Tensors(found)
 
     def begin(self, given: Given) -> Tuning:
-        """Start on the stage of the job."""
+        """Start the job's stage."""
         if given.job.stage == PROMPTS:
             return _Local(self, given)
 
@@ -72,7 +72,7 @@ class Objective(Written):
         return self.scaled(seen, self._texts(prompts, classes))
 
     def merged(self, given: Given) -> dict[str, Tensor]:
-        """Return the global prompts that the aggregators in training make of the local ones."""
+        """Return the global prompts that the aggregators in training make of the local prompts."""
         found: dict[str, Tensor] = {}
         for name in (TEXT, VISUAL):
             keys = sorted(key for key in given.reference if key.endswith(f"/{name}"))
@@ -113,7 +113,7 @@ class _Local:
 
     @torch.no_grad()
     def _teach(self, batch: Batch) -> Tensor:
-        """Return log p_global [B, classes] of a batch, from memory where an image was seen."""
+        """Return log p_global [B, classes] of a batch; the result of each image is kept."""
         assert batch.index is not None, "training images have places"
         places = batch.index.tolist()
         if any(place not in self._taught for place in places):
@@ -127,14 +127,14 @@ class _Local:
         return torch.stack([self._taught[place] for place in places])
 
     def stepped(self) -> None:
-        """The teacher stands still."""
+        """Do nothing: the teacher is constant within a round."""
 
     def carry(self) -> Parameters:
         return {}
 
 
 def aggregate(weights: Parameters, name: str, local: Tensor, residual: bool) -> Tensor:
-    """Return global prompts [L, m, width] of local ones [K, L, m, width] (equations 12 and 13)."""
+    """Return global prompts [L, m, width] of local ones [K, L, m, width] (equations 12, 13)."""
     key = aggregator.PREFIX + name
 
     def bottleneck(part: str) -> Tensor:

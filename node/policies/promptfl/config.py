@@ -9,4 +9,4 @@ from node.core.averaging import AveragingConfig
 
 @dataclass(frozen=True, slots=True)
 class PromptFLConfig(AveragingConfig):
-    """Settings of averaging; there is nothing else to set."""
+    """Settings of averaging; there are no others."""

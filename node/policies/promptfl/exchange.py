@@ -11,7 +11,7 @@ from node.policies.promptfl.config import PromptFLConfig
 
 
 class PromptFL(Averaging):
-    """Federated averaging of what objective.py tunes."""
+    """Federated averaging of the arrays that objective.py trains."""
 
     name: ClassVar[str] = "promptfl"
     config_type: ClassVar[type[PromptFLConfig]] = PromptFLConfig

@@ -1,4 +1,4 @@
-"""ZeroDFL's settings: the paper's, and the released code's where the two differ."""
+"""ZeroDFL's settings: the paper's values, and the released code's where the two differ."""
 
 from __future__ import annotations
 
@@ -10,22 +10,27 @@ from node.core.settings import STRICT, bounded, positive
 
 @dataclass(frozen=True, slots=True)
 class ZeroDFLConfig:
-    """Settings of the exchange (IJCNN 2025; docs/divergence.md tells what is whose).
+    """Settings of the exchange (IJCNN 2025; docs/divergence.md compares them with the paper).
 
     With the default admit_rise, None, any member can replace the rows of this node.
 
-    strategy: "push" is the paper's rule (senders draw recipients), "pull" the released code's
-    (receivers draw sources). recipients: S of the paper, peers told in a round; more spreads
-    prompts faster and costs bytes. epsilon: of equation 1; small means a round robin, 1 is mild.
-    rows_shared: s of the m rows that are exchanged, the rest stays private; None for all; "auto"
-    lets it follow the node's validation loss (needs data.validation). bytes_per_round: what "auto"
-    may send in a round at most; 0 for any amount.
-    pool_age: merges that a received row may wait. positions: "shuffled" as in the paper, or "kept"
-    (row i replaces row i). optimizer: "keep" the momentum when rows are replaced, or "reset" it.
-    last_row: "exclude" reproduces the released code's pull, which never picks the last row.
-    wire_dtype: float16 halves the bytes of float32.
-    admit_rise: a received row enters only where the node's own validation loss does not rise by
-    more than this (needs data.validation, costs a measurement for each row); None: any row enters.
+    Attributes:
+        strategy: "push" is the paper's rule (senders draw recipients), "pull" the released code's
+            (receivers draw sources)
+        recipients: S of the paper, the number of peers that get a round's rows; more spread prompts
+            faster and cost bytes
+        epsilon: of equation 1; small values approach a round robin, 1 is mild
+        rows_shared: number s of the m rows that are exchanged, the rest stays private; None: all;
+            "auto": follows the node's validation loss (needs data.validation)
+        bytes_per_round: limit for what "auto" sends in a round; 0: no limit
+        pool_age: number of merges that a received row may wait for
+        positions: "shuffled" as in the paper, or "kept" (row i replaces row i)
+        optimizer: "keep" the momentum when rows are replaced, or "reset" it
+        last_row: "exclude" reproduces the released code's pull, which never picks the last row
+        wire_dtype: float16 halves the bytes of float32
+        admit_rise: a received row is used only if the node's own validation loss does not rise by
+            more than this (needs data.validation, and costs a measurement per row); None: every row
+            is used
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -44,14 +49,14 @@ class ZeroDFLConfig:
 
     @property
     def judged_by(self) -> str:
-        """The setting for which validation images are needed; "" for none."""
+        """The setting that needs validation images; "" if none does."""
         if self.admit_rise is not None:
             return "policy.admit_rise"
         return "policy.rows_shared auto" if self.rows_shared == "auto" else ""
 
     @property
     def caution(self) -> str:
-        """What the operator should know of these settings; "" for nothing."""
+        """A warning to the operator about these settings; "" if there is none."""
         if self.admit_rise is not None:
             return ""
         return (

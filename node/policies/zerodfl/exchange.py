@@ -1,13 +1,13 @@
-"""ZeroDFL (IJCNN 2025): every node tunes, sends its prompts to a few peers, and mixes what it got.
+"""ZeroDFL (IJCNN 2025): every node tunes, sends its rows to a few peers, and mixes received rows.
 
-A round is: tune; tell; wait (only in the sync and quorum modes, and for the answers in pull);
-merge; adopt. In push and async it is: merge what came; tune; tell; adopt (rows.mix). Push, the
-paper's rule, draws whom to tell by equations 1 and 2. Pull, the released code's rule, draws whom to
-ask. The last round's tuned prompts are adopted unmerged, as the published tables test them.
+A round is: tune; send; wait (only in the sync and quorum modes, and for the answers in pull);
+merge; adopt. In push and async it is: merge received rows; tune; send; adopt (rows.mix). Push, the
+paper's rule, draws recipients by equations 1 and 2. Pull, the released code's rule, draws sources.
+The last round's tuned prompts are adopted unmerged, as the published tables test them.
 
-Phases on the wire: "prompts" (rows, pushed), "want" (send me your rows), "answer" (rows, asked
-for), and in sync and quorum "done": in push, this node is through with its round and did not choose
-you; in pull, it has all the rows that it asked for.
+Phases on the wire: "prompts" (rows, pushed), "want" (a request for rows), "answer" (the requested
+rows), and in sync and quorum "done". In push, "done" says that the sender has finished its round
+and did not choose the receiver. In pull, it says that the sender has all rows that it requested.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from node.policies.zerodfl.trial import Trial
 
 
 class ZeroDFL:
-    """The policy's state machine; see the file's header."""
+    """ZeroDFL's state machine; see the file's header."""
 
     name: ClassVar[str] = "zerodfl"
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
@@ -78,20 +78,20 @@ class ZeroDFL:
         self._phase = "idle"
         self._live: set[str] = set()
         self._job: Job | None = None
-        self._trial: Trial | None = None  # received rows that are tried, once the rest is done
+        self._trial: Trial | None = None  # received rows on trial at the end of a round
         self._report: Report | None = None
-        self._current = 0  # the round under way
-        self._through = False  # pull: all have been told that this round's answers are here
-        self._tried: set[str] = set()  # whom this round's rows went to, or were asked of
-        self._owed: dict[str, Message] = {}  # undelivered, and the peer may be waiting for it
-        self._ahead: dict[str, Message] = {}  # rows of the next round, one message a sender
-        self._sources: list[str] = []  # pull: whose row each position waits for
+        self._current = 0  # the round in progress
+        self._through = False  # pull: this round's "done" was sent
+        self._tried: set[str] = set()  # recipients or sources drawn in this round
+        self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
+        self._ahead: dict[str, Message] = {}  # rows of later rounds, one message per sender
+        self._sources: list[str] = []  # pull: the source of each position's row
         self._answers: dict[str, Array] = {}
-        self._asked: dict[str, int] = {}  # pull: peers that wait for our rows, and of which round
+        self._asked: dict[str, int] = {}  # pull: the round of each peer's open request
 
     @classmethod
     def unfit(cls, config: ZeroDFLConfig, rounds: RoundSettings, domain: str) -> str:
-        """Fit for everything."""
+        """Return "": every node can run this policy."""
         return ""
 
     @classmethod
@@ -101,11 +101,11 @@ class ZeroDFL:
 
     @classmethod
     def restore(cls, config: ZeroDFLConfig, context: Context, state: PolicyState) -> Self:
-        """Go on from a stored state."""
+        """Continue from a stored state."""
         return cls(config, context, Memory.thaw(state, config.pool_age))
 
     def state(self) -> PolicyState:
-        """Return all that must survive a restart."""
+        """Return the state that must survive a restart."""
         return self._memory.freeze()
 
     @property
@@ -114,7 +114,7 @@ class ZeroDFL:
         return self._phase
 
     def fault(self, message: Message) -> str:
-        """Check phase and shape: rows [s, width] with "prompts", nothing with the others."""
+        """Check phase and shape: rows [s, width] in "prompts" and "answer", none in the others."""
         if message.phase in {"done", "want"}:
             return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
         if message.phase not in {"prompts", "answer"}:
@@ -122,7 +122,7 @@ class ZeroDFL:
         return rows.misfit(self._config, self._memory, message)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
-        """Take one event; return what to do, in order."""
+        """Handle one event; return its effects, in order."""
         match event:
             case RoundDue(round=number, start=start) if self._phase == "idle":
                 self._memory.patience.behind = event.behind
@@ -169,7 +169,7 @@ class ZeroDFL:
         self._current = number
         self._phase = "tuning"
         self._tried, self._sources, self._answers, self._through = set(), [], {}, False
-        if self._config.strategy == "push":  # what this round will say includes it
+        if self._config.strategy == "push":  # this round's rows replace those of earlier rounds
             self._owed = {}
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
@@ -223,9 +223,10 @@ class ZeroDFL:
         return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
 
     def _advance(self) -> list[Effect]:
-        """End the round when nothing is missing; in pull, first say that this node has its rows.
+        """End the round if nothing is missing; in pull, first send "done" if all answers came.
 
-        Until all said so nobody begins the next, so all answer with rows of the round asked for.
+        No node starts the next round before all sent "done", so answers have rows of the right
+        round.
         """
         effects: list[Effect] = []
         waiting = self._config.strategy == "pull" and self._mode != "async"
@@ -288,18 +289,18 @@ class ZeroDFL:
         memory.tensors = Tensors({**memory.tuned, ROWS: merged}) if changed else memory.tuned
         if changed and self._config.optimizer == "reset":
             memory.carry = EMPTY
-        # A node that fell behind goes on where the others are: its count is what peers see.
+        # A node that fell behind continues at the others' round: peers see its round number.
         others = {*self._context.peers, *self._live} if self._mode != "async" else set[str]()
         memory.round = max(self._current, memory.reached(others) - 1)
         self._job, self._phase, self._report = None, "adopting", None
         snapshot = Snapshot(memory.freeze(), report.metrics)
         return [CancelTimer(DEADLINE), Adopt(snapshot, memory.givers)]
 
-    # What others do -------------------------------------------------------------------------------
+    # Messages and changes of peers ----------------------------------------------------------------
 
     def _hear(self, message: Message) -> list[Effect]:
         memory, sender, effects = self._memory, message.sender, list[Effect]()
-        # Who asks or answers in a round is through with the one before, if not yet with this one.
+        # A peer that requests or answers in a round has finished the round before, at least.
         through = message.round - (message.phase in {"want", "answer"})
         memory.heard[sender] = max(memory.heard.get(sender, 0), through)
         if through == self._current:
@@ -321,7 +322,7 @@ class ZeroDFL:
         self._memory.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
 
     def _catch_up(self, peer: str) -> list[Effect]:
-        """Tell a peer that is back how far this node is: it may be waiting to hear just that."""
+        """Send the newest finished round to a peer that is back and may wait for it."""
         through = self._through if self._config.strategy == "pull" else self._phase != "tuning"
         told = self._current - (not through) if self._current else self._memory.round
         if self._mode == "async" or not told:
@@ -329,7 +330,7 @@ class ZeroDFL:
         return [Send(peer, replace(self._message("done"), round=told))]
 
     def _answer_waiting(self) -> list[Effect]:
-        """Send rows to those who asked: the latest in async, those of their round otherwise."""
+        """Answer requests: in async with the latest rows, otherwise once the round's rows exist."""
         if not self._memory.tuned or self._phase == "tuning":
             return []
         tuned = self._current if self._current else self._memory.round
@@ -343,14 +344,13 @@ class ZeroDFL:
         return [self._send_rows(peer, "answer") for peer in ready]
 
     def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
-        """Draw another peer in place of one that could not be told or asked.
+        """Draw another peer in place of a peer that a message could not reach.
 
-        Where peers wait for each other, what was not delivered is tried again: the rows, or that
-        this node is through once they went to another peer instead.
+        In sync and quorum, send the message again: the rows, or "done" if another peer got them.
         """
         effects = list[Effect]()
         if message.phase == "answer":
-            # Whoever asked still waits, in whatever round this node is by now.
+            # The peer still waits, whatever this node's round is by now.
             self._asked.setdefault(peer, 0)
             return [SetTimer(RESEND, RESEND_S)] if peer in self._live else []
         if message.phase == "want":
@@ -371,7 +371,7 @@ class ZeroDFL:
         return effects
 
     def _lost(self, peer: str) -> list[Effect]:
-        """Go on without a peer: ask another in pull, or see whether all others were heard."""
+        """Continue without a peer; in pull, draw another source."""
         if self._phase != "exchanging":
             return []
         effects: list[Effect] = []
@@ -387,7 +387,7 @@ class ZeroDFL:
             effects += [Send(name, self._message("want")) for name in again]
         return [*effects, *self._advance()]
 
-    # Small things ---------------------------------------------------------------------------------
+    # Helpers --------------------------------------------------------------------------------------
 
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max

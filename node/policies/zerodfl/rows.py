@@ -1,9 +1,10 @@
-"""How many rows a ZeroDFL node shares: a fixed number, or one that it finds for itself. Pure.
+"""How many rows a ZeroDFL node shares: a fixed number, or a number that the node adapts. Pure.
 
 The paper leaves the second to future work: a number "automatically adjusted based on dataset
-properties, learning objectives, and communication constraints". This rule is ours: rows [0, s) are
-shared and replaced, the others stay private. A node whose validation loss rose since its last round
-shares one row less, else one more, between one and as many as its byte budget allows.
+properties, learning objectives, and communication constraints". This rule is fednode's: rows [0, s)
+are shared and replaced, the others stay private. If a node's validation loss rose since its last
+round, it shares one row less, else one row more: at least one, and at most what its byte budget
+allows.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from node.policies.zerodfl.state import ROWS, Memory
 
 
 def most(config: ZeroDFLConfig, memory: Memory) -> int:
-    """Return the most rows that a node may share: all, or what `bytes_per_round` pays for."""
+    """Return the most rows that a node may share: all, or as many as `bytes_per_round` allows."""
     rows, width = memory.tensors[ROWS].shape
     if not config.bytes_per_round:
         return int(rows)
@@ -29,7 +30,7 @@ def most(config: ZeroDFLConfig, memory: Memory) -> int:
 
 
 def shared(config: ZeroDFLConfig, memory: Memory) -> int:
-    """Return s, the rows that a node shares now."""
+    """Return s, the number of rows that a node shares now."""
     if config.rows_shared == "auto":
         return most(config, memory) if memory.rows is None else memory.rows
     every = len(memory.tensors[ROWS])
@@ -37,7 +38,7 @@ def shared(config: ZeroDFLConfig, memory: Memory) -> int:
 
 
 def adapt(config: ZeroDFLConfig, memory: Memory, metrics: Mapping[str, float]) -> None:
-    """Note a round's validation loss and choose s for it."""
+    """Store a round's validation loss and adapt s to it."""
     loss = metrics.get("validation_loss")
     if config.rows_shared != "auto" or loss is None:
         return
@@ -54,7 +55,7 @@ def drawn(
     sources: Sequence[str],
     answers: Mapping[str, Array],
 ) -> dict[int, Array]:
-    """Return received rows for the positions that are exchanged: from the pool, or as asked for."""
+    """Return the received rows for the exchanged positions: from the pool, or from answers."""
     if config.strategy == "push":
         keep = config.positions == "kept"
         found = memory.pool.draw(shared(config, memory), generator, keep)
@@ -75,8 +76,9 @@ def drawn(
 def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
     """Tell whether received rows are merged before a round's tuning (`mix`), not after it.
 
-    The other modes merge after it, when the rows that they waited for are there. So does a gate
-    (`admit_rise`), which compares with the loss that the tuning has just measured.
+    The sync and quorum modes and pull merge after the tuning, when the rows that they waited for
+    have arrived. A gate (`admit_rise`) merges after it, too, because it compares with the loss that
+    the tuning has just measured.
     """
     return mode == "async" and config.strategy == "push" and config.admit_rise is None
 
@@ -84,8 +86,8 @@ def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
 def mix(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> None:
     """Merge the received rows into the prompts that a round begins from.
 
-    In async mode nobody waits for rows. Rows that arrive while this node stores its last round are
-    in time for the next round. A merge right after the tuning would replace the rows just tuned by
+    In async mode no node waits for rows. Rows that arrive while this node stores its last round are
+    in time for the next round. A merge right after the tuning would replace the newly tuned rows by
     rows of the round before, and nodes of equal speed would lose every second step.
     """
     chosen = drawn(config, memory, generator, (), {})
@@ -96,9 +98,9 @@ def mix(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> None
 
 
 def misfit(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:
-    """Say why a message's rows do not fit; "" where they do."""
+    """Say why a message's rows do not fit; "" if they fit."""
     every, width = memory.tensors[ROWS].shape
-    counts = range(1, every + 1)  # with "auto" every node has a number of its own
+    counts = range(1, every + 1)  # with "auto" each node has its own number
     if config.rows_shared != "auto":
         count = shared(config, memory)
         counts = range(count, count + 1) if count else range(0)

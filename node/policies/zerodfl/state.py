@@ -1,4 +1,4 @@
-"""What ZeroDFL remembers across a restart, to and from the general PolicyState."""
+"""The state of ZeroDFL that survives a restart, and its conversion to and from PolicyState."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ ROWS = "context"
 class Memory:
     """The mutable state of one node.
 
-    chosen: f_ij, how often a peer was chosen and acknowledged. received: g_ij, rows taken from it.
-    heard: newest round for which a peer's "prompts" or "done" arrived. rows, loss: the number of
-    shared rows that the node found for itself, and its last validation loss; None before the first.
-    givers: whose rows the last merge took; it is not stored.
+    Attributes:
+        chosen: f_ij, how often a peer was sent rows and acknowledged them
+        received: g_ij, number of rows taken from a peer
+        heard: newest round that each peer finished, by its messages
+        rows, loss: the adapted number of shared rows, and the last validation loss; None before the
+            first
+        givers: peers whose rows the last merge used; not stored
     """
 
     tensors: Tensors
@@ -38,15 +41,15 @@ class Memory:
     givers: tuple[str, ...] = ()
 
     def reached(self, peers: Iterable[str]) -> int:
-        """Return the round that most of these peers reached; 0 where there are none.
+        """Return the newest round that most of these peers reached; 0 if there are no peers.
 
-        Most of them: a single peer that lies about its round leads nobody away.
+        A single peer that lies about its round does not change the result.
         """
         rounds = sorted((self.heard.get(peer, 0) for peer in peers), reverse=True)
         return rounds[len(rounds) // 2] if rounds else 0
 
     def freeze(self) -> PolicyState:
-        """Return the storable form."""
+        """Return the state in the form that is stored."""
         entries: dict[str, Json] = {entry.sender: [entry.round, entry.age] for entry in self.pool}
         data: dict[str, Json] = {
             "chosen": dict(sorted(self.chosen.items())),
@@ -62,7 +65,7 @@ class Memory:
 
     @classmethod
     def thaw(cls, state: PolicyState, pool_age: int) -> Memory:
-        """Return the working form of a stored state."""
+        """Return the memory of a stored state."""
         pool = Pool(pool_age)
         for sender, place in sorted(_mapping(state.data.get("pool")).items()):
             if isinstance(place, list) and POOL + sender in state.arrays:

@@ -1,8 +1,8 @@
-"""The gate of a ZeroDFL node: received rows enter one by one, by the node's own validation loss.
+"""The gate of a ZeroDFL node: each received row is judged by the node's own validation loss.
 
-ZeroDFL merges nothing, so there is nothing that a robust mean could do for it. With `admit_rise` a
-row that was drawn for a position is tried there, and stays only when the validation loss does not
-rise by more than that over what it was with the rows that stayed before it. Pure.
+ZeroDFL averages nothing, so a robust mean cannot help. With `admit_rise`, a received row is tried
+in the position that it was drawn for. It stays only if the validation loss does not rise by more
+than `admit_rise` over the loss with the rows that stayed before it. Pure.
 """
 
 from __future__ import annotations
@@ -17,9 +17,13 @@ from node.core.types import Array
 
 @dataclass(slots=True)
 class Trial:
-    """Rows on trial: `rows` [m, width] with those that stayed, `loss` with them.
+    """Received rows on trial.
 
-    left: position -> received row, still to be tried, lowest position first.
+    Attributes:
+        rows: [m, width], with the rows that stayed
+        loss: the validation loss with them
+        left: position -> received row, still to be tried, lowest position first
+        rise: largest rise of the loss with which a row stays
     """
 
     rows: Array
@@ -30,7 +34,7 @@ class Trial:
     refused: int = 0
 
     def candidate(self) -> Array | None:
-        """Return the rows with the next one in its place; None once all were tried."""
+        """Return the rows with the next received row in its position; None if all were tried."""
         if not self.left:
             return None
         position = min(self.left)
@@ -39,12 +43,12 @@ class Trial:
         return tried
 
     def judge(self, metrics: Mapping[str, float]) -> None:
-        """Keep or drop the row on trial by the validation loss with it."""
+        """Keep or drop the row on trial, by the validation loss with it."""
         tried = self.candidate()
         assert tried is not None, "a row is on trial"
         loss = metrics.get("validation_loss", float("inf"))
         del self.left[min(self.left)]
-        if loss <= self.loss + self.rise:  # never true of a loss that is no number
+        if loss <= self.loss + self.rise:  # false if the loss is NaN
             self.rows, self.loss, self.stayed = tried, loss, self.stayed + 1
         else:
             self.refused += 1
