@@ -40,10 +40,11 @@ ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
 FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
-REMOVED: Final = {
+REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
+    ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
 }
-"""Removed keys with their values -> what to use instead."""
+"""Removed keys, or removed values of keys -> what to use instead."""
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 
@@ -291,6 +292,9 @@ def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) ->
     place = [*inside, *own]
     where, key = source.at(place), ".".join(place)
     if fault["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
+        gone = REMOVED.get((".".join(place[-2:]),))
+        if gone:
+            return f"{where}: {key} was removed; {gone}."
         near = difflib.get_close_matches(place[-1], _keys(kind, own[:-1]), 1)
         hint = f"did you mean {near[0]!r}?" if near else "remove it."
         return f"{where}: unknown key {key!r}; {hint}"

@@ -22,7 +22,6 @@ from node.errors import ConfigError, FednodeError, Unreachable
 from node.learn.learner import Learner
 from node.peers import load_peers
 from node.runtime.events import Events
-from node.runtime.metrics import Metrics
 from node.runtime.store import Store
 from node.runtime.web import admissible
 from node.transports.address import parse
@@ -133,7 +132,7 @@ def _of_ports(plan: Plan) -> Iterator[Finding]:
     settings = plan.settings
     wanted: list[Callable[[], object]] = [
         lambda: check_free(parse(settings.listen or plan.address)),
-        lambda: otel_of(plan, Events(), Metrics()),
+        lambda: otel_of(plan, Events()),
     ]
     admin, page = settings.admin.listen, settings.page.listen
     if admin is not None:

@@ -49,7 +49,7 @@ class Faces:
         self._health = Health()
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
-        self._otel = otel_of(plan, self.events, self.metrics)
+        self._otel = otel_of(plan, self.events)
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -91,7 +91,7 @@ class Faces:
         await self._admin.close()
 
 
-def otel_of(plan: Plan, events: Events, metrics: Metrics) -> Otel | None:
+def otel_of(plan: Plan, events: Events) -> Otel | None:
     """Return the exporter to an OpenTelemetry collector; None if no endpoint is set.
 
     Raise ConfigError if the extra `otel` is not installed.
@@ -107,4 +107,4 @@ def otel_of(plan: Plan, events: Events, metrics: Metrics) -> Otel | None:
             "install fednode[otel]`, or leave otel.endpoint null."
         ) from fault
     labels = {"mesh": plan.peers.mesh, "node": plan.name}
-    return Otel(settings.endpoint, labels, events, metrics.families, settings.every_s)
+    return Otel(settings.endpoint, labels, events)

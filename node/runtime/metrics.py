@@ -8,7 +8,7 @@ one process.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,7 +27,6 @@ from prometheus_client.registry import Collector
 from node import __version__
 from node.core.swim import PHASES
 
-Family = Metric
 TYPES_MAX: Final = 24
 OTHER: Final = "other"
 SECONDS: Final = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
@@ -113,10 +112,6 @@ class Metrics:
     def watch(self, read: Callable[[], Reading]) -> None:
         """Read gauges with this function from now on."""
         self._read = read
-
-    def families(self) -> Iterable[Family]:
-        """Return all metrics as they are now."""
-        return self._registry.collect()
 
     def text(self) -> tuple[bytes, str]:
         """Return the metrics in the exposition format, and its content type."""

@@ -43,19 +43,16 @@ class AdminSettings:
 
 @dataclass(frozen=True, slots=True)
 class OtelSettings:
-    """OpenTelemetry: metrics and a trace of each round, pushed to a collector.
+    """OpenTelemetry: a trace of each round, pushed to a collector.
 
-    endpoint: URL of OTLP over HTTP; None pushes nothing. every_s: time between two pushes of
-    metrics.
+    endpoint: URL of OTLP over HTTP; None pushes nothing.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     endpoint: str | None = None
-    every_s: float = 30.0
 
     def __post_init__(self) -> None:
-        bounded("otel.every_s", self.every_s, 1, 3600)
         if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
             raise ValueError(
                 f"otel.endpoint is {self.endpoint!r}; write http://HOST:4318, as OTLP over HTTP is "

@@ -110,6 +110,11 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "node.yaml, line 1: policy.merge.rule is 'vote', which was removed; "
             "use krum, with merge.liars as many hostile nodes as it must bear with.",
         ),
+        (
+            "otel:\n  every_s: 10",
+            "node.yaml, line 2: otel.every_s was removed; metrics are not pushed now: "
+            "let the collector read /metrics (page.listen).",
+        ),
         ("seed: 1\nseed: 2", "node.yaml, line 2: the key 'seed' is given twice."),
         ("- a", "node.yaml holds no settings: it must be a mapping of keys to values."),
         ("", "node.yaml holds no settings: it must be a mapping of keys to values."),

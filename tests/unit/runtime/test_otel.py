@@ -1,4 +1,4 @@
-"""What a collector gets: the figures of the Prometheus endpoint, and a trace of each round."""
+"""What a collector gets: a trace of each round."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
-from prometheus_client.parser import text_string_to_metric_families
 
 from node.core.events import Record
 from node.runtime import otel
 from node.runtime.events import Events, Logged
-from node.runtime.metrics import Metrics, Reading
 from node.runtime.otel import Otel
 
 GUARD_S = 20.0
@@ -27,7 +24,6 @@ class Collector:
     """An OTLP receiver over HTTP that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.metrics: list[Any] = []
         self.spans: list[Any] = []
         self.resource: dict[str, str] = {}
 
@@ -35,22 +31,18 @@ class Collector:
         body = await request.read()
         if request.headers.get("Content-Encoding") == "gzip" and body[:2] == b"\x1f\x8b":
             body = gzip.decompress(body)
-        if request.path.endswith("metrics"):
-            found = metrics_service_pb2.ExportMetricsServiceRequest.FromString(body)
-            (resource,) = found.resource_metrics
-            self.metrics += resource.scope_metrics[0].metrics
-            said = resource.resource.attributes
-            self.resource = {one.key: one.value.string_value for one in said}
-        else:
-            told = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
-            self.spans += told.resource_spans[0].scope_spans[0].spans
+        told = trace_service_pb2.ExportTraceServiceRequest.FromString(body)
+        (resource,) = told.resource_spans
+        self.spans += resource.scope_spans[0].spans
+        said = resource.resource.attributes
+        self.resource = {one.key: one.value.string_value for one in said}
         return web.Response()
 
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[Collector, str]]:
     one, app = Collector(), web.Application()
-    app.router.add_post("/v1/{kind}", one.take)
+    app.router.add_post("/v1/traces", one.take)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -59,53 +51,11 @@ async def collector() -> AsyncIterator[tuple[Collector, str]]:
     await runner.cleanup()
 
 
-def filled() -> Metrics:
-    metrics = Metrics()
-    now = Reading(LABELS, "running", 7, 1, 0.5, {"own": 0.75}, {"alive": 2}, {"replay": 3})
-    metrics.watch(lambda: now)
-    metrics.message("out", "offer", "ok", 100)
-    metrics.message("in", "offer", "ok", 40)
-    metrics.message("in", "ack", "invalid", 7)
-    for seconds in (0.03, 0.3, 4000.0):
-        metrics.train_seconds.observe(seconds)
-    return metrics
-
-
-async def test_what_is_pushed_is_what_prometheus_reads(collector: tuple[Collector, str]) -> None:
-    got, endpoint = collector
-    metrics = filled()
-    one = Otel(endpoint, LABELS, Events(), metrics.families, 60.0)
-    assert await one.push()
-    assert (got.resource["service.namespace"], got.resource["service.instance.id"]) == ("m", "a")
-    pushed: dict[tuple[str, frozenset[tuple[str, str]]], Any] = {}
-    for metric in got.metrics:
-        kind = metric.WhichOneof("data")
-        for point in getattr(metric, kind).data_points:
-            labels = frozenset((one.key, one.value.string_value) for one in point.attributes)
-            pushed[metric.name, labels] = point
-    families = {one.name: one for one in text_string_to_metric_families(metrics.text()[0].decode())}
-    compared = 0
-    for name, family in families.items():
-        if name.startswith("process_") or family.type == "histogram":
-            continue
-        for sample in family.samples:
-            point = pushed[name.removesuffix("_info"), frozenset(sample.labels.items())]
-            assert (point.as_double or point.as_int) == sample.value, name
-            compared += 1
-    assert compared > 15
-    tuned = pushed["fednode_train_duration_seconds", frozenset()]
-    assert (tuned.count, tuned.sum) == (3, 4000.33)
-    assert sum(tuned.bucket_counts) == 3
-    assert len(tuned.bucket_counts) == len(tuned.explicit_bounds) + 1
-    assert tuned.bucket_counts[-1] == 1  # 4000 s lies beyond the last bound
-    assert not tuned.HasField("min")
-
-
 async def test_a_round_is_a_span_with_its_tunings_and_messages(
     collector: tuple[Collector, str],
 ) -> None:
     got, endpoint = collector
-    one = Otel(endpoint, LABELS, Events(), Metrics().families, 60.0)
+    one = Otel(endpoint, LABELS, Events())
     one.begin()
     told = [
         Record("message.sent", "before any round", "debug"),
@@ -121,6 +71,7 @@ async def test_a_round_is_a_span_with_its_tunings_and_messages(
     async with asyncio.timeout(GUARD_S):
         await one.close()
         await one.close()
+    assert (got.resource["service.namespace"], got.resource["service.instance.id"]) == ("m", "a")
     spans = {span.name: span for span in got.spans}
     assert sorted(spans) == ["round", "tune"]
     whole, tune = spans["round"], spans["tune"]
@@ -134,14 +85,16 @@ async def test_a_round_is_a_span_with_its_tunings_and_messages(
 
 
 async def test_a_collector_that_is_away_costs_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(otel, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(otel, "TIMEOUT_S", 1.0)
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "1")
     events = Events()
-    one = Otel("http://127.0.0.1:9", LABELS, events, filled().families, 60.0)
+    one = Otel("http://127.0.0.1:9", LABELS, events)
     one.begin()
     async with asyncio.timeout(GUARD_S):
-        assert not await one.push()
-        assert not await one.push()
-        await one.close()
+        for number in range(2):
+            one.trace(Logged(2 * number, 1000.0, Record("round.began", "")))
+            one.trace(Logged(2 * number + 1, 1001.0, Record("round.adopted", "")))
+        await one.close()  # pushes what is left, each round for itself
     (trouble,) = events.troubles
     assert trouble.record.kind == "otel.failed"
-    assert "http://127.0.0.1:9 (otel.endpoint) takes no metrics" in trouble.record.text
+    assert "http://127.0.0.1:9 (otel.endpoint) takes no traces" in trouble.record.text
