@@ -15,7 +15,7 @@
     equivocate     sends different arrays to each peer
     collude        claims a far round, gives a false state, and vouches for its accomplices' states
     withhold       accepts requests for its state and never answers them
-    readdress      claims another address in each message; most of them do not exist
+    readdress      claims other addresses in membership messages; most of them do not exist
     busy-helper    refuses to ping a third node when a peer asks it to
     foreign-text   puts escape sequences and markup wherever the protocol allows text
 

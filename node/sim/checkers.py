@@ -49,7 +49,7 @@ class ResumesWhereItWas(Check):
 
 @dataclass(slots=True)
 class RoundsGoForward(Check):
-    """Adopted rounds never fall; they rise by one, or to a round that honest nodes reached."""
+    """Adopted rounds never fall, and go at most one beyond the newest honest round."""
 
     _newest: dict[str, int] = field(default_factory=dict)
     _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
