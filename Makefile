@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Processes that share the tests: one a core, at most eight.
+WORKERS ?= auto
 
 .PHONY: install demo test test-all check format proto bench docs clean
 
@@ -17,7 +19,7 @@ demo: install  ## five daemons on the built-in images, then the table
 	$(BIN)/fednode demo
 
 test: install  ## the default suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8
 
 test-all: install  ## everything but what needs a GPU
 	$(BIN)/python -m pytest -m "not gpu and not bench"
