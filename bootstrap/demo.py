@@ -29,6 +29,7 @@ from bootstrap.process import FEDNODE
 from bootstrap.watch import Interrupted, View, interruptible, until
 from node import trees
 from node.errors import ConfigError
+from node.experiment.figures import mean
 
 CONFIG: Final = Path(__file__).resolve().parent.parent / "configs" / "demo" / "node.yaml"
 OUT: Final = Path("runs") / "demo"
@@ -242,7 +243,7 @@ def line(method: str, seed: int, outcomes: Sequence[report.Outcome]) -> str:
     """Return one line on a mesh that has just ended."""
     mine = [one for one in outcomes if (one.method, one.seed) == (method, seed)]
     figures = [
-        f"{name} {render.percent(report.mean([one.metrics[name] for one in mine]))} %"
+        f"{name} {render.percent(mean([one.metrics[name] for one in mine]))} %"
         for name in ("base", "new")
         if all(name in one.metrics for one in mine)
     ]

@@ -12,20 +12,13 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from bootstrap.report import (
-    METRICS,
-    Difference,
-    Outcome,
-    Report,
-    Row,
-    interval_method,
-    points,
-    verdict,
-)
-from bootstrap.report import mean as average
+from bootstrap.report import METRICS, Outcome, Report, Row, interval_method, points, verdict
+from node.errors import ConfigError
+from node.experiment import picture
+from node.experiment.figures import Difference, markdown_table, spread
+from node.experiment.picture import Panel
 from node.units import scaled
 
-COLORS: Final = ("#1f6f8b", "#d1495b", "#5b8c5a", "#8a6fad")
 COLUMNS: Final = (
     "method",
     "base, %",
@@ -34,17 +27,17 @@ COLUMNS: Final = (
     "tensors sent",
     "on the wire",
 )
-NO_MATPLOTLIB: Final = (
-    "plot.png was not drawn: matplotlib is not installed (the extra named plot brings it)."
-)
 
 
 def write(report: Report, folder: Path) -> list[str]:
     """Write the three files into a folder; return sentences on what could not be written."""
     folder.mkdir(parents=True, exist_ok=True)
-    missing = plot(report, folder / "plot.png")
-    notes = [missing] if missing else []
-    text = markdown(report, plotted=not missing)
+    notes = []
+    try:
+        picture.draw(panels(report), folder / "plot.png")
+    except ConfigError as fault:
+        notes.append(f"plot.png was not drawn: {fault}")
+    text = markdown(report, plotted=not notes)
     (folder / "report.json").write_text(json.dumps(report.as_json(), indent=1) + "\n", "utf-8")
     (folder / "report.md").write_text(text, "utf-8")
     return notes
@@ -56,7 +49,7 @@ def markdown(report: Report, plotted: bool = True) -> str:
     parts = [
         f"# {about.get('title', 'What the mesh learned')}",
         verdict(report),
-        _table(report.table),
+        "\n".join(markdown_table(COLUMNS, map(_cells, report.table))),
         _differences(report.differences),
     ]
     if plotted:
@@ -77,12 +70,11 @@ def for_terminal(report: Report) -> Group:
     return Group(grid, Text(verdict(report)))
 
 
-def percent(mean: float, spread: float | None = None) -> str:
+def percent(mean: float, deviation: float | None = None) -> str:
     """Return a fraction as percent with its standard deviation; a dash where there is none."""
     if mean != mean:  # nan
         return "-"
-    text = f"{100 * mean:.1f}"
-    return text if spread is None else f"{text} ± {100 * spread:.1f}"
+    return spread(100 * mean, None if deviation is None else 100 * deviation)
 
 
 def size(count: float) -> str:
@@ -97,26 +89,22 @@ def _cells(row: Row) -> list[str]:
     return [row.method, *accuracies, size(row.payload_bytes), size(row.wire_bytes)]
 
 
-def _table(table: Sequence[Row]) -> str:
-    lines = [COLUMNS, ("---", *("---:",) * (len(COLUMNS) - 1)), *map(_cells, table)]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
 def _differences(differences: Sequence[Difference]) -> str:
     if not any(one.pairs for one in differences):
         return ""
     first = differences[0]
-    lines = [
-        f"| {first.method} minus {first.control} | points | 95 % interval | better in |",
-        "|---|---:|---:|---:|",
-    ]
-    lines += [
-        f"| {one.metric} classes | {points(one.mean)} | {points(one.low)} to {points(one.high)} | "
-        f"{one.wins} of {one.pairs} pairs |"
+    head = (f"{first.method} minus {first.control}", "points", "95 % interval", "better in")
+    body = [
+        (
+            f"{one.metric} classes",
+            points(one.mean),
+            f"{points(one.low)} to {points(one.high)}",
+            f"{one.wins} of {one.pairs} pairs",
+        )
         for one in differences
         if one.pairs
     ]
-    return "\n".join(lines)
+    return "\n".join(markdown_table(head, body))
 
 
 def _bullets(sentences: Sequence[str]) -> str:
@@ -164,60 +152,36 @@ def _how_to_read(report: Report) -> str:
     )
 
 
-def plot(report: Report, path: Path) -> str | None:
-    """Draw accuracy and cumulative bytes over rounds; return why not where it cannot be drawn."""
-    try:
-        import matplotlib
-    except ImportError:
-        return NO_MATPLOTLIB
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 3.8), layout="constrained")
-    panels = figure.subplots(1, 3)
+def panels(report: Report) -> list[Panel]:
+    """Return accuracy on base and on new classes, and the bytes of all tensors, over rounds."""
     methods = sorted({one.method for one in report.outcomes})
     zero = next((row for row in report.table if row.n and row.method not in methods), None)
-    for panel, metric in zip(panels[:2], ("base", "new"), strict=True):
-        for method, color in zip(methods, COLORS, strict=False):
-            rounds, means, lows, highs = curve(report.outcomes, method, metric)
-            panel.plot(rounds, means, color=color, marker="o", markersize=3, label=method)
-            panel.fill_between(rounds, lows, highs, color=color, alpha=0.15, linewidth=0)
+    found = []
+    for metric in ("base", "new"):
         level = getattr(zero, f"{metric}_mean", float("nan"))
-        if level == level:
-            panel.axhline(100 * level, color="0.4", linestyle="--", linewidth=1, label="zero-shot")
-        panel.set(title=f"{metric} classes", xlabel="round", ylabel="accuracy, %")
-        panel.legend(frameon=False)
-    for method, color in zip(methods, COLORS, strict=False):
-        rounds, sent = sent_bytes(report.outcomes, method)
-        kib = [value / 1024 for value in sent]
-        panels[2].plot(rounds, kib, color=color, marker="o", markersize=3, label=method)
-    panels[2].set(title="tensors sent, all nodes", xlabel="round", ylabel="KiB")
-    panels[2].legend(frameon=False)
-    figure.savefig(path, dpi=120)
-    return None
+        line = None if level != level else ("zero-shot", 100 * level)
+        curves = {one: curve(report.outcomes, one, metric) for one in methods}
+        found.append(Panel(f"{metric} classes, accuracy (%)", curves, band=True, level=line))
+    sent = {one: sent_kib(report.outcomes, one) for one in methods}
+    return [*found, Panel("tensors sent, all nodes (KiB)", sent)]
 
 
-def curve(
-    outcomes: Sequence[Outcome], method: str, metric: str
-) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Return rounds and, in percent, the mean over nodes and seeds and its least and greatest."""
+def curve(outcomes: Sequence[Outcome], method: str, metric: str) -> dict[int, list[float]]:
+    """Return the accuracies of all nodes and seeds in percent, by round."""
     by_round: dict[int, list[float]] = {}
     for one in outcomes:
         for point in one.points if one.method == method else ():
             if metric in point.metrics:
                 by_round.setdefault(point.round, []).append(100 * point.metrics[metric])
-    rounds = sorted(by_round)
-    values = [by_round[number] for number in rounds]
-    return rounds, [average(one) for one in values], [*map(min, values)], [*map(max, values)]
+    return by_round
 
 
-def sent_bytes(outcomes: Sequence[Outcome], method: str) -> tuple[list[int], list[float]]:
-    """Return rounds and the tensor bytes that all nodes had sent by then, mean over the seeds."""
+def sent_kib(outcomes: Sequence[Outcome], method: str) -> dict[int, list[float]]:
+    """Return the tensors that all nodes had sent by each round in KiB, mean over the seeds."""
     by_round: dict[int, int] = {}
     mine = [one for one in outcomes if one.method == method]
     for one in mine:
         for point in one.points:
             by_round[point.round] = by_round.get(point.round, 0) + point.payload_bytes
     runs = max(1, len({one.seed for one in mine}))
-    rounds = sorted(by_round)
-    return rounds, [by_round[number] / runs for number in rounds]
+    return {number: [count / runs / 1024] for number, count in by_round.items()}

@@ -11,6 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from node.experiment.figures import Difference, mean, std
+from node.experiment.figures import difference as paired
+
 METRICS: Final = ("base", "new", "own")
 ZERO_SHOT: Final = "zero-shot"
 UNITS: Final = {
@@ -68,60 +71,6 @@ class Row:
     wire_bytes: float
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Method minus control, paired by (seed, node), with a bootstrap 95 % interval."""
-
-    metric: str
-    method: str
-    control: str
-    mean: float
-    low: float
-    high: float
-    pairs: int
-    seeds: int
-    wins: int
-    resamples: int
-
-
-def mean(values: Sequence[float]) -> float:
-    """Return the arithmetic mean; nan of nothing."""
-    return float(np.mean(values)) if len(values) else float("nan")
-
-
-def std(values: Sequence[float]) -> float:
-    """Return the sample standard deviation (divisor n - 1); 0 of a single value."""
-    if not len(values):
-        return float("nan")
-    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def clustered_bootstrap(
-    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
-) -> tuple[float, float]:
-    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
-
-    groups: the values of one seed each. Values of a seed hang together (nodes exchange prompts, or
-    share their few images), so seeds are drawn with replacement first and nodes within each after.
-    """
-    filled = [group for group in groups if len(group)]
-    if not filled:
-        return float("nan"), float("nan")
-    sizes = np.array([len(group) for group in filled])
-    values = np.zeros((len(filled), sizes.max()))
-    for row, group in zip(values, filled, strict=True):
-        row[: len(group)] = group
-    generator = np.random.default_rng(seed)
-    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
-    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
-    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
-    # A shorter group gives as many values as it has: what lies beyond counts nothing.
-    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
-    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
-    low, high = np.quantile(means, (0.025, 0.975))
-    return float(low), float(high)
-
-
 def rows(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Row]:
     """Return the zero-shot row, then one row for each method."""
     # Every method measures the same untuned model: one measurement for each node and seed counts.
@@ -135,38 +84,20 @@ def rows(outcomes: Sequence[Outcome], methods: Sequence[str]) -> list[Row]:
 
 def _row(method: str, metrics: Sequence[Mapping[str, float]], mine: Sequence[Outcome]) -> Row:
     by_set = {name: [one[name] for one in metrics if name in one] for name in METRICS}
-    figures = {f"{name}_mean": mean(values) for name, values in by_set.items()}
-    figures |= {f"{name}_std": std(values) for name, values in by_set.items()}
+    found = {f"{name}_mean": mean(values) for name, values in by_set.items()}
+    found |= {f"{name}_std": std(values) for name, values in by_set.items()}
     runs = max(1, len({one.seed for one in mine}))
     for name in ("payload_bytes", "serialized_bytes", "wire_bytes"):
-        figures[name] = sum(getattr(one, name) for one in mine) / runs
-    return Row(method=method, n=len(metrics), **figures)
+        found[name] = sum(getattr(one, name) for one in mine) / runs
+    return Row(method=method, n=len(metrics), **found)
 
 
 def difference(
     outcomes: Sequence[Outcome], method: str, control: str, metric: str, resamples: int = 10_000
 ) -> Difference:
     """Return method minus control on a metric over the (seed, node) pairs that both have."""
-    ours = _by_pair(outcomes, method, metric)
-    theirs = _by_pair(outcomes, control, metric)
-    pairs = sorted(ours.keys() & theirs.keys())
-    groups: dict[int, list[float]] = {}
-    for seed, node in pairs:
-        groups.setdefault(seed, []).append(ours[seed, node] - theirs[seed, node])
-    values = [value for group in groups.values() for value in group]
-    low, high = clustered_bootstrap(list(groups.values()), resamples)
-    return Difference(
-        metric=metric,
-        method=method,
-        control=control,
-        mean=mean(values),
-        low=low,
-        high=high,
-        pairs=len(values),
-        seeds=len(groups),
-        wins=sum(value > 0 for value in values),
-        resamples=resamples,
-    )
+    ours, theirs = (_by_pair(outcomes, name, metric) for name in (method, control))
+    return paired(metric, (method, ours), (control, theirs), resamples)
 
 
 def _by_pair(outcomes: Iterable[Outcome], method: str, metric: str) -> dict[tuple[int, str], float]:

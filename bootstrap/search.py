@@ -20,7 +20,6 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Final
 
 from bootstrap.builtin_images import EXCLUDED, IMAGES_PER_CLASS, encode
@@ -32,6 +31,7 @@ from node.core.policy import Policy
 from node.core.settings import Initial, RoundSettings, StartSettings
 from node.data.base import DataSettings, NodeData, PartitionSettings
 from node.data.load import load
+from node.experiment.figures import harmonic, markdown_table, mean
 from node.learn.features import Features
 from node.learn.settings import TuningSettings
 from node.learn.torch_learner import TorchLearner
@@ -50,7 +50,10 @@ DRAWN: Final[Mapping[str, Initial]] = {"common": "common", "own": "own"}
 STARTS: Final = (*DRAWN, "a photo of a")
 """A random start, the same for all nodes or each node's own, or words."""
 CONTEXT: Final = 4
-HEADER: Final = "| start | lr | rounds | S | zerodfl base | new | H | local base | new | H |"
+HEADER: Final = (
+    *("start", "lr", "rounds", "S", "zerodfl base", "new", "H"),
+    *("local base", "new", "H"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +108,13 @@ class Nodes:
             if not world.run(world.finished, LIMIT_S):
                 raise RuntimeError(f"{trial} did not end within {LIMIT_S:g} virtual seconds")
             found += [world.kernel(name).view().metrics for name in learners]
-        return {key: fmean(one[key] for one in found) for key in found[0]}
-
-
-def harmonic(metrics: Mapping[str, float]) -> float:
-    """Return the harmonic mean of base and new accuracy."""
-    base, new = metrics["base"], metrics["new"]
-    return 2 * base * new / (base + new) if base + new else 0.0
+        return {key: mean([one[key] for one in found]) for key in found[0]}
 
 
 def merit(found: Mapping[str, float]) -> tuple[bool, float]:
     """Return what the rule compares: whether zero-shot is reached twice, then the harmonic mean."""
     reached = all(found[name] >= found[f"zero_shot_{name}"] for name in ("base", "new"))
-    return reached, harmonic(found)
+    return reached, harmonic(found["base"], found["new"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +173,9 @@ def row(trial: Trial, zerodfl: Mapping[str, float], local: Mapping[str, float]) 
     cells = [trial.start, f"{trial.lr:g}", str(trial.rounds)]
     cells.append(str(trial.recipients))
     for one in (zerodfl, local):
-        cells += [f"{100 * value:.1f}" for value in (one["base"], one["new"], harmonic(one))]
-    return f"| {' | '.join(cells)} |"
+        base, new = one["base"], one["new"]
+        cells += [f"{100 * value:.1f}" for value in (base, new, harmonic(base, new))]
+    return markdown_table(HEADER, [cells])[-1]
 
 
 def main() -> int:
@@ -198,7 +196,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fednode-search-") as folder:
         unpack(archive, Path(folder))
         nodes = prepare(Path(folder))
-        sys.stdout.write(f"{HEADER}\n|{'---|' * 10}\n")
+        sys.stdout.write("\n".join([*markdown_table(HEADER, []), ""]))
         best: tuple[tuple[bool, float], Trial | None] = ((False, -1.0), None)
         zero_shot: Mapping[str, float] = {}
         for alone, *others in grid.trials():
@@ -209,8 +207,9 @@ def main() -> int:
                 sys.stdout.write(row(trial, found, local) + "\n")
                 sys.stdout.flush()
                 best = max(best, (merit(found), trial), key=lambda one: one[0])
-    base, new, mean = (100 * one for one in (*zero_shot.values(), harmonic(zero_shot)))
-    sys.stdout.write(f"\nzero-shot: base {base:.1f}, new {new:.1f}, H {mean:.1f}\n")
+    base, new = (100 * one for one in zero_shot.values())
+    both = harmonic(base, new)
+    sys.stdout.write(f"\nzero-shot: base {base:.1f}, new {new:.1f}, H {both:.1f}\n")
     reached = "reaches zero-shot" if best[0][0] else "no setting reaches zero-shot on both"
     sys.stdout.write(f"best H {100 * best[0][1]:.1f} ({reached}): {best[1]}\n")
     return 0

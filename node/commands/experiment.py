@@ -45,7 +45,7 @@ def experiment(
         done = run_all(found, folder, workers or os.cpu_count() or 1, view.note)
     written = report.write(found, done, folder, command)
     if plot:
-        picture.draw(done, folder / "curves.png")
+        picture.draw(picture.panels_of(done), folder / "curves.png")
     console.print(
         written.read_text(encoding="utf-8"), soft_wrap=True, highlight=False, markup=False
     )

@@ -1,60 +1,81 @@
-"""Draw an experiment's curves: accuracy and loss over rounds, a line for each method."""
+"""Draw curves over rounds, a line for each method: those of an experiment, and of the demo."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
+from typing import TYPE_CHECKING
 
 from node.errors import ConfigError
-from node.experiment.run import Done
+from node.experiment.figures import mean
+
+if TYPE_CHECKING:
+    from node.experiment.run import Done
+
+Lines = Mapping[str, Mapping[int, Sequence[float]]]
 
 
-def draw(done: Sequence[Done], path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One part of a picture. lines: by label and round, values whose mean is drawn.
+
+    band: shade what lies between the least and the greatest value. level: a dashed line, named.
+    """
+
+    title: str
+    lines: Lines
+    band: bool = False
+    level: tuple[str, float] | None = None
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
     """Write a PNG; raise ConfigError where matplotlib is not there."""
     try:
-        import matplotlib as mpl
+        from matplotlib.figure import Figure
     except ImportError:
         raise ConfigError(
             "matplotlib draws the curves and is not installed: pip install 'fednode[plot]'."
         ) from None
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
-    for axis, (title, lines) in zip(axes, _panels(done).items(), strict=True):
-        for label, points in lines.items():
+    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, panel in zip(axes, panels, strict=True):
+        for label, points in panel.lines.items():
             rounds = sorted(points)
-            axis.plot(rounds, [fmean(points[at]) for at in rounds], label=label, marker=".")
-        axis.set(title=title, xlabel="round")
+            values = [points[at] for at in rounds]
+            (line,) = axis.plot(rounds, [*map(mean, values)], label=label, marker=".")
+            if panel.band:
+                low, high = [*map(min, values)], [*map(max, values)]
+                axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15)
+        if panel.level is not None:
+            name, height = panel.level
+            axis.axhline(height, color="0.4", linestyle="--", linewidth=1, label=name)
+        axis.set(title=panel.title, xlabel="round")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(alpha=0.3)
     axes[0].legend(fontsize="small")
     figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
-Lines = Mapping[str, Mapping[int, list[float]]]
-
-
-def _panels(done: Sequence[Done]) -> dict[str, Lines]:
+def panels_of(done: Sequence[Done]) -> list[Panel]:
+    """Return an experiment's accuracy, loss and consensus distance."""
     accuracy, loss, distance = _lines(), _lines(), _lines()
     for one in done:
         label = one.cell.method.label
         for number, scores in one.outcome.get("curve", {}).items():
             shown = {name: nodes for name, nodes in scores.items() if _is_new(name)} or scores
-            means = [sum(nodes.values()) / len(nodes) for nodes in shown.values()]
-            accuracy[label][int(number)].append(100 * fmean(means))
+            means = [mean(list(nodes.values())) for nodes in shown.values()]
+            accuracy[label][int(number)].append(100 * mean(means))
         for number, value in enumerate(one.outcome.get("loss", ()), 1):
             loss[label][number].append(value)
         for number, value in enumerate(one.outcome.get("consensus", ()), 1):
             distance[label][number].append(value)
-    panels = {
-        "accuracy, over domains or on new classes (%)": accuracy,
-        "training loss": loss,
-        "consensus distance": distance,
-    }
-    return {title: dict(lines) for title, lines in panels.items()}
+    return [
+        Panel("accuracy, over domains or on new classes (%)", accuracy),
+        Panel("training loss", loss),
+        Panel("consensus distance", distance),
+    ]
 
 
 def _is_new(test: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from node.core import foreign
+from node.experiment.figures import markdown_table, mean
 from node.experiment.leak import ATTACKS, FALSE_ALARMS
 from node.experiment.run import ELSEWHERE, Done
 from node.experiment.settings import Experiment
@@ -75,7 +76,7 @@ def _accuracy_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
             said = row.method.paper.get(names[-1])
             cells.append("-" if said is None else f"{said:g}")
         body.append(cells)
-    return _lines(head, body)
+    return markdown_table(head, body)
 
 
 def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
@@ -95,7 +96,7 @@ def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
                 [row.method.label, *("-" if one is None else f"{one:.2f}" for one in spreads)]
             )
     return ["Standard deviation over nodes, mean over seeds:", "",
-            *_lines(["method", *names], body), ""]  # fmt: skip
+            *markdown_table(["method", *names], body), ""]  # fmt: skip
 
 
 def _traffic_lines(table: Sequence[Row]) -> list[str]:
@@ -124,7 +125,7 @@ def _traffic_lines(table: Sequence[Row]) -> list[str]:
     text = (
         "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
     )
-    return [text, "", *_lines(head, body)]
+    return [text, "", *markdown_table(head, body)]
 
 
 def _privacy_lines(table: Sequence[Row]) -> list[str]:
@@ -150,7 +151,7 @@ def _privacy_lines(table: Sequence[Row]) -> list[str]:
         "Clipping and noise: epsilon of one node's whole data set, per message, over all rounds "
         "(node/learn/private.py); no guarantee for single images, and drawn from the seed here:"
     )
-    return ["", text, "", *_lines(["method", "clip", "noise", "epsilon", "delta"], body)]
+    return ["", text, "", *markdown_table(["method", "clip", "noise", "epsilon", "delta"], body)]
 
 
 def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
@@ -164,13 +165,7 @@ def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
         f"{FALSE_ALARMS:.0%} of others are taken for some:"
     )
     head = [name.replace("_auc", ": AUC").replace("_found", ": found") for name in names]
-    return ["", text, "", *_lines(["method", *head], body)]
-
-
-def _lines(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    title, *rest = ([foreign.markdown(cell) for cell in one] for one in (head, *body))
-    return [f"| {' | '.join(one)} |" for one in (title, rule, *rest)]
+    return ["", text, "", *markdown_table(["method", *head], body)]
 
 
 def _score_lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -187,8 +182,8 @@ def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
     for one in done:
         for number, scores in one.outcome.get("curve", {}).items():
             for test, nodes in scores.items():
-                mean = sum(nodes.values()) / len(nodes)
-                lines.append([*_place(one), number, f"accuracy {test}", f"{mean:.6f}"])
+                shown = f"{mean(list(nodes.values())):.6f}"
+                lines.append([*_place(one), number, f"accuracy {test}", shown])
         for what in ("loss", "consensus"):
             for number, value in enumerate(one.outcome.get(what, ()), 1):
                 lines.append([*_place(one), number, what, f"{value:.6g}"])

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
 from typing import Any, Final
 
+from node.experiment.figures import harmonic, mean, spread, std
 from node.experiment.run import Done
 from node.experiment.scene import columns
 from node.experiment.settings import Experiment, MethodSettings
@@ -30,8 +30,7 @@ class Figure:
     seeds: int
 
     def __str__(self) -> str:
-        spread = "" if self.over_seeds is None else f" ± {self.over_seeds:.1f}"
-        return f"{self.mean:.1f}{spread}"
+        return spread(self.mean, self.over_seeds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Ro
         method,
         figures,
         _traffic([one.outcome for one in ended]),
-        fmean(last) if last else None,
+        mean(last) if last else None,
         _leak([one.outcome["leak"] for one in ended if one.outcome.get("leak")]),
         sum(one.outcome["seconds"] for one in ended),
         sum(len(one.outcome.get("warnings", ())) for one in ended),
@@ -127,15 +126,15 @@ def _figure(
             means.append(100 * found)
         nodes = scores.get(column, [])
         if len(nodes) > 1:
-            spreads.append(100 * stdev(nodes))
+            spreads.append(100 * std(nodes))
     return _summed(means, spreads) if means else None
 
 
 def _summed(means: list[float], spreads: list[float]) -> Figure:
     return Figure(
-        fmean(means),
-        stdev(means) if len(means) > 1 else None,
-        fmean(spreads) if spreads else None,
+        mean(means),
+        std(means) if len(means) > 1 else None,
+        mean(spreads) if spreads else None,
         len(means),
     )
 
@@ -143,17 +142,17 @@ def _summed(means: list[float], spreads: list[float]) -> Figure:
 def _value(experiment: Experiment, column: str, scores: dict[str, list[float]]) -> float | None:
     """Return a column's accuracy in one seed; None where a part of it is not there yet."""
     if column in scores:
-        return fmean(scores[column])
+        return mean(scores[column])
     if column == HARMONIC:
-        base, new = (fmean(scores.get(one, [0.0])) for one in ("base", "new"))
-        return 2 * base * new / (base + new) if base + new else None
+        base, new = (mean(scores.get(one, [0.0])) for one in ("base", "new"))
+        return harmonic(base, new) if base + new else None
     if column == "new, by node":
         values = [one for name, nodes in scores.items() if name.endswith("/new") for one in nodes]
-        return fmean(values) if values else None
+        return mean(values) if values else None
     parts = [one for one in columns(experiment) if column == "avg" or one.endswith(f"/{column}")]
     if not parts or not all(one in scores for one in parts):
         return None
-    return fmean(fmean(scores[one]) for one in parts)
+    return mean([mean(scores[one]) for one in parts])
 
 
 def _traffic(outcomes: list[dict[str, Any]]) -> Traffic | None:
@@ -161,16 +160,18 @@ def _traffic(outcomes: list[dict[str, Any]]) -> Traffic | None:
     if not spoken:
         return None
     totals = {
-        key: fmean(
-            sum(meter[key] for phase, meter in one["bytes"].items() if phase != "hello")
-            for one in spoken
+        key: mean(
+            [
+                sum(meter[key] for phase, meter in one["bytes"].items() if phase != "hello")
+                for one in spoken
+            ]
         )
         for key in ("messages", "payload", "serialized", "wire")
     }
     paper = [one["paper_bytes"] for one in spoken if one.get("paper_bytes") is not None]
     return Traffic(
         **totals,
-        paper=fmean(paper) if paper else None,
+        paper=mean(paper) if paper else None,
         nodes=spoken[0]["nodes"],
         rounds=spoken[0]["rounds"],
     )

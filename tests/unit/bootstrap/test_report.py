@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bootstrap import render, report
@@ -45,49 +42,6 @@ def demo(gains: Sequence[Sequence[float]], base: float = 0.2) -> list[Outcome]:
             found.append(outcome("local", seed, f"node-{number}", local))
             found.append(outcome("zerodfl", seed, f"node-{number}", local + gain, sent=100))
     return found
-
-
-def test_mean_and_deviation_are_the_textbook_ones() -> None:
-    values = [0.31, 0.42, 0.27, 0.55]
-    assert report.mean(values) == pytest.approx(statistics.mean(values))
-    assert report.std(values) == pytest.approx(statistics.stdev(values))
-    assert report.std([0.4]) == 0.0
-    assert math.isnan(report.mean([]))
-    assert math.isnan(report.std([]))
-
-
-def test_interval_of_equal_values_is_that_value() -> None:
-    assert report.clustered_bootstrap([[0.25, 0.25], [0.25]], 100) == (0.25, 0.25)
-    assert all(map(math.isnan, report.clustered_bootstrap([[], []], 100)))
-
-
-def test_interval_repeats_and_contains_the_mean() -> None:
-    groups = [[0.1, 0.2, 0.0], [0.3, 0.1, 0.2], [0.0, -0.1, 0.2]]
-    low, high = report.clustered_bootstrap(groups, 2000)
-    assert (low, high) == report.clustered_bootstrap(groups, 2000)
-    assert low < report.mean(list(itertools.chain(*groups))) < high
-
-
-def test_interval_has_the_width_that_theory_gives() -> None:
-    """Two stages: Var = population variance of the group means / G + mean inner variance / (G m).
-
-    With many groups the bootstrap distribution is nearly normal, so the interval is +-1.96 of it.
-    """
-    generator = np.random.default_rng(5)
-    centres = generator.normal(0.0, 0.3, size=60)
-    groups = centres[:, None] + generator.normal(0.0, 0.2, size=(60, 8))
-    between = np.var(groups.mean(axis=1)) / 60
-    within = np.mean(np.var(groups, axis=1)) / (60 * 8)
-    expected = 2 * 1.96 * math.sqrt(between + within)
-    low, high = report.clustered_bootstrap(groups.tolist(), 8000)
-    assert high - low == pytest.approx(expected, rel=0.05)
-    assert (low + high) / 2 == pytest.approx(groups.mean(), abs=0.1 * expected)
-
-
-def test_seeds_that_disagree_widen_the_interval() -> None:
-    apart = report.clustered_bootstrap([[0.0] * 5, [0.1] * 5, [0.2] * 5], 2000)
-    mixed = report.clustered_bootstrap([[0.0, 0.1, 0.2, 0.0, 0.1]] * 3, 2000)
-    assert apart[1] - apart[0] > 2 * (mixed[1] - mixed[0])
 
 
 def test_rows_are_zero_shot_then_the_methods() -> None:
@@ -160,23 +114,25 @@ def test_written_report_holds_what_was_promised(tmp_path: Path) -> None:
 def test_without_matplotlib_the_report_is_whole_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     found = report.build(demo([[0.1]]), "zerodfl", "local")
-    assert render.write(found, tmp_path) == [render.NO_MATPLOTLIB]
+    (note,) = render.write(found, tmp_path)
+    assert note.startswith("plot.png was not drawn: matplotlib draws the curves and is not")
     assert "plot.png" not in (tmp_path / "report.md").read_text()
     assert (tmp_path / "report.json").exists()
 
 
 def test_curves_are_means_over_nodes_and_seeds() -> None:
     outcomes = demo([[0.1, 0.3], [0.1, 0.3]])
-    rounds, means, lows, highs = render.curve(outcomes, "zerodfl", "new")
-    assert rounds == [1, 2]
-    assert means == pytest.approx([20.0, 41.5])
-    assert (lows[1], highs[1]) == pytest.approx((31.0, 52.0))
-    assert render.sent_bytes(outcomes, "zerodfl") == ([1, 2], [100.0, 200.0])
+    base, new, sent = render.panels(report.build(outcomes, "zerodfl", "local"))
+    assert (base.level, new.level) == (("zero-shot", 40.0), ("zero-shot", 30.0))
+    assert (base.band, new.band, sorted(new.lines)) == (True, True, ["local", "zerodfl"])
+    assert new.lines["zerodfl"][1] == pytest.approx([20.0] * 4)
+    assert new.lines["zerodfl"][2] == pytest.approx([31.0, 52.0] * 2)
+    assert sent.lines["zerodfl"] == {1: [100 / 1024], 2: [200 / 1024]}
     # A node that was evaluated less often leaves the others' curve alone.
     shorter = [*outcomes[:-1], replace(outcomes[-1], points=())]
-    assert render.curve(shorter, "zerodfl", "new")[1][1] == pytest.approx((31 + 52 + 31) / 3)
+    assert render.curve(shorter, "zerodfl", "new")[2] == pytest.approx([31, 52, 31])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""Statistics and tables of experiments and of the demo: numbers in, numbers and text out.
+
+Nothing here imports torch, so `fednode demo` stays light.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from node.core import foreign
+
+Scores = Mapping[tuple[int, str], float]
+"""A metric of one method by seed and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Method minus control, paired by (seed, node), with a bootstrap 95 % interval."""
+
+    metric: str
+    method: str
+    control: str
+    mean: float
+    low: float
+    high: float
+    pairs: int
+    seeds: int
+    wins: int
+    resamples: int
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the arithmetic mean; nan of nothing."""
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def std(values: Sequence[float]) -> float:
+    """Return the sample standard deviation (divisor n - 1); 0 of a single value, nan of nothing."""
+    if not len(values):
+        return float("nan")
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def harmonic(base: float, new: float) -> float:
+    """Return the harmonic mean of two accuracies; 0 if both are 0."""
+    return 2 * base * new / (base + new) if base + new else 0.0
+
+
+def clustered_bootstrap(
+    groups: Sequence[Sequence[float]], resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile interval of the mean, resampling groups and then their values.
+
+    Args:
+        groups: the values of each seed. The values of a seed are not independent (the nodes
+            exchange prompts, or share few images), so seeds are drawn with replacement first, and
+            nodes within each seed after.
+    """
+    filled = [group for group in groups if len(group)]
+    if not filled:
+        return float("nan"), float("nan")
+    sizes = np.array([len(group) for group in filled])
+    values = np.zeros((len(filled), sizes.max()))
+    for row, group in zip(values, filled, strict=True):
+        row[: len(group)] = group
+    generator = np.random.default_rng(seed)
+    chosen = generator.integers(len(filled), size=(resamples, len(filled)))
+    drawn = generator.random((resamples, *values.shape)) * sizes[chosen][:, :, None]
+    picked = values[chosen[:, :, None], drawn.astype(np.intp)]
+    # A shorter group gives as many values as it has; the places beyond do not count.
+    counts = np.arange(values.shape[1]) < sizes[chosen][:, :, None]
+    means = (picked * counts).sum(axis=(1, 2)) / counts.sum(axis=(1, 2))
+    low, high = np.quantile(means, (0.025, 0.975))
+    return float(low), float(high)
+
+
+def difference(
+    metric: str, ours: tuple[str, Scores], control: tuple[str, Scores], resamples: int = 10_000
+) -> Difference:
+    """Return a method (label and scores) minus its control, over the pairs that both have."""
+    groups: dict[int, list[float]] = {}
+    for seed, node in sorted(ours[1].keys() & control[1].keys()):
+        groups.setdefault(seed, []).append(ours[1][seed, node] - control[1][seed, node])
+    values = [value for group in groups.values() for value in group]
+    low, high = clustered_bootstrap(list(groups.values()), resamples)
+    return Difference(
+        metric=metric,
+        method=ours[0],
+        control=control[0],
+        mean=mean(values),
+        low=low,
+        high=high,
+        pairs=len(values),
+        seeds=len(groups),
+        wins=sum(value > 0 for value in values),
+        resamples=resamples,
+    )
+
+
+def spread(percent: float, deviation: float | None) -> str:
+    """Return a mean in percent with its standard deviation, where there is any."""
+    return f"{percent:.1f}" + ("" if deviation is None else f" ± {deviation:.1f}")
+
+
+def markdown_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[str]:
+    """Return a Markdown table; all columns but the first stand to the right."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    title, *rest = ([foreign.markdown(cell) for cell in one] for one in (head, *body))
+    return [f"| {' | '.join(one)} |" for one in (title, rule, *rest)]
