@@ -23,13 +23,13 @@ from rich.console import Console
 
 from bootstrap import render, report
 from bootstrap.local import shown
-from bootstrap.mesh import POLL_S, Member, Mesh, MeshSettings
-from bootstrap.observe import NodeStatus, Observer, RoundStatus
+from bootstrap.mesh import POLL_S, Member, Mesh, MeshSettings, Observer
 from bootstrap.process import FEDNODE
 from bootstrap.watch import Interrupted, View, interruptible, until
 from node import trees
 from node.errors import ConfigError
 from node.experiment.figures import mean
+from node.wire.gen.status_pb2 import Round, StatusReply
 
 CONFIG: Final = Path(__file__).resolve().parent.parent / "configs" / "demo" / "node.yaml"
 OUT: Final = Path("runs") / "demo"
@@ -177,7 +177,7 @@ async def _meshes(
     started = datetime.now(UTC)
     outcomes: list[report.Outcome] = []
     remarks: list[str] = []
-    statuses: dict[str, NodeStatus] = {}
+    statuses: dict[str, StatusReply] = {}
     for method, seed in plan:
         clock.label = f"{method}, seed {seed}"
         settings = MeshSettings(
@@ -207,10 +207,10 @@ async def _meshes(
 
 
 def outcome(
-    method: str, seed: int, status: NodeStatus, history: Sequence[RoundStatus]
+    method: str, seed: int, status: StatusReply, history: Sequence[Round]
 ) -> report.Outcome:
     """Return what a node reported at the end, from its status and its history."""
-    last = history[-1] if history else RoundStatus(0, {})
+    last = history[-1] if history else Round()
     evaluated = [one for one in history if any(name in one.metrics for name in report.METRICS)]
     return report.Outcome(
         method=method,
@@ -252,10 +252,10 @@ def line(method: str, seed: int, outcomes: Sequence[report.Outcome]) -> str:
 
 
 def facts(
-    options: DemoOptions, statuses: Sequence[NodeStatus], started: datetime, seconds: float
+    options: DemoOptions, statuses: Sequence[StatusReply], started: datetime, seconds: float
 ) -> dict[str, Any]:
     """Return what was run, for the report."""
-    first = statuses[0] if statuses else NodeStatus("")
+    first = statuses[0] if statuses else StatusReply()
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

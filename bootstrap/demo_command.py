@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from bootstrap.demo import CONFIG, NODES, OUT, SEEDS, DemoOptions, run
-from bootstrap.observe import RpcObserver
+from node.runtime.client import Client
 
 
 def _seeds(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
@@ -63,6 +63,6 @@ def demo(
     )
 
     async def main() -> int:
-        return await run(options, RpcObserver(), Console())
+        return await run(options, Client(), Console())
 
     return asyncio.run(main())

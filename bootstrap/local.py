@@ -12,10 +12,10 @@ from typing import Final
 
 from rich.console import Console
 
-from bootstrap.mesh import POLL_S, Mesh, MeshSettings, fresh_folder
-from bootstrap.observe import Observer
+from bootstrap.mesh import POLL_S, Mesh, MeshSettings, Observer, fresh_folder
 from bootstrap.process import FEDNODE
-from bootstrap.watch import Interrupted, View, interruptible, summary, table, until
+from bootstrap.watch import Interrupted, View, interruptible, summary, until
+from node.commands import live
 
 RUNS: Final = Path("runs")
 
@@ -85,7 +85,7 @@ async def _run(mesh: Mesh, options: LocalOptions, console: Console) -> None:
             if options.stay:
                 console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
                 await asyncio.Event().wait()
-            final = table(mesh) if console.is_terminal else summary(mesh)
+            final = live.table(view.seen(mesh)) if console.is_terminal else summary(mesh)
         console.print(final, soft_wrap=True, highlight=False)
 
     with interruptible(console.print) as stop:

@@ -18,17 +18,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import yaml
 
-from bootstrap.observe import NodeStatus, Observer, RoundStatus
 from bootstrap.process import FEDNODE, Daemon, free_ports, how_it_ended
 from node.errors import FAULT_CODES, ConfigError, FednodeError
+from node.wire.gen.status_pb2 import Round, StatusReply
 
 EVENTS_KEPT: Final = 200
 NODES_MAX: Final = 64
 POLL_S: Final = 0.5
+
+
+class Observer(Protocol):
+    """Ask daemons how they are, as Client does; raise Unreachable where one does not answer."""
+
+    async def status(self, address: str) -> StatusReply:
+        """Return the node at an address as it is now."""
+        ...
+
+    async def history(self, address: str) -> Sequence[Round]:
+        """Return all adopted rounds of the node at an address, oldest first."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        ...
 
 
 class MeshError(FednodeError):
@@ -81,7 +97,7 @@ class Member:
     address: str
     daemon: Daemon
     restarts_left: int = 0
-    status: NodeStatus | None = None
+    status: StatusReply | None = None
     answers: bool = False
     watcher: asyncio.Task[None] | None = field(default=None, repr=False)
 
@@ -106,7 +122,7 @@ class Member:
         """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
             return self.watcher is not None and self.watcher.done()
-        return self.answers and self.status is not None and self.status.finished
+        return self.answers and self.status is not None and self.status.life == "finished"
 
 
 class Mesh:
@@ -148,15 +164,15 @@ class Mesh:
 
     # Public interface ---------------------------------------------------------------------------
 
-    def status(self) -> dict[str, NodeStatus | None]:
+    def status(self) -> dict[str, StatusReply | None]:
         """Return the latest status of every node; None if it never answered."""
         return {name: member.status for name, member in self.members.items()}
 
-    async def history(self, name: str) -> Sequence[RoundStatus]:
+    async def history(self, name: str) -> Sequence[Round]:
         """Return all adopted rounds of a node, oldest first."""
         return await self._observer.history(self._member(name).address)
 
-    async def look(self, name: str) -> NodeStatus:
+    async def look(self, name: str) -> StatusReply:
         """Ask a node for its status now; raise Unreachable if it does not answer."""
         return await self._observer.status(self._member(name).address)
 

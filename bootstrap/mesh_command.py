@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 
 from bootstrap.local import LocalOptions, run
-from bootstrap.observe import RpcObserver
+from node.runtime.client import Client
 
 
 @click.command()
@@ -48,6 +48,6 @@ def mesh(
     )
 
     async def main() -> int:
-        return await run(options, RpcObserver(), Console())
+        return await run(options, Client(), Console())
 
     return asyncio.run(main())

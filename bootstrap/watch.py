@@ -1,4 +1,4 @@
-"""Show a mesh while it runs: a live table in a terminal, plain lines elsewhere."""
+"""Show a mesh while it runs: the live view in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,21 +10,17 @@ from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from rich.console import Console, Group
+from rich.console import Console, RenderableType
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from bootstrap.mesh import Member, Mesh
-from bootstrap.render import percent, size
+from bootstrap.mesh import Mesh
+from node.commands import live
+from node.commands.live import LOADING, Past, Seen
 from node.commands.show import rounds
 
-EVENTS_SHOWN: Final = 4
 LINE_EVERY_S: Final = 5.0
 HURRY_EVERY_S: Final = 0.1
-LOADING: Final = "loading"
-"""The life of a node that has no rounds yet."""
-STYLES: Final = {"running": "green", "finished": "bold green", "starting": "dim", "waiting": "dim"}
 Result = TypeVar("Result")
 
 
@@ -41,6 +37,7 @@ class View:
         self._headline = headline
         self._line_every_s = line_every_s
         self._mesh: Mesh | None = None
+        self._past: dict[str, Past] = {}
         self._printed_at = float("-inf")
         self._printed = ""
         self._live = Live(
@@ -70,17 +67,28 @@ class View:
         self._mesh = mesh
         try:
             while True:
+                self._note(mesh)
                 if not self._console.is_terminal:
                     self._print_line()
                 await mesh.change()
         finally:
             self._mesh = None
 
-    def _render(self) -> Group:
-        parts: list[Table | Text] = [Text(self._headline(), style="bold")]
-        if self._mesh is not None:
-            parts.append(table(self._mesh))
-        return Group(*parts)
+    def seen(self, mesh: Mesh) -> list[Seen]:
+        """Return the nodes of a mesh as they are now."""
+        return [
+            Seen(one.name, one.state, one.status, self._past.get(one.name, Past()))
+            for one in mesh.members.values()
+        ]
+
+    def _note(self, mesh: Mesh) -> None:
+        for one in mesh.members.values():
+            if one.answers and one.status is not None:
+                self._past.setdefault(one.name, Past()).note(one.status, time.monotonic())
+
+    def _render(self) -> RenderableType:
+        head = Text(self._headline(), style="bold")
+        return head if self._mesh is None else live.page(head, self.seen(self._mesh))
 
     def _print_line(self) -> None:
         """Print one line when enough time went by and something is new."""
@@ -89,43 +97,6 @@ class View:
         if line != self._printed and now >= self._printed_at + self._line_every_s:
             self._printed, self._printed_at = line, now
             self._console.print(Text(line))
-
-
-def table(mesh: Mesh) -> Table:
-    """Return one row for each node of a mesh as it is now."""
-    grid = Table(expand=False, pad_edge=False, box=None, header_style="dim")
-    grid.add_column("node")
-    grid.add_column("life")
-    grid.add_column("round", justify="right")
-    grid.add_column("phase")
-    for name in ("loss", "own %", "base %", "new %", "peers", "sent", "received"):
-        grid.add_column(name, justify="right")
-    for member in mesh.members.values():
-        grid.add_row(*_cells(member))
-    return grid
-
-
-def _cells(member: Member) -> list[Text | str]:
-    style = STYLES.get(member.state, "bold red" if not member.daemon.running else "yellow")
-    cells: list[Text | str] = [member.name, Text(member.state, style=style)]
-    status = member.status
-    if status is None or status.life == LOADING:
-        return cells
-    phase = status.phase
-    if phase == "tuning" and status.steps:
-        phase = f"tuning {status.step}/{status.steps}"
-    alive = sum(state == "alive" for state in status.peers.values())
-    loss = status.metrics.get("loss")
-    cells += [
-        rounds(status.round, status.rounds_max),
-        phase,
-        "-" if loss is None else f"{loss:.3f}",
-        *(percent(status.metrics.get(name, float("nan"))) for name in ("own", "base", "new")),
-        "alone" if status.alone else f"{alive}/{len(status.peers)}",
-        size(status.traffic.payload_out),
-        size(status.traffic.payload_in),
-    ]
-    return cells
 
 
 def summary(mesh: Mesh | None) -> str:

@@ -14,7 +14,7 @@ from node.wire.gen import status_pb2
 
 STYLES: Final = {
     **dict.fromkeys(("alive", "running"), "green"),
-    **dict.fromkeys(("suspect", "waiting", "loading", "paused"), "yellow"),
+    **dict.fromkeys(("suspect", "waiting", "loading", "paused", "starting"), "yellow"),
     **dict.fromkeys(
         ("dead", "left", "refused", "revoked", "quarantined", "no answer", "leaving"), "red"
     ),
@@ -45,7 +45,7 @@ def node(reply: Reply) -> RenderableType:
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
     """Return a table with a line for each (name, address); None: the node does not answer."""
-    accuracy = accuracy_of([reply for _, reply in replies if reply is not None])
+    accuracy = accuracies_of([reply for _, reply in replies if reply is not None])[0]
     table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
         if reply is None:
@@ -65,9 +65,9 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
     return table
 
 
-def accuracy_of(replies: Sequence[Reply]) -> str:
-    """Return the name of the accuracy to show: the first that some node measures."""
-    return next((key for key in ACCURACIES if any(key in one.measured for one in replies)), "own")
+def accuracies_of(replies: Sequence[Reply]) -> list[str]:
+    """Return the names of the accuracies that some of the nodes measure; "own" if none does."""
+    return [key for key in ACCURACIES if any(key in one.measured for one in replies)] or ["own"]
 
 
 def _life(reply: Reply) -> Text:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bootstrap.mesh import Mesh, MeshSettings
-from bootstrap.observe import RpcObserver
+from node.runtime.client import Client
 from tests.bench.figures import publish
 from tests.bench.test_round_latency import known
 
@@ -44,7 +44,7 @@ async def measure(folder: Path) -> float:
         ),
         poll_s=0.02,
     )
-    async with Mesh(settings, RpcObserver()) as mesh:
+    async with Mesh(settings, Client()) as mesh:
         await mesh.wait_for(lambda: min(one.round for one in known(mesh)) >= 5, 60.0)
         mesh.kill(VICTIM)
         began, before = time.perf_counter(), max(one.round for one in known(mesh))

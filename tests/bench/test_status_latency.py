@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from bootstrap.mesh import Mesh, MeshSettings
-from bootstrap.observe import RpcObserver
 from node.runtime.client import Client
 from tests.bench.figures import publish
 
@@ -31,7 +30,7 @@ SETTINGS = (
 @pytest.mark.bench
 async def test_status_latency_while_tuning(tmp_path: Path) -> None:
     settings = MeshSettings(run_dir=tmp_path, nodes=1, settings=SETTINGS)
-    async with Mesh(settings, RpcObserver()) as mesh, Client(timeout_s=10.0) as client:
+    async with Mesh(settings, Client()) as mesh, Client(timeout_s=10.0) as client:
         member = mesh.members["node-1"]
         await mesh.wait_for(lambda: _phase(mesh) == "tuning", timeout_s=120)
         tuning, phases = await measure(client, member.address)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bootstrap.mesh import Mesh, MeshSettings
-from bootstrap.observe import NodeStatus, RpcObserver
+from node.runtime.client import Client
+from node.wire.gen.status_pb2 import StatusReply
 
 ROUNDS = 40
 LIMIT_S = 60.0
@@ -19,9 +20,14 @@ VICTIM = "node-2"
 SURVIVORS = ("node-1", "node-3")
 
 
-def now(mesh: Mesh, name: str) -> NodeStatus:
+def now(mesh: Mesh, name: str) -> StatusReply:
     """Return what a node said last; a node at round 0 where it said nothing."""
-    return mesh.status()[name] or NodeStatus(name)
+    return mesh.status()[name] or StatusReply(name=name)
+
+
+def states(mesh: Mesh, name: str) -> dict[str, str]:
+    """Return how a node sees its peers."""
+    return {peer.name: peer.state for peer in now(mesh, name).peers}
 
 
 @pytest.mark.e2e
@@ -37,14 +43,14 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
         ),
         poll_s=0.05,
     )
-    async with Mesh(settings, RpcObserver()) as mesh:
+    async with Mesh(settings, Client()) as mesh:
         await mesh.wait_for(lambda: now(mesh, VICTIM).round >= 5, LIMIT_S)
         mesh.kill(VICTIM)
         before = now(mesh, VICTIM)
         at_death = max(now(mesh, name).round for name in SURVIVORS)
         await mesh.wait_for(
             lambda: all(
-                now(mesh, name).round > at_death and now(mesh, name).peers[VICTIM] == "dead"
+                now(mesh, name).round > at_death and states(mesh, name)[VICTIM] == "dead"
                 for name in SURVIVORS
             ),
             LIMIT_S,
@@ -56,11 +62,11 @@ async def test_a_mesh_outlives_the_death_of_a_node(tmp_path: Path) -> None:
         resumed = now(mesh, VICTIM)
         # What it had adopted is still there; the count of a send is stored with its round.
         assert resumed.round >= before.round
-        assert sum(resumed.selected.values()) >= before.round
+        assert sum(peer.selected for peer in resumed.peers) >= before.round
         assert await mesh.wait_finished(LIMIT_S) == ["node-1", VICTIM, "node-3"]
         history = await mesh.history(VICTIM)
         assert [one.round for one in history] == list(range(1, ROUNDS + 1))
-        assert now(mesh, "node-1").peers == {VICTIM: "alive", "node-3": "alive"}
+        assert states(mesh, "node-1") == {VICTIM: "alive", "node-3": "alive"}
     assert [one.daemon.exit_code for one in mesh.members.values()] == [0, 0, 0]
     assert [text.split(";")[0] for text in mesh.events] == [f"{VICTIM} ended with signal SIGKILL"]
 
@@ -78,7 +84,7 @@ async def test_a_node_whose_peers_are_all_dead_goes_on_alone(tmp_path: Path) -> 
         ),
         poll_s=0.05,
     )
-    async with Mesh(settings, RpcObserver()) as mesh:
+    async with Mesh(settings, Client()) as mesh:
         await mesh.wait_for(lambda: now(mesh, "node-1").round >= 2, LIMIT_S)
         mesh.kill("node-2")
         await mesh.wait_for(lambda: now(mesh, "node-1").alone, LIMIT_S)

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from bootstrap.mesh import Mesh, MeshSettings
-from bootstrap.observe import NodeStatus, RpcObserver
 from node import registry
 from node.clip import backbone
 from node.config import Source, policy_of, settings_of, start_of
@@ -21,9 +20,11 @@ from node.data.base import DataSettings, PartitionSettings
 from node.data.load import load
 from node.learn.features import Features
 from node.learn.torch_learner import TorchLearner
+from node.runtime.client import Client
 from node.runtime.store import read_snapshot
 from node.sim.plan import Plan
 from node.sim.world import World
+from node.wire.gen.status_pb2 import StatusReply
 
 NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
@@ -52,10 +53,10 @@ async def daemons(folder: Path, policy: str) -> None:
         ),
         poll_s=0.1,
     )
-    async with Mesh(settings, RpcObserver()) as mesh:
+    async with Mesh(settings, Client()) as mesh:
 
         def through(name: str) -> bool:
-            return (mesh.status()[name] or NodeStatus(name)).round >= ROUNDS
+            return (mesh.status()[name] or StatusReply(name=name)).round >= ROUNDS
 
         await mesh.wait_for(lambda: all(map(through, NODES)), LIMIT_S)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from bootstrap.observe import Bytes, NodeStatus, RoundStatus
 from node.errors import Unreachable
+from node.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 # Set by `fake.life`; what tests wait for.
 FINISHED = "finished"
@@ -88,23 +88,26 @@ class LogObserver:
                         return found
         raise Unreachable(f"Nobody answers at {address}.")
 
-    async def status(self, address: str) -> NodeStatus:
+    async def status(self, address: str) -> StatusReply:
         """Return what the daemon's log says."""
         found = self.report(address)
         sent = int(str(found["payload"]))
-        traffic = Bytes(payload_out=sent, serialized_out=2 * sent, wire_out=3 * sent)
-        return NodeStatus(
+        traffic = Traffic(payload_out=sent, serialized_out=2 * sent, wire_out=3 * sent)
+        return StatusReply(
             **{name: found[name] for name in ("name", "life", "round", "rounds_max", "pid")},  # type: ignore[arg-type]
             metrics=found["metrics"],  # type: ignore[arg-type]
+            measured=found["metrics"],  # type: ignore[arg-type]
+            phase="idle",
             traffic=traffic,
             model="fake",
         )
 
-    async def history(self, address: str) -> list[RoundStatus]:
+    async def history(self, address: str) -> list[Round]:
         """Return two rounds: one without accuracies, and the last."""
         now = await self.status(address)
         figures = {key: now.metrics[key] for key in ("base", "new", "own")}
-        return [RoundStatus(1, {"loss": 1.0}), RoundStatus(2, figures, now.traffic)]
+        first = Round(round=1, metrics={"loss": 1.0})
+        return [first, Round(round=2, metrics=figures, traffic=now.traffic)]
 
     async def close(self) -> None:
         """Remember that it was closed."""

@@ -16,9 +16,9 @@ from rich.console import Console
 from bootstrap import demo, report
 from bootstrap.demo import Clock, DemoOptions
 from bootstrap.mesh import Member, Mesh, MeshSettings
-from bootstrap.observe import Bytes, NodeStatus, RoundStatus
 from bootstrap.process import Daemon
 from node.errors import ConfigError
+from node.wire.gen.status_pb2 import Round, StatusReply, Traffic
 from tests.unit.bootstrap.fake_daemon import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT
 
@@ -113,12 +113,13 @@ async def test_a_node_without_a_result_is_a_remark(options: Options, tmp_path: P
 
 def test_outcome_takes_last_round_zero_shot_and_evaluated_rounds() -> None:
     history = [
-        RoundStatus(1, {"loss": 2.0}, Bytes(payload_out=10)),
-        RoundStatus(2, {"loss": 1.0, "new": 0.3}, Bytes(payload_out=20)),
-        RoundStatus(3, {"loss": 0.5, "new": 0.4, "base": 0.6}, Bytes(payload_out=30)),
+        Round(round=number, metrics=metrics, traffic=Traffic(payload_out=10 * number))
+        for number, metrics in enumerate(
+            ({"loss": 2.0}, {"loss": 1.0, "new": 0.3}, {"loss": 0.5, "new": 0.4, "base": 0.6}), 1
+        )
     ]
-    traffic = Bytes(payload_out=30, serialized_out=40, wire_out=50)
-    status = NodeStatus("a", metrics={"zero_shot_new": 0.1, "new": 0.4}, traffic=traffic)
+    traffic = Traffic(payload_out=30, serialized_out=40, wire_out=50)
+    status = StatusReply(name="a", metrics={"zero_shot_new": 0.1, "new": 0.4}, traffic=traffic)
     found = demo.outcome("local", 3, status, history)
     assert found.metrics == {"new": 0.4, "base": 0.6}
     assert found.zero_shot == {"new": 0.1}
@@ -135,7 +136,7 @@ def test_time_left_follows_from_what_is_done(tmp_path: Path) -> None:
     assert clock.left_s() == pytest.approx(180.0)  # 60 s for a quarter
     mesh = clock.mesh = Mesh(MeshSettings(tmp_path), LogObserver(tmp_path))
     for name, status in (
-        ("up", NodeStatus("up", round=5, rounds_max=10)),
+        ("up", StatusReply(name="up", round=5, rounds_max=10)),
         ("coming", None),
     ):
         mesh.members[name] = Member(name, "", Daemon(name, (), tmp_path / name))

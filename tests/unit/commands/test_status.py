@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from node import units
-from node.commands import show, top
+from node.commands import live, show, top
 from node.errors import Unreachable
 from node.runtime.events import LEVELS
 from node.wire.gen import status_pb2, status_pb2_grpc
@@ -213,10 +213,10 @@ def test_what_a_hostile_node_says_is_text(
 def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
     shown = drawn(show.node(reply(address="[/ghost]", phase="[/x]")), 300)
     assert "[/ghost]" in shown
-    past = top.Past()
+    past = live.Past()
     for number, loss in enumerate((1.0, float("inf"), float("nan"), 2.0), 1):
         past.note(status_pb2.StatusReply(round=number, metrics={"loss": loss}), float(number))
-    assert top.bars(list(past.losses)) == "▁█"
+    assert live.bars(list(past.losses)) == "▁█"
 
 
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
@@ -252,11 +252,30 @@ def test_the_matrix_says_who_sent_to_whom() -> None:
     assert ["b", "?", "·"] in lines
 
 
+def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() -> None:
+    one = status_pb2.StatusReply(
+        name="a", life="running", round=3, rounds_max=9, phase="tuning", step=2, steps=5,
+        metrics={"loss": 1.25}, measured={"own": 0.9, "base": 0.5, "new": 0.25}, alone=True,
+    )  # fmt: skip
+    coming = status_pb2.StatusReply(name="b", life="loading")
+    nodes = [
+        live.Seen("a", "running", one, live.Past()),
+        live.Seen("b", "loading", coming, live.Past()),
+        live.Seen("c", "exit code 70", None, live.Past()),
+    ]
+    assert [" ".join(line.split()) for line in drawn(live.table(nodes)).splitlines()] == [
+        "node state round doing loss own % base % new % peers sent a second",
+        "a running 3/9 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B 0 B/s",
+        "b loading",
+        "c exit code 70",
+    ]
+
+
 def test_losses_as_bars_and_bytes_a_second() -> None:
-    assert top.bars([]) == ""
-    assert top.bars([1.0, 2.0, 3.0]) == "▁▅█"
-    assert top.bars([2.0, 2.0]) == "▁▁"
-    past = top.Past()
+    assert live.bars([]) == ""
+    assert live.bars([1.0, 2.0, 3.0]) == "▁▅█"
+    assert live.bars([2.0, 2.0]) == "▁▁"
+    past = live.Past()
     for moment, number in enumerate((5, 6, 6, 7)):
         traffic = status_pb2.Traffic(serialized_out=1000 * moment)
         made = status_pb2.StatusReply(round=number, metrics={"loss": number}, traffic=traffic)
