@@ -133,7 +133,7 @@ class Staged(Guarded):
             case Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
-                return self._give_up()
+                return self._give_up(now)
             case TimerFired(name=name) if name == CATCH_UP:
                 return self._catch_up_ends()
             case TimerFired(name=name) if name == RESEND:
@@ -331,7 +331,8 @@ class Staged(Guarded):
         self._mail.settle(peer, message)
         return self._advance()
 
-    def _give_up(self) -> list[Effect]:
-        missing = self._patience.missed(self._missing(), self.current)
+    def _give_up(self, now: float) -> list[Effect]:
+        limit = self.context.rounds.deadline_s
+        missing = self._patience.missed(self._missing(), self.current, now, limit)
         text = f"round {self.current}, {self.stages[self._stage]}: the deadline passed without "
         return [Record("round.deadline", text + missing, "warning"), *self._merge()]

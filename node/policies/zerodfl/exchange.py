@@ -152,13 +152,13 @@ class ZeroDFL:
             case Undelivered(to=peer, message=message, code=code):
                 return self._failed(peer, message, code)
             case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
-                missing = self._memory.patience.missed(self._missing(), self._current)
+                names, limit = self._missing(), self._context.rounds.deadline_s
+                missing = self._memory.patience.missed(names, self._current, now, limit)
                 text = f"round {self._current}: the deadline passed without {missing}"
                 return [Record("round.deadline", text, "warning"), *self._finish()]
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
-                again = [Send(peer, owed[peer]) for peer in sorted(owed)]
-                return [*again, *self._answer_waiting()]
+                return [*(Send(one, owed[one]) for one in sorted(owed)), *self._answer_waiting()]
             case _:
                 pass
         return []
