@@ -81,6 +81,7 @@ class Swim:
         self._rota: list[str] = []
         self._absentees: list[str] = []
         self._probes: dict[str, Probe] = {}
+        self._asked: dict[str, int] = {}  # in which interval others were last asked to ping a peer
         self._errands: dict[str, list[int]] = {}  # who is pinged for others: their tokens
         self._told: dict[str, tuple[int, Update]] = {}
 
@@ -203,7 +204,11 @@ class Swim:
         return [CancelTimer(SUSPECT + peer)]
 
     def _ask_others(self, peer: str, reason: str) -> list[Effect]:
-        """Ask members to ping one that did not answer; doubt it at once where there are none."""
+        """Ask members to ping one that did not answer; doubt it at once where there are none.
+
+        Once an interval for each peer: one that speaks and cannot be reached would otherwise have
+        others run an errand for every message that is sent to it.
+        """
         if self.members[peer].state != "alive" or peer in self._probes:
             return []
         others = [name for name in self.members.live() if name != peer]
@@ -211,6 +216,9 @@ class Swim:
         helpers = generator.sample(others, min(self._indirect, len(others)))
         if not helpers:
             return self._suspect(peer, reason)
+        if self._asked.get(peer) == self._period:
+            return []
+        self._asked[peer] = self._period
         self._probes[peer] = Probe(set(helpers), reason)
         limit = self._timeout() * INDIRECT_LIMIT
         facts = {TARGET: peer}

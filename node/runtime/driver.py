@@ -3,7 +3,7 @@
 One task takes events from one queue and steps the kernel, so no step ever overlaps another. Effects
 are performed in order; only Adopt is waited for. Tuning runs on one worker thread, commits on
 another, every peer has its own bounded outbox and sender, so that nothing slow holds up anything
-else.
+else. Errands, which a peer answers when a third one did, have a sender each.
 """
 
 from __future__ import annotations
@@ -122,6 +122,7 @@ class Driver:
         self._dtype: Dtype = dtype
         self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
         self._outboxes: dict[str, asyncio.Queue[Send]] = {}
+        self._errands = 0  # under way
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -255,18 +256,31 @@ class Driver:
             self._spawn(self._send_all(peer, self._outboxes[peer]))
 
     def _enqueue(self, effect: Send) -> None:
-        outbox = self._outboxes.get(effect.to)
+        outbox, reason = self._outboxes.get(effect.to), ""
+        errand = effect.message.phase == "indirect"
         if outbox is None or outbox.full():
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
+        elif errand and self._errands >= OUTBOX_MAX:
+            reason = f"{OUTBOX_MAX} errands are under way already"
+        if reason:
             self._post(Undelivered(effect.to, effect.message, "busy", reason, sent=False))
-            return
-        outbox.put_nowait(effect)
+        elif errand:
+            self._errands += 1
+            self._spawn(self._send_errand(effect))
+        elif outbox is not None:
+            outbox.put_nowait(effect)
 
     async def _send_all(self, peer: str, outbox: asyncio.Queue[Send]) -> None:
         while True:
             effect = await outbox.get()
             self._post(await self._send(peer, effect.message, effect.limit_s))
             outbox.task_done()
+
+    async def _send_errand(self, effect: Send) -> None:
+        try:
+            self._post(await self._send(effect.to, effect.message, effect.limit_s))
+        finally:
+            self._errands -= 1
 
     async def _send(self, peer: str, message: Message, limit_s: float) -> Event:
         size, began, code = 0, time.perf_counter(), "unreachable"

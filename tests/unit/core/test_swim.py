@@ -112,6 +112,20 @@ def test_a_helper_that_answers_anything_but_ok_did_not_help(code: str) -> None:
     assert made.members[ping.to].state == "suspect"
 
 
+def test_a_peer_that_speaks_and_cannot_be_reached_costs_one_errand_an_interval() -> None:
+    made = swim()
+    made.timer(PROBE)
+    said = Send("b", made._say("prompts"))
+    asked = []
+    for _ in range(10):
+        asked += sends(made.sent(1.0, unanswered(said)), "indirect")
+        made.heard(1.0, "b")
+    assert len(asked) == 3
+    assert made.members["b"].state == "alive"
+    made.timer(PROBE)
+    assert len(sends(made.sent(1.5, unanswered(said)), "indirect")) == 3
+
+
 def test_a_message_that_never_left_says_nothing_of_a_peer() -> None:
     made = swim()
     first = sends(made.timer(PROBE))[0]

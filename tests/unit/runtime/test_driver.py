@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from node.core.events import Commanded
+from node.core.events import Commanded, Send
+from node.core.swim import TARGET
 from node.core.types import Job, Message, Progress, Report
 from node.learn.closed_form import ClosedFormLearner
-from node.runtime.driver import Door
+from node.runtime.driver import OUTBOX_MAX, Door
 from node.runtime.store import Store
 from node.transports.memory import Hub, MemoryTransport
 from node.wire import codec
@@ -126,6 +128,33 @@ async def test_one_peer_that_never_answers_holds_up_nobody(tmp_path: Path) -> No
         await b.until(lambda: b.driver.kernel.view().life == "finished")
         assert (a.round, b.round) == (30, 30)
         hub.release(address("c"))
+
+
+async def test_an_errand_that_lasts_holds_up_nothing_else(tmp_path: Path) -> None:
+    """A helper answers an errand only when a third peer answered, or did not."""
+    hub, held, errands = Hub(), asyncio.Event(), 0
+
+    async def slow(frame: bytes, caller: str) -> bytes:
+        nonlocal errands
+        message = codec.decode(frame)
+        if message.phase == "indirect":
+            errands += 1
+            await held.wait()
+        said.add(message.phase)
+        return codec.encode_ack("ok", "")
+
+    said: set[str] = set()
+    helper = MemoryTransport(hub)
+    await helper.listen(address("b"), slow)
+    async with running(hub, tmp_path, "a", ("b",), most=0) as a:
+        await a.until(lambda: "hello" in said)
+        message = a.driver.kernel.context.message(1, "indirect", facts={TARGET: "c"})
+        for _ in range(2 * OUTBOX_MAX):
+            a.driver._enqueue(Send("b", message))
+        a.driver._enqueue(Send("b", replace(message, phase="bye")))
+        await a.until(lambda: "bye" in said)
+        await a.until(lambda: errands == OUTBOX_MAX)
+        held.set()
 
 
 async def test_a_dead_peer_is_dead_though_its_address_is_none(tmp_path: Path) -> None:
