@@ -35,7 +35,9 @@ from node.transports.room import Room, source_of
 from node.transports.session import CHUNK, Ends, Session, Wrong
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
-"""What this node shows; asked for each connection, so that it may be renewed."""
+"""What this node shows; asked for each connection, so that it may be renewed.
+
+Connections that show the same certificate object share one context, which costs time and memory."""
 Judge = Callable[[bytes, str], tuple[str, str]]
 """Take a certificate in DER and whom it is to be ("": anyone); return its id and why not, or ""."""
 Tell = Callable[[str, str, str], None]
@@ -44,6 +46,11 @@ Tell = Callable[[str, str, str], None]
 HANDSHAKE_S: Final = 5.0
 CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
+AT_ONCE: Final = 16
+"""Connections taken in one turn of asyncio's loop. A handshake takes some turns, and is through
+before as many have come after it as there are places."""
+WAITING_MAX: Final = 512
+"""Connections that the system keeps until they are taken."""
 PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
 IDS_SHOWN: Final = 8
@@ -82,6 +89,7 @@ class Tls:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
         self._count = 0
+        self._shown: tuple[x509.Certificate, SSL.Context] | None = None
 
     @property
     def inside(self) -> str:
@@ -104,12 +112,15 @@ class Tls:
         """Open the gate at an address; return the port. Raise AddressError where it cannot be."""
         try:
             server = await asyncio.start_server(
-                self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=256
+                self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=AT_ONCE
             )
         except OSError as fault:
             reason = fault.strerror or str(fault)
             raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
         self._servers.append(server)
+        for own in server.sockets:
+            with socket.fromfd(own.fileno(), own.family, own.type) as same:
+                same.listen(WAITING_MAX)
         return int(server.sockets[0].getsockname()[1])
 
     async def exit(self, endpoint: Endpoint, who: str) -> str:
@@ -290,19 +301,9 @@ class Tls:
 
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
-        context = SSL.Context(SSL.TLS_METHOD)
-        context.set_min_proto_version(SSL.TLS1_3_VERSION)
-        # Nobody comes in again by a ticket, without showing a certificate.
-        context.set_options(SSL.OP_NO_TICKET)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        context.use_privatekey(key)
-        context.use_certificate(certificate)
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
-        context.set_alpn_protos([b"h2"])
-        context.set_alpn_select_callback(
-            lambda _, offered: b"h2" if b"h2" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
-        )
-        return context
+        if self._shown is None or self._shown[0] is not certificate:
+            self._shown = certificate, _showing(key, certificate)
+        return self._shown[1]
 
     @contextlib.contextmanager
     def _task(self) -> Iterator[None]:
@@ -314,6 +315,24 @@ class Tls:
                 yield
         finally:
             self._tasks.discard(task)
+
+
+def _showing(key: Ed25519PrivateKey, certificate: x509.Certificate) -> SSL.Context:
+    """Return what connections are made of that show a certificate."""
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    # Nobody comes in again by a ticket, without showing a certificate.
+    context.set_options(SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # a connection without traffic holds none
+    context.use_privatekey(key)
+    context.use_certificate(certificate)
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
+    context.set_alpn_protos([b"h2"])
+    context.set_alpn_select_callback(
+        lambda _, offered: b"h2" if b"h2" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+    )
+    return context
 
 
 def _anyone(*_: object) -> bool:

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -170,12 +170,6 @@ async def readdress(folder: Path, seconds: float, targets: Targets) -> dict[str,
     return {"frames": next(numbers), **verdicts}
 
 
-async def half_a_frame() -> AsyncIterator[exchange_pb2.Frame]:
-    """Send one piece, and never the next."""
-    yield exchange_pb2.Frame(data=PIECE)
-    await asyncio.Event().wait()
-
-
 async def streams(folder: Path, seconds: float, targets: Targets) -> dict[str, int]:
     """Hold idle streams of a member."""
     lives: list[Callable[[], Awaitable[None]]] = []
@@ -183,7 +177,9 @@ async def streams(folder: Path, seconds: float, targets: Targets) -> dict[str, i
     def idle(channel: grpc.aio.Channel, number: int) -> Callable[[], Awaitable[None]]:
         async def live() -> None:
             if number % 2:
-                await exchange_pb2_grpc.ExchangeStub(channel).DeliverChunks(half_a_frame())
+                call = exchange_pb2_grpc.ExchangeStub(channel).DeliverChunks()
+                await call.write(exchange_pb2.Frame(data=PIECE))
+                await call
                 return
             watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
             async for _ in watch:

@@ -4,8 +4,9 @@
 
 NAME is one of the attacks of `attacker.py`: readdress, streams, silent, headers. Three daemons on
 127.0.0.1 run mesh-wide rounds (PromptFL, sync, closed-form learner, mutual TLS), one each 0.2 s at
-most. For silent they enrol with an introducer, and another key enrols each 30 s. For headers a page
-is read each 30 s. Each process has a soft and a hard limit of 1,024 descriptors.
+most. For silent they enrol with an introducer, and another key enrols each 30 s, from the address
+of the attacker, with as many tries as a daemon makes (ten, 3 s apart). For headers a page is read
+each 30 s. Each process has a soft and a hard limit of 1,024 descriptors.
 
 One run: the mesh warms up; a minute without the attack; the attack for so many minutes; a minute
 of rest; another minute without the attack. It prints one table for each attack, and ends with exit
@@ -13,7 +14,7 @@ code 1 unless under each attack:
 
 - rounds keep 80 % of the pace of the two minutes without the attack, by the slowest daemon;
 - after the rest no process has more than 16 descriptors more than before the attack;
-- after the rest no process has more than 20 % more resident memory than before the attack;
+- after the rest no process has more than 32 MiB more resident memory than before the attack;
 - each enrolment and each look at the page that was tried succeeds.
 """
 
@@ -23,6 +24,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import statistics
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -33,8 +35,8 @@ from typing import Final
 from bootstrap.enrol import enrol
 from bootstrap.introducer import Book
 from bootstrap.process import FEDNODE, Daemon, free_ports
-from node.commands.mesh import IDENTITY, client_of
-from node.errors import FednodeError
+from node.commands.mesh import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
+from node.errors import FednodeError, Unreachable
 from node.identity.identity import Identity
 from node.peers import load_peers
 from node.runtime.client import Client
@@ -61,7 +63,8 @@ WARM_ROUNDS: Final = 50
 GUARD_S: Final = 120.0
 PACE_MIN: Final = 0.8
 DESCRIPTORS_MORE: Final = 16
-MEMORY_MORE: Final = 0.2
+MEMORY_MORE: Final = 32.0
+"""MiB. A process keeps part of what it once needed: the C library gives pages back late."""
 
 
 @dataclass
@@ -94,6 +97,7 @@ class Siege:
     probe: Callable[[], Awaitable[None]] | None = None
     probes: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    tries: int = 0
     paces: dict[str, float] = field(default_factory=dict)
 
     async def start(self, name: str, *words: str) -> None:
@@ -197,7 +201,17 @@ async def with_introducer(siege: Siege, gate: str) -> tuple[str, ...]:
     async def newcomer() -> None:
         name = f"newcomer-{len(siege.probes)}"
         one = Identity(folder / name, MESH, name)
-        await enrol(one, book.mesh_key, gate, "127.0.0.1:1", book.token(name))
+        token = book.token(name)
+        for left in range(ENROL_TRIES - 1, -1, -1):
+            siege.tries += 1
+            try:
+                await enrol(one, book.mesh_key, gate, "127.0.0.1:1", token)
+            except Unreachable:
+                if not left:
+                    raise
+                await pause(ENROL_WAIT_S)
+            else:
+                break
 
     siege.probe = newcomer
     return "--set", f"token={book.token(uses=len(NODES))}"
@@ -288,12 +302,13 @@ def show(siege: Siege, name: str, minutes: float, said: str) -> bool:
         print(f"{key:12} {count:19} {most:6} {left:6} {mib:13.1f} {most_mib:6.1f} {left_mib:6.1f}")
         if left > count + DESCRIPTORS_MORE:
             wrong.append(f"{key}: {left - count} descriptors more than before")
-        if left_mib > (1 + MEMORY_MORE) * mib:
+        if left_mib > mib + MEMORY_MORE:
             wrong.append(f"{key}: {left_mib - mib:.1f} MiB more than before")
     if siege.probes:
-        what = "enrolments" if name == "silent" else "looks at the page"
-        fine = len(siege.probes) - len(siege.failed)
-        print(f"{what}: {fine} of {len(siege.probes)}, the slowest in {max(siege.probes):.2f} s")
+        what = f"enrolments ({siege.tries} tries)" if siege.tries else "looks at the page"
+        fine, slowest = len(siege.probes) - len(siege.failed), max(siege.probes)
+        middle = statistics.median(siege.probes)
+        print(f"{what}: {fine} of {len(siege.probes)}; {middle:.2f} s, the slowest {slowest:.2f} s")
     print("attacker:", said)
     print("result:", "; ".join(wrong) or "the mesh stood it", flush=True)
     return not wrong
