@@ -46,11 +46,6 @@ Tell = Callable[[str, str, str], None]
 HANDSHAKE_S: Final = 5.0
 CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
-AT_ONCE: Final = 16
-"""Connections taken in one turn of asyncio's loop. A handshake takes some turns, and is through
-before as many have come after it as there are places."""
-WAITING_MAX: Final = 512
-"""Connections that the system keeps until they are taken."""
 PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
 IDS_SHOWN: Final = 8
@@ -112,15 +107,12 @@ class Tls:
         """Open the gate at an address; return the port. Raise AddressError where it cannot be."""
         try:
             server = await asyncio.start_server(
-                self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=AT_ONCE
+                self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=256
             )
         except OSError as fault:
             reason = fault.strerror or str(fault)
             raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
         self._servers.append(server)
-        for own in server.sockets:
-            with socket.fromfd(own.fileno(), own.family, own.type) as same:
-                same.listen(WAITING_MAX)
         return int(server.sockets[0].getsockname()[1])
 
     async def exit(self, endpoint: Endpoint, who: str) -> str:

@@ -10,8 +10,9 @@
     headers     opens 1,010 connections to a page, and sends one header of its request every 2 s
 
 readdress and streams use the listed key in FOLDER/d. Of what is opened, all is opened at once; what
-the other end closes is opened again after 5 s. Only addresses of 127.0.0.0/8 are called. The
-process ends after SECONDS, and prints one JSON object: what it tried, and what it could hold.
+the other end closes is opened again after 5 s. silent and headers come from an address of their
+own, as from another machine. Only addresses of 127.0.0.0/8 are called. The process ends after
+SECONDS, and prints one JSON object: what it tried, and what it could hold.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from tests.contract.faults import pause
 from tests.unit.bootstrap.test_introducer import shown_by
 
 HOSTILE: Final = "d"
+SOURCE: Final = "127.0.0.66"
 FRAMES_S: Final = 50
 UNDER_WAY: Final = 8
 CONNECTIONS: Final = 8
@@ -232,7 +234,8 @@ async def read_to_end(
 ) -> None:
     """Hold a connection until the other end closes it; send `more` again and again."""
     host, port = address.rsplit(":", 1)
-    reader, writer = await asyncio.open_connection(host, int(port), ssl=shown)
+    own = (SOURCE, 0)
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=shown, local_addr=own)
 
     async def drip() -> None:
         writer.write(first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +17,6 @@ from node.identity import keys
 from node.identity.certificate import mint
 from node.identity.lease import DAY_S
 from node.transports import tls as module
-from node.transports.address import parse
 from node.transports.base import Address
 from node.transports.grpc import GrpcTransport
 from node.transports.room import Room, source_of
@@ -212,22 +210,6 @@ async def test_the_source_of_most_handshakes_makes_room(monkeypatch: pytest.Monk
 
 def shown_by(key: Ed25519PrivateKey) -> tuple[Ed25519PrivateKey, x509.Certificate]:
     return key, mint(key, "a", b"", time.time())
-
-
-async def test_a_crowd_waits_with_the_system_and_comes_in_a_few_at_a_time() -> None:
-    """Or those that came first would be dropped before they could shake hands."""
-    one = Tls(lambda: shown_by(A), lambda *_: ("", ""), lambda *_: None)
-    port = await one.listen(parse("127.0.0.1:0"))
-    with contextlib.ExitStack() as held:
-        for _ in range(10 * module.AT_ONCE):
-            held.enter_context(socket.create_connection(("127.0.0.1", port), GUARD_S))
-        most = before = 0
-        async with asyncio.timeout(GUARD_S):
-            while len(one._tasks) < module.UNPROVEN_MAX:
-                await asyncio.sleep(0)
-                most, before = max(most, len(one._tasks) - before), len(one._tasks)
-        assert most <= module.AT_ONCE
-        await one.close()
 
 
 async def test_connections_that_show_one_certificate_share_what_they_are_made_of() -> None:
