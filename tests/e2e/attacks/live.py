@@ -44,6 +44,8 @@ ROUNDS: Final = RoundSettings(
     "sync", 0, min_interval_s=0.5, deadline_s=2.0, start=StartSettings(2, LIMIT_S)
 )
 NOWHERE: Final = "127.0.0.1:1"
+STAGGER_S: Final = 0.3
+"""Between the starts of two nodes: one loop shakes hands for all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,10 @@ async def live(
     for node in mesh.nodes.values():
         others = {name: mesh.at.get(name, NOWHERE) for name in scene.names if name != node.name}
         node.driver.addresses.update(others)
-    running = [asyncio.create_task(node.driver.run()) for node in mesh.nodes.values()]
+    running = []
+    for node in mesh.nodes.values():
+        running.append(asyncio.create_task(node.driver.run()))
+        await pause(STAGGER_S)
     try:
         await mesh.rounds(2)
         yield mesh

@@ -5,8 +5,8 @@
 NAME is one of the attacks of `attacker.py`: readdress, streams, silent, headers. Three daemons on
 127.0.0.1 run mesh-wide rounds (PromptFL, sync, closed-form learner, mutual TLS), one each 0.2 s at
 most. For silent they enrol with an introducer, and another key enrols each 30 s, with as many tries
-as a daemon makes (ten, 3 s apart). For headers a page is read each 30 s. Each process has a soft and
-a hard limit of 1,024 descriptors.
+as a daemon makes (ten, 3 s apart). For headers a page is read each 30 s. Each process has a soft
+and a hard limit of 1,024 descriptors.
 
 One run: the mesh warms up; a minute without the attack; the attack for so many minutes; a minute
 of rest; another minute without the attack. It prints one table for each attack, and ends with exit
