@@ -22,7 +22,6 @@ from node.clip import backbone
 from node.clip.settings import ModelSettings
 from node.core.settings import MergeSettings, RoundSettings, StartSettings
 from node.core.types import EMPTY, Job, Message, Progress, Report, Tensors
-from node.data import builtin
 from node.data.base import DataSettings
 from node.data.load import load
 from node.identity.identity import Identity
@@ -88,7 +87,6 @@ KRUM = {"merge": MergeSettings("krum", liars=len(LIARS))}
 TUNING = TuningSettings(
     batch_size=100, lr=0.1, init_words=None, context_length=4, schedule="constant"
 )
-CLASSES = 20
 POINTS = 0.02
 
 
@@ -140,12 +138,11 @@ async def run(folder: Path, liars: tuple[str, ...]) -> tuple[list[int], float]:
     features = Features(frozen, cache_of(CacheSettings()))
 
     def learner(name: str) -> Learner:
-        data = load(DataSettings(classes=classes, shots=4, test=0.6, seed=int(name[-1])))
+        data = load(DataSettings(shots=4, test=0.6, seed=int(name[-1])))
         return InTurn(
             TorchLearner(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
         )  # type: ignore[return-value]
 
-    classes = tuple(sorted(one.name for one in builtin.root().iterdir())[:CLASSES])
     plot = Plot(ahead=10**6)
     names = (*SEVEN, *liars)
     traitors = {name: colluding(name, plot) for name in liars}
