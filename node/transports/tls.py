@@ -224,23 +224,42 @@ class Tls:
         return session, id
 
     async def _hand_on(self, session: Session, id: str, source: str, outside: Ends) -> None:
+        """Carry a caller's bytes to gRPC and back, from its first word on.
+
+        A caller of gRPC speaks at once. One that is silent costs a descriptor for a while, and
+        nothing of gRPC's.
+        """
+        self._held[id] += 1
+        try:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    first = await session.first_words(outside)
+            except TimeoutError as fault:
+                raise Wrong("handshake", f"it said nothing within {HANDSHAKE_S:g} s", id) from fault
+            if first:
+                await self._carry_in(session, first, (id, source), outside)
+        finally:
+            self._held[id] -= 1
+            self._held += Counter()  # forget zeros
+
+    async def _carry_in(
+        self, session: Session, first: bytes, caller: tuple[str, str], outside: Ends
+    ) -> None:
         self._count += 1
         path = str(self._folder / f"in-{self._count}")
         inside = socket.socket(socket.AF_UNIX)
         inside.setblocking(False)
-        self._held[id] += 1
-        self._callers[path] = id, source
+        self._callers[path] = caller
         try:
             inside.bind(path)
             await asyncio.get_running_loop().sock_connect(inside, str(self._folder / "inside"))
             ends = Ends(*await asyncio.open_unix_connection(sock=inside, limit=CHUNK))
             with _closing(ends.writer):
+                ends.writer.write(first)
                 await session.carry(outside, ends)
         finally:
             inside.close()
             self._callers.pop(path, None)
-            self._held[id] -= 1
-            self._held += Counter()  # forget zeros
             with contextlib.suppress(OSError):
                 os.unlink(path)
 

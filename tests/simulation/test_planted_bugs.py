@@ -212,12 +212,12 @@ def a_deadline_is_put_off(patch: Patch) -> None:
     """A stage waits for three deadlines in place of one."""
     original, seen = rounds.Staged._give_up, dict[tuple[str, int, int], int]()
 
-    def give_up(self: Any) -> Any:
+    def give_up(self: Any, now: float) -> Any:
         key = self.context.name, self.current, self._stage
         seen[key] = seen.get(key, 0) + 1
         if seen[key] % 3:
             return [SetTimer(policy.DEADLINE, self.context.rounds.deadline_s)]
-        return original(self)
+        return original(self, now)
 
     patch.setattr(rounds.Staged, "_give_up", give_up)
 

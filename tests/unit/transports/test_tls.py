@@ -20,6 +20,7 @@ from node.transports import tls as module
 from node.transports.base import Address
 from node.transports.grpc import GrpcTransport
 from node.transports.room import Room, source_of
+from node.transports.session import Ends, Session
 from node.transports.tls import Tls
 from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.unit.identity.people import (
@@ -184,6 +185,23 @@ async def test_who_says_nothing_is_dropped_and_in_nobodys_way(
             await asyncio.sleep(0)
     for one in (*silent, late):
         one.close()
+
+
+async def test_who_proves_its_key_and_says_nothing_is_dropped(
+    a: tuple[Person, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs no connection to gRPC, and its place is free again."""
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.5)
+    one = person(B, "b")
+    tls = Tls(lambda: shown_by(B), one.believes.judge, lambda *_: None)
+    host, port = a[1].rsplit(":", 1)
+    outside = Ends(*await asyncio.open_connection(host, int(port)))
+    await Session(tls._context(), server=False).shake_hands(outside)
+    assert (await until_told(a[0]))[0] == "handshake"
+    assert "it said nothing within 0.5 s" in a[0].refused[0][2]
+    assert await outside.reader.read() is not None
+    outside.writer.close()
+    await tls.close()
 
 
 async def test_the_source_of_most_handshakes_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
