@@ -64,6 +64,26 @@ class Session:
         shown = self._tls.get_peer_certificate(as_cryptography=True)
         return b"" if shown is None else shown.public_bytes(Encoding.DER)
 
+    async def first_words(self, outside: Ends) -> bytes:
+        """Return the first plain bytes that come in; b"" where the other end hung up before any."""
+        while True:
+            with contextlib.suppress(SSL.WantReadError):
+                return self._plain()
+            await self._flush(outside)
+            data = await outside.reader.read(CHUNK)
+            if not data:
+                return b""
+            self._tls.bio_write(data)
+
+    def _plain(self) -> bytes:
+        """Return plain bytes that are there, b"" at the end; raise WantReadError for none yet."""
+        try:
+            found: bytes = self._tls.recv(CHUNK)
+        except SSL.ZeroReturnError:
+            return b""
+        self._heard = True
+        return found
+
     async def carry(
         self, outside: Ends, inside: Ends, heard: Callable[[], object] = lambda: None
     ) -> bool:
@@ -87,14 +107,10 @@ class Session:
 
     async def _inwards(self, outside: Ends, inside: Ends, heard: Callable[[], object]) -> None:
         while True:
-            try:
-                while True:
-                    inside.writer.write(self._tls.recv(CHUNK))
-                    self._heard = True
+            with contextlib.suppress(SSL.WantReadError):
+                while found := self._plain():
+                    inside.writer.write(found)
                     heard()
-            except SSL.WantReadError:
-                pass
-            except SSL.ZeroReturnError:
                 return
             await self._flush(outside)  # TLS's own answers, such as to a key update
             await inside.writer.drain()

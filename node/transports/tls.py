@@ -35,7 +35,10 @@ from node.transports.room import Room, source_of
 from node.transports.session import CHUNK, Ends, Session, Wrong
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
-"""Returns this node's key and certificate; called for each connection, so both may change."""
+"""Returns this node's key and certificate; called for each connection, so both may change.
+
+Connections that show the same certificate object share one context, which costs time and memory.
+"""
 Judge = Callable[[bytes, str], tuple[str, str]]
 """Takes a certificate in DER and its required name or ""; returns its id, and a refusal or ""."""
 Tell = Callable[[str, str, str], None]
@@ -82,6 +85,7 @@ class Tls:
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
         self._count = 0
+        self._shown: tuple[x509.Certificate, SSL.Context] | None = None
 
     @property
     def inside(self) -> str:
@@ -224,23 +228,42 @@ class Tls:
         return session, id
 
     async def _hand_on(self, session: Session, id: str, source: str, outside: Ends) -> None:
+        """Carry a caller's bytes to gRPC and back, from its first word on.
+
+        A caller of gRPC speaks at once. One that is silent costs a descriptor for a while, and
+        nothing of gRPC's.
+        """
+        self._held[id] += 1
+        try:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    first = await session.first_words(outside)
+            except TimeoutError as fault:
+                raise Wrong("handshake", f"it said nothing within {HANDSHAKE_S:g} s", id) from fault
+            if first:
+                await self._carry_in(session, first, (id, source), outside)
+        finally:
+            self._held[id] -= 1
+            self._held += Counter()  # forget zeros
+
+    async def _carry_in(
+        self, session: Session, first: bytes, caller: tuple[str, str], outside: Ends
+    ) -> None:
         self._count += 1
         path = str(self._folder / f"in-{self._count}")
         inside = socket.socket(socket.AF_UNIX)
         inside.setblocking(False)
-        self._held[id] += 1
-        self._callers[path] = id, source
+        self._callers[path] = caller
         try:
             inside.bind(path)
             await asyncio.get_running_loop().sock_connect(inside, str(self._folder / "inside"))
             ends = Ends(*await asyncio.open_unix_connection(sock=inside, limit=CHUNK))
             with _closing(ends.writer):
+                ends.writer.write(first)
                 await session.carry(outside, ends)
         finally:
             inside.close()
             self._callers.pop(path, None)
-            self._held[id] -= 1
-            self._held += Counter()  # forget zeros
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -293,19 +316,9 @@ class Tls:
 
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
-        context = SSL.Context(SSL.TLS_METHOD)
-        context.set_min_proto_version(SSL.TLS1_3_VERSION)
-        # Without tickets every connection has to show a certificate.
-        context.set_options(SSL.OP_NO_TICKET)
-        context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-        context.use_privatekey(key)
-        context.use_certificate(certificate)
-        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
-        context.set_alpn_protos([b"h2"])
-        context.set_alpn_select_callback(
-            lambda _, offered: b"h2" if b"h2" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
-        )
-        return context
+        if self._shown is None or self._shown[0] is not certificate:
+            self._shown = certificate, _showing(key, certificate)
+        return self._shown[1]
 
     @contextlib.contextmanager
     def _task(self) -> Iterator[None]:
@@ -317,6 +330,24 @@ class Tls:
                 yield
         finally:
             self._tasks.discard(task)
+
+
+def _showing(key: Ed25519PrivateKey, certificate: x509.Certificate) -> SSL.Context:
+    """Return what connections are made of that show a certificate."""
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    # Nobody comes in again by a ticket, without showing a certificate.
+    context.set_options(SSL.OP_NO_TICKET)
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # a connection without traffic holds none
+    context.use_privatekey(key)
+    context.use_certificate(certificate)
+    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
+    context.set_alpn_protos([b"h2"])
+    context.set_alpn_select_callback(
+        lambda _, offered: b"h2" if b"h2" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
+    )
+    return context
 
 
 def _anyone(*_: object) -> bool:

@@ -162,6 +162,16 @@ def test_every_link_leads_somewhere() -> None:
     assert dead == []
 
 
+def test_every_test_that_a_page_names_is_there() -> None:
+    lost = []
+    for page in PAGES:
+        for path, name in re.findall(r"(tests/[\w/]+\.py)(?:::(\w+))?", page.read_text("utf-8")):
+            file = ROOT / path
+            if not file.exists() or (name and f"def {name}(" not in file.read_text("utf-8")):
+                lost.append(f"{page.name}: {path}::{name}")
+    assert lost == []
+
+
 def test_the_notebook_is_stored_without_outputs() -> None:
     for path in (ROOT / "docs").glob("*.ipynb"):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:

@@ -1,7 +1,7 @@
 """A live mesh under attack: real drivers, stores and TLS in this process, and one hostile key.
 
-a, b and c are honest nodes that run mesh-wide rounds (PromptFL, sync, closed-form learner).
-peers.yaml lists d as well, whose key the attacker holds.
+By default a, b and c are honest nodes that run mesh-wide rounds (PromptFL, sync, closed-form
+learner), and peers.yaml lists d as well, whose key the attacker holds; see Scene.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from node.identity import keys
 from node.identity.certificate import mint
 from node.identity.trust import Trust
 from node.learn.closed_form import ClosedFormLearner
+from node.learn.learner import Learner
 from node.runtime.admin import Health
 from node.runtime.driver import Driver
 from node.runtime.store import Store
@@ -43,6 +44,26 @@ ROUNDS: Final = RoundSettings(
     "sync", 0, min_interval_s=0.5, deadline_s=2.0, start=StartSettings(2, LIMIT_S)
 )
 NOWHERE: Final = "127.0.0.1:1"
+STAGGER_S: Final = 0.3
+"""Between the starts of two nodes: one loop shakes hands for all of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a mesh is made of. names: of all nodes that peers.yaml lists; honest: of those that are.
+
+    config: settings of PromptFL. traitors: how some nodes lie, from their first word on.
+    """
+
+    names: tuple[str, ...] = NAMES
+    honest: tuple[str, ...] = HONEST
+    rounds: RoundSettings = ROUNDS
+    config: Mapping[str, Any] = field(default_factory=dict)
+    learner: Callable[[str], Learner] = ClosedFormLearner
+    traitors: Mapping[str, Traitor] = field(default_factory=dict)
+
+
+USUAL: Final = Scene()
 
 
 class Mouth(GrpcTransport):
@@ -63,17 +84,20 @@ class Mouth(GrpcTransport):
 class Node:
     """One node in this process."""
 
-    def __init__(self, folder: Path, name: str, transport: GrpcTransport, trust: Trust) -> None:
+    def __init__(
+        self, folder: Path, name: str, transport: GrpcTransport, trust: Trust, scene: Scene
+    ) -> None:
         self.name, self.transport = name, transport
         self.store = Store(folder / name)
-        learner = ClosedFormLearner(name)
+        self.learner = scene.learner(name)
         chosen = registry.policy("promptfl")
         membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0)
-        plan = Plan(chosen, chosen.config_type(), ROUNDS, membership=membership)
-        peers = tuple(one for one in NAMES if one != name)
-        self.kernel = plan.build(name, peers, learner)(self.store.latest())
+        config = chosen.config_type(**scene.config)
+        plan = Plan(chosen, config, scene.rounds, membership=membership)
+        peers = tuple(one for one in scene.names if one != name)
+        self.kernel = plan.build(name, peers, self.learner)(self.store.latest())
         transport.add_service(Health().register)
-        self.driver = Driver(self.kernel, transport, self.store, learner, {}, trust=trust)
+        self.driver = Driver(self.kernel, transport, self.store, self.learner, {}, trust=trust)
 
     @property
     def round(self) -> int:
@@ -84,8 +108,9 @@ class Node:
 class Mesh:
     """The nodes, where they are, and the attacker's key."""
 
-    def __init__(self, folder: Path) -> None:
-        self._keys = {name: keys.create(folder / name / "key") for name in NAMES}
+    def __init__(self, folder: Path, scene: Scene) -> None:
+        self.scene = scene
+        self._keys = {name: keys.create(folder / name / "key") for name in scene.names}
         self.ids = {name: keys.node_id(key) for name, key in self._keys.items()}
         self.nodes: dict[str, Node] = {}
         self.at: dict[str, Address] = {}
@@ -96,7 +121,9 @@ class Mesh:
         def credentials() -> Any:
             return self._keys[name], mint(self._keys[name], name, b"", time.time())
 
-        return Mouth(Tls(credentials, self.trust().judge, Refusals().note))
+        mouth = Mouth(Tls(credentials, self.trust().judge, Refusals().note))
+        mouth.traitor = self.scene.traitors.get(name)
+        return mouth
 
     def trust(self) -> Trust:
         """Return whom a node believes."""
@@ -108,14 +135,14 @@ class Mesh:
 
     async def rounds(self, more: int) -> None:
         """Wait until all honest nodes ran so many more rounds."""
-        honest = [self.nodes[name] for name in HONEST]
+        honest = [self.nodes[name] for name in self.scene.honest]
         wanted = max(node.round for node in honest) + more
         await until(lambda: all(node.round >= wanted for node in honest))
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     """Wait for something."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(limit_s):
         while not holds():
             await pause(0.02)
 
@@ -126,16 +153,22 @@ def descriptors() -> int:
 
 
 @asynccontextmanager
-async def live(folder: Path, names: tuple[str, ...] = HONEST) -> AsyncIterator[Mesh]:
-    """Run a mesh until the block ends; its first rounds are through when the block begins."""
-    mesh = Mesh(folder)
+async def live(
+    folder: Path, names: tuple[str, ...] = HONEST, scene: Scene = USUAL
+) -> AsyncIterator[Mesh]:
+    """Run some nodes until the block ends; their first rounds are through when the block begins."""
+    mesh = Mesh(folder, scene)
     for name in names:
-        mesh.nodes[name] = node = Node(folder, name, mesh.transport(name), mesh.trust())
+        node = Node(folder, name, mesh.transport(name), mesh.trust(), scene)
+        mesh.nodes[name] = node
         mesh.at[name] = await node.transport.listen("127.0.0.1:0", node.driver.on_frame)
     for node in mesh.nodes.values():
-        others = {name: mesh.at.get(name, NOWHERE) for name in NAMES if name != node.name}
+        others = {name: mesh.at.get(name, NOWHERE) for name in scene.names if name != node.name}
         node.driver.addresses.update(others)
-    running = [asyncio.create_task(node.driver.run()) for node in mesh.nodes.values()]
+    running = []
+    for node in mesh.nodes.values():
+        running.append(asyncio.create_task(node.driver.run()))
+        await pause(STAGGER_S)
     try:
         await mesh.rounds(2)
         yield mesh

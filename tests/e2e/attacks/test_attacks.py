@@ -77,3 +77,14 @@ async def test_a_member_that_moves_in_each_message_stops_nobody(tmp_path: Path) 
         assert sum(who == HOSTILE for _, who in tls._exits) <= PER_PEER
         assert tls._count < 100 * MOVES_MAX
         await hostile.close()
+
+
+async def test_a_member_speaks_for_nobody_else(tmp_path: Path) -> None:
+    async with live(tmp_path) as mesh:
+        hostile = mesh.transport(HOSTILE)
+        said = replace(mesh.message("bye"), sender="b")
+        reply = await hostile.send(mesh.at["a"], codec.encode(said, "float32"), LIMIT_S, "a")
+        assert codec.decode_ack(reply)[0] == "refused"
+        states = {one.name: one.state for one in mesh.nodes["a"].kernel.view().peers}
+        assert states["b"] == "alive"
+        await hostile.close()

@@ -1,21 +1,41 @@
-"""Attacks that take their time: silent connections to an introducer, slow headers at a page."""
+"""Attacks that take their time: silent connections, slow headers, two liars of nine under Krum."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from yarl import URL
 
 from bootstrap.enrol import enrol
 from bootstrap.introducer import Book, serve
+from node.clip import backbone
+from node.clip.settings import ModelSettings
+from node.core.settings import MergeSettings, RoundSettings, StartSettings
+from node.core.types import EMPTY, Job, Message, Progress, Report, Tensors
+from node.data.base import DataSettings
+from node.data.load import load
 from node.identity.identity import Identity
+from node.learn.build import cache_of
+from node.learn.context import ContextObjective
+from node.learn.features import Features
+from node.learn.learner import Learner
+from node.learn.settings import CacheSettings, TuningSettings
+from node.learn.torch_learner import TorchLearner
 from node.runtime.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
+from node.sim.byzantine import COLLUDE, Plot, traitor
+from node.sim.host import Traitor
 from node.transports.tls import VISITORS_MAX
-from tests.e2e.attacks.live import LIMIT_S
+from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
 from tests.unit.bootstrap.test_introducer import knock
 from tests.unit.identity.people import MESH
 from tests.unit.runtime.test_web import get, page
@@ -56,3 +76,101 @@ async def test_slow_headers_keep_no_reader_out_and_end(tmp_path: Path) -> None:
             for reader in slow:
                 with contextlib.suppress(ConnectionResetError):
                     assert await reader.read() == b""
+
+
+# Two that collude ---------------------------------------------------------------------------------
+
+SEVEN = tuple(f"honest-{number}" for number in range(1, 8))
+LIARS = ("liar-1", "liar-2")
+ROUNDS = RoundSettings("sync", 15, deadline_s=30.0, start=StartSettings(6, LIMIT_S))
+KRUM = {"merge": MergeSettings("krum", liars=len(LIARS))}
+TUNING = TuningSettings(
+    batch_size=100, lr=0.1, init_words=None, context_length=4, schedule="constant"
+)
+POINTS = 0.02
+
+
+class InTurn:
+    """A learner that trains while no other one does: all share a model in this process."""
+
+    lock = threading.Lock()
+
+    def __init__(self, inner: Learner) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        with self.lock:
+            return self._inner.tune(job, cancelled, progress)
+
+
+def colluding(name: str, plot: Plot) -> Traitor:
+    """Claim a far round, give a false state, vouch for it, and tell false prompts in each round."""
+    collude = traitor(COLLUDE, (), random.Random(name), EMPTY, plot)
+    numbers = np.random.default_rng(len(name) + ord(name[-1]))
+
+    def say(to: str, message: Message) -> list[tuple[str, Message]]:
+        if message.phase != "prompts":
+            return collude(to, message)
+        false = {
+            key: 7.0 + numbers.normal(0, 0.01, one.shape) for key, one in message.tensors.items()
+        }
+        return [(to, replace(message, tensors=Tensors(false))), *collude(to, message)]
+
+    return Traitor(say)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+async def run(folder: Path, liars: tuple[str, ...]) -> tuple[list[int], float]:
+    """Run seven honest nodes to the end; return their last rounds and their mean accuracy."""
+    frozen = backbone.load(ModelSettings(device="cpu"))
+    features = Features(frozen, cache_of(CacheSettings()))
+
+    def learner(name: str) -> Learner:
+        data = load(DataSettings(shots=4, test=0.6, seed=int(name[-1])))
+        return InTurn(
+            TorchLearner(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
+        )  # type: ignore[return-value]
+
+    plot = Plot(ahead=10**6)
+    names = (*SEVEN, *liars)
+    traitors = {name: colluding(name, plot) for name in liars}
+    scene = Scene(names, SEVEN, ROUNDS, KRUM, learner, traitors)
+    async with live(folder, names, scene) as mesh:
+        honest = [mesh.nodes[name] for name in SEVEN]
+
+        def finished() -> bool:
+            return all(one.kernel.view().life == "finished" for one in honest)
+
+        await until(finished, 4 * LIMIT_S)
+        rounds = [one.round for one in honest]
+        held = [one.kernel.policy.state().tensors for one in honest]
+        scores = [
+            one.learner.evaluate(tensors, lambda: False)["own"]
+            for one, tensors in zip(honest, held, strict=True)
+        ]
+    return rounds, float(np.mean(scores))
+
+
+async def test_two_that_collude_change_neither_the_rounds_nor_what_is_learned(
+    tmp_path: Path, one_thread: None
+) -> None:
+    alone, without = await run(tmp_path / "without", ())
+    among, with_liars = await run(tmp_path / "with", LIARS)
+    print(
+        f"\nmulti-Krum for two, {ROUNDS.max} rounds: last rounds {alone} without liars and {among} "
+        f"with two; mean accuracy {100 * without:.1f} % and {100 * with_liars:.1f} %"
+    )
+    assert alone == among == [ROUNDS.max] * len(SEVEN)
+    assert abs(without - with_liars) <= POINTS

@@ -165,20 +165,24 @@ def test_memory_for_sources_is_bounded(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(made._asked) == 3
 
 
-async def knock(at: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Prove some key to whoever listens, and say nothing more."""
+def shown_by(key: Ed25519PrivateKey, folder: Path) -> ssl.SSLContext:
+    """Return a context for a connection to an introducer, with a certificate of a key."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
+    paths = folder / "certificate", folder / "key"
+    pem = serialization.Encoding.PEM
+    paths[0].write_bytes(mint(key, "n", b"", time.time()).public_bytes(pem))
+    kind = serialization.PrivateFormat.PKCS8
+    paths[1].write_bytes(key.private_bytes(pem, kind, serialization.NoEncryption()))
+    context.load_cert_chain(*paths)
+    return context
+
+
+async def knock(at: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Prove some key to whoever listens, and say nothing more."""
     with tempfile.TemporaryDirectory() as folder:
-        key = Ed25519PrivateKey.generate()
-        paths = Path(folder, "certificate"), Path(folder, "key")
-        pem = serialization.Encoding.PEM
-        shown = mint(key, "n", b"", time.time())
-        paths[0].write_bytes(shown.public_bytes(pem))
-        kind = serialization.PrivateFormat.PKCS8
-        paths[1].write_bytes(key.private_bytes(pem, kind, serialization.NoEncryption()))
-        context.load_cert_chain(*paths)
+        context = shown_by(Ed25519PrivateKey.generate(), Path(folder))
     host, port = at.rsplit(":", 1)
     return await asyncio.open_connection(host, int(port), ssl=context)
 

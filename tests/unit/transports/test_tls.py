@@ -9,14 +9,19 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from node.errors import Unreachable
 from node.identity import keys
+from node.identity.certificate import mint
 from node.identity.lease import DAY_S
 from node.transports import tls as module
 from node.transports.base import Address
 from node.transports.grpc import GrpcTransport
 from node.transports.room import Room, source_of
+from node.transports.session import Ends, Session
+from node.transports.tls import Tls
 from node.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.unit.identity.people import (
     LISTED,
@@ -182,6 +187,23 @@ async def test_who_says_nothing_is_dropped_and_in_nobodys_way(
         one.close()
 
 
+async def test_who_proves_its_key_and_says_nothing_is_dropped(
+    a: tuple[Person, Address], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It costs no connection to gRPC, and its place is free again."""
+    monkeypatch.setattr(module, "HANDSHAKE_S", 0.5)
+    one = person(B, "b")
+    tls = Tls(lambda: shown_by(B), one.believes.judge, lambda *_: None)
+    host, port = a[1].rsplit(":", 1)
+    outside = Ends(*await asyncio.open_connection(host, int(port)))
+    await Session(tls._context(), server=False).shake_hands(outside)
+    assert (await until_told(a[0]))[0] == "handshake"
+    assert "it said nothing within 0.5 s" in a[0].refused[0][2]
+    assert await outside.reader.read() is not None
+    outside.writer.close()
+    await tls.close()
+
+
 async def test_the_source_of_most_handshakes_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     room, ended = Room(), []
 
@@ -202,6 +224,20 @@ async def test_the_source_of_most_handshakes_makes_room(monkeypatch: pytest.Monk
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert room._held == {}
+
+
+def shown_by(key: Ed25519PrivateKey) -> tuple[Ed25519PrivateKey, x509.Certificate]:
+    return key, mint(key, "a", b"", time.time())
+
+
+async def test_connections_that_show_one_certificate_share_what_they_are_made_of() -> None:
+    shown = shown_by(A)
+    one = Tls(lambda: shown, lambda *_: ("", ""), lambda *_: None)
+    before = one._context()
+    assert one._context() is before
+    shown = shown_by(A)
+    assert one._context() is not before
+    await one.close()
 
 
 def test_a_source_is_what_one_caller_has_of_the_addresses() -> None:
