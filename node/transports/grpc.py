@@ -59,8 +59,8 @@ _CHANNEL_OPTIONS: Final = (
     *_KEEPALIVE,
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 800),
-    # How long a connection may take to come up, TLS included: round trips are long on bad links, and
-    # the other end may be busy.
+    # How long a connection may take to come up, TLS included: on bad links round trips are long,
+    # and the other end may be busy.
     ("grpc.min_reconnect_backoff_ms", 3_000),
     # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
