@@ -191,7 +191,7 @@ def verdict(report: Report) -> str:
     else:
         text = (
             f"{found.method} does not clearly beat {found.control} on new classes: {span}; the "
-            f"interval includes no difference at all.{_room(report.table, found.control)}"
+            f"interval includes zero.{_room(report.table, found.control)}"
         )
     return f"{text} {_beside_zero_shot(report.table, found.method)}".strip()
 
@@ -203,7 +203,10 @@ def _room(table: Sequence[Row], control: str) -> str:
     if not np.isfinite(lost):
         return ""
     if lost <= 0:
-        return f" {control} lost nothing on new classes against zero-shot: nothing was to be saved."
+        return (
+            f" {control} lost nothing on new classes against zero-shot, so an exchange had no loss "
+            "to guard against."
+        )
     return (
         f" {control} lost {100 * lost:.1f} points on new classes against zero-shot; an exchange "
         "guards against that loss, so little more was to be won here."
@@ -216,13 +219,12 @@ def _beside_zero_shot(table: Sequence[Row], method: str) -> str:
         return ""
     gap = figures[method] - figures[ZERO_SHOT]
     if gap >= 0.01:
-        return f"It is {points(gap)} points from zero-shot, so tuning also gained on new classes."
+        return f"{method} is {points(gap)} points from zero-shot: it gains on new classes, too."
     if gap >= 0.0005:
-        return f"It is {points(gap)} points from zero-shot."
+        return f"{method} is {points(gap)} points from zero-shot."
     if gap <= -0.0005:
         return (
-            f"It is {points(gap)} points from zero-shot: on new classes the untuned model is "
-            "better, so what is gained is gained over prompts that fit their own classes too "
-            "closely."
+            f"{method} is {points(gap)} points from zero-shot: on new classes the untuned model is "
+            "better."
         )
-    return "It equals zero-shot on new classes."
+    return f"{method} equals zero-shot on new classes."

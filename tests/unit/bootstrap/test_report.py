@@ -74,10 +74,10 @@ def test_difference_is_paired_and_ignores_who_has_no_pair() -> None:
     [
         (0.1, 0.2, ["beats local on new classes: +10.0 points", "6 of 6", "+1.5 points from zero"]),
         (-0.1, 0.5, ["is worse than local on new classes: -10.0", "+11.5 points from zero-shot"]),
-        (0.0, 0.2, ["does not clearly beat", "no difference", "untuned model is better"]),
+        (0.0, 0.2, ["does not clearly beat", "interval includes zero", "untuned model is better"]),
         (0.0, 0.2, ["local lost 8.5 points on new classes against zero-shot"]),
-        (0.0, 0.285, ["It equals zero-shot", "local lost nothing on new classes"]),
-        (0.0, 0.29, ["It is +0.5 points from zero-shot."]),
+        (0.0, 0.285, ["zerodfl equals zero-shot", "local lost nothing on new classes"]),
+        (0.0, 0.29, ["zerodfl is +0.5 points from zero-shot."]),
     ],
 )
 def test_verdict_follows_the_numbers(gain: float, base: float, words: list[str]) -> None:
