@@ -72,7 +72,8 @@ def accuracy(frozen: Backbone, path: Path, inside: str) -> tuple[float, dict[str
         for number, (name, files) in enumerate(classes.items()):
             right = 0
             for start in range(0, len(files), AT_ONCE):
-                part = [_read(frozen, file, one) for one in files[start : start + AT_ONCE]]
+                chosen = files[start : start + AT_ONCE]
+                part = [frozen.preprocess(read_image(file, one)) for one in chosen]
                 guess = (frozen.encode_images(torch.stack(part)) @ texts.T).argmax(1)
                 right += int((guess == number).sum())
             by_class[name] = right / len(files)
@@ -80,6 +81,7 @@ def accuracy(frozen: Backbone, path: Path, inside: str) -> tuple[float, dict[str
     return hits / total, by_class, total
 
 
-def _read(frozen: Backbone, file: zipfile.ZipFile, name: str) -> torch.Tensor:
+def read_image(file: zipfile.ZipFile, name: str) -> Image.Image:
+    """Return an image of a zip file in RGB."""
     with Image.open(io.BytesIO(file.read(name))) as image:
-        return frozen.preprocess(image.convert("RGB"))
+        return image.convert("RGB")

@@ -9,7 +9,6 @@ for a person to judge.
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from bootstrap.pretrain import sources
-from bootstrap.pretrain.evaluate import classes_of
+from bootstrap.pretrain.evaluate import classes_of, read_image
 from bootstrap.pretrain.sources import Shown
 from bootstrap.pretrain.styles import Picture
 
@@ -94,36 +93,10 @@ def closest(pictures: Pictures, images: Pictures, count: int) -> list[Pair]:
     return [Pair(pictures.names[int(whose[at])], images.names[at], float(most[at])) for at in best]
 
 
-def of_source(shown: Sequence[Shown]) -> Pictures:
-    """Return the thumbnails of a source's pictures, each in its first view."""
-
-    def read() -> Iterable[tuple[str, Picture]]:
-        for one in shown:
-            content = sources.read(one)
-            if one.views == sources.PHOTO_VIEWS:
-                yield one.key, content  # not yet cut to a square
-            else:
-                yield one.key, sources.view(content, one, 0, ())
-
-    return Pictures.of(read())
-
-
-def of_test_set(path: Path, inside: str) -> Pictures:
-    """Return the thumbnails of all images below a folder inside a zip file."""
-
-    def read() -> Iterable[tuple[str, Picture]]:
-        with zipfile.ZipFile(path) as file:
-            for files in classes_of(path, inside).values():
-                for name in files:
-                    yield name, picture_of(file, name)
-
-    return Pictures.of(read())
-
-
-def picture_of(file: zipfile.ZipFile, name: str) -> Picture:
-    """Return an image of a zip file, uint8 [H, W, 3]."""
-    with Image.open(io.BytesIO(file.read(name))) as image:
-        return np.asarray(image.convert("RGB"))
+def first_view(shown: Shown) -> Picture:
+    """Return a picture of a source in its first view; a photo whole, not cut to a square."""
+    content = sources.read(shown)
+    return content if shown.views == sources.PHOTO_VIEWS else sources.view(content, shown, 0, ())
 
 
 def report(
@@ -132,13 +105,17 @@ def report(
     """Print the closest pairs of each source and test set; write them as pictures into a folder."""
     out.mkdir(parents=True, exist_ok=True)
     places = {one.key: one for pictures in shown.values() for one in pictures}
-    known = {name: of_source(pictures) for name, pictures in shown.items()}
+    known = {
+        name: Pictures.of((one.key, first_view(one)) for one in pictures)
+        for name, pictures in shown.items()
+    }
     for archive in archives:
         for place, inside in TEST_SETS.items():
             with zipfile.ZipFile(archive) as file:
                 if not any(inside in name for name in file.namelist()):
                     continue
-                images = of_test_set(archive, inside)
+                names = [name for files in classes_of(archive, inside).values() for name in files]
+                images = Pictures.of((name, np.asarray(read_image(file, name))) for name in names)
                 for source, pictures in known.items():
                     pairs = closest(pictures, images, count)
                     _sheet(pairs, places, file).save(out / f"{source}-{place}.png")
@@ -153,11 +130,8 @@ def _sheet(
     """Return pairs side by side: the source's picture above, the test set's image below."""
     sheet = Image.new("RGB", (SHEET_SIDE * max(1, len(pairs)), 2 * SHEET_SIDE), "white")
     for at, pair in enumerate(pairs):
-        one = places[pair.picture]
-        content = sources.read(one)
-        if one.views != sources.PHOTO_VIEWS:
-            content = sources.view(content, one, 0, ())
-        for row, picture in enumerate((content, picture_of(file, pair.image))):
-            small = Image.fromarray(picture).resize((SHEET_SIDE, SHEET_SIDE))
+        shown = Image.fromarray(first_view(places[pair.picture]))
+        for row, image in enumerate((shown, read_image(file, pair.image))):
+            small = image.resize((SHEET_SIDE, SHEET_SIDE))
             sheet.paste(small, (at * SHEET_SIDE, row * SHEET_SIDE))
     return sheet
