@@ -40,7 +40,8 @@ from node.core.types import Message, Update
 PROBE: Final = "kernel.probe"
 SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
-PHASES: Final = frozenset({"hello", "ping", "indirect", "members", "bye"})
+INDIRECT: Final = "indirect"
+PHASES: Final = frozenset({"hello", "ping", INDIRECT, "members", "bye"})
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
 ANSWER: Final = "answer"
@@ -166,9 +167,9 @@ class Swim:
         phase, target = message.phase, message.facts.get(TARGET, "")
         if isinstance(event, Delivered):
             self.health = max(0, self.health - (phase == "ping"))
-            relayed = self._relayed(now, target, peer) if phase == "indirect" else []
+            relayed = self._relayed(now, target, peer) if phase == INDIRECT else []
             return [*self.heard(now, peer), *relayed, *self._errand_ends(peer, message, "ok")]
-        unhelped = self._unhelped(target, peer) if phase == "indirect" else []
+        unhelped = self._unhelped(target, peer) if phase == INDIRECT else []
         if not event.sent:
             return [*unhelped, *self._errand_ends(peer, message, "silent")]
         if event.code != "unreachable":
@@ -226,7 +227,7 @@ class Swim:
         self._probes[peer] = Probe(set(helpers), reason)
         limit = self._timeout() * INDIRECT_LIMIT
         facts = {TARGET: peer}
-        return [Send(name, self._message("indirect", facts), limit) for name in sorted(helpers)]
+        return [Send(name, self._message(INDIRECT, facts), limit) for name in sorted(helpers)]
 
     def _relayed(self, now: float, target: str, helper: str) -> list[Effect]:
         """Note that a helper reached a target that this node could not reach: the target lives."""

@@ -45,6 +45,7 @@ from node.core.events import (
 )
 from node.core.kernel import Kernel
 from node.core.settings import LimitSettings
+from node.core.swim import INDIRECT
 from node.core.types import Job, Message, Progress, Report, Snapshot
 from node.errors import AddressError, FednodeError, FrameError, Unreachable
 from node.identity.trust import Believes, Listed
@@ -257,7 +258,7 @@ class Driver:
 
     def _enqueue(self, effect: Send) -> None:
         outbox, reason = self._outboxes.get(effect.to), ""
-        errand = effect.message.phase == "indirect"
+        errand = effect.message.phase == INDIRECT
         if outbox is None or outbox.full():
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
         elif errand and self._errands >= OUTBOX_MAX:

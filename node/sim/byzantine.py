@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 
 from node.core.events import AckCode
-from node.core.swim import PHASES
+from node.core.swim import INDIRECT, PHASES
 from node.core.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from node.core.types import Job, Message, Progress, Report, Tensors, Update
 from node.learn.learner import Learner
@@ -266,7 +266,7 @@ def _readdress(names: tuple[str, ...], generator: random.Random, __: Tensors) ->
 
 def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Traitor:
     def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-        return (generator.choice(EXCUSES), "") if message.phase == "indirect" else (code, detail)
+        return (generator.choice(EXCUSES), "") if message.phase == INDIRECT else (code, detail)
 
     return Traitor(lambda to, message: [(to, message)], answer)
 

@@ -27,7 +27,7 @@ from node.core.events import (
     TuneFailed,
 )
 from node.core.rounds import AGAIN
-from node.core.swim import PHASES
+from node.core.swim import INDIRECT, PHASES
 from node.core.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
 from node.core.types import Message, Tensors
 from node.sim.check import Check
@@ -160,7 +160,7 @@ class AnswersEachOnce(Check):
                 if effect.token not in waiting:
                     raise self.broken(world, name, f"answers {effect.token} again, or unasked")
                 waiting.discard(effect.token)
-        errand = isinstance(event, Received) and event.message.phase == "indirect"
+        errand = isinstance(event, Received) and event.message.phase == INDIRECT
         if isinstance(event, Received) and event.token in waiting and not errand:
             raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
 

@@ -155,6 +155,7 @@ async def test_an_errand_that_lasts_holds_up_nothing_else(tmp_path: Path) -> Non
         await a.until(lambda: "bye" in said)
         await a.until(lambda: errands == OUTBOX_MAX)
         held.set()
+    assert errands == OUTBOX_MAX
 
 
 async def test_a_dead_peer_is_dead_though_its_address_is_none(tmp_path: Path) -> None:
