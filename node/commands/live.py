@@ -27,7 +27,7 @@ LOADING: Final = "loading"
 
 @dataclass(slots=True)
 class Past:
-    """What was seen of one node: losses of its latest rounds, and bytes with when."""
+    """The past of one node: losses of its latest rounds, and bytes sent with their times."""
 
     losses: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     round: int = 0
@@ -88,18 +88,14 @@ def table(nodes: Sequence[Seen]) -> Table:
         if reply is None or reply.life == LOADING:
             found.add_row(*start)
             continue
-        alive = sum(peer.state == "alive" for peer in reply.peers)
         found.add_row(
             *start,
             show.rounds(reply.round, reply.rounds_max),
             f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
-            f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
+            show.loss(reply),
             Text(bars(list(one.past.losses)), "cyan"),
-            *(
-                f"{100 * reply.measured[key]:.1f}" if key in reply.measured else ""
-                for key in accuracies
-            ),
-            "alone" if reply.alone else f"{alive}/{len(reply.peers)}",
+            *(show.percent(reply, key) for key in accuracies),
+            "alone" if reply.alone else show.alive(reply),
             size(reply.traffic.serialized_out),
             f"{size(round(one.past.rate))}/s",
         )

@@ -51,15 +51,14 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
         if reply is None:
             table.add_row(Text(name, "bold"), address, shade("no answer"))
             continue
-        alive = sum(peer.state == "alive" for peer in reply.peers)
         table.add_row(
             Text(reply.name, "bold"),
             address,
             shade(reply.life),
             rounds(reply.round, reply.rounds_max),
-            f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else "",
-            f"{100 * reply.measured[accuracy]:.1f}" if accuracy in reply.measured else "",
-            f"{alive}/{len(reply.peers)}",
+            loss(reply),
+            percent(reply, accuracy),
+            alive(reply),
             size(reply.traffic.serialized_out),
         )
     return table
@@ -68,6 +67,21 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
 def accuracies_of(replies: Sequence[Reply]) -> list[str]:
     """Return the names of the accuracies that some of the nodes measure; "own" if none does."""
     return [key for key in ACCURACIES if any(key in one.measured for one in replies)] or ["own"]
+
+
+def loss(reply: Reply) -> str:
+    """Return the loss of the last round; "" if there is none."""
+    return f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else ""
+
+
+def percent(reply: Reply, accuracy: str) -> str:
+    """Return a measured accuracy in percent; "" if the node does not measure it."""
+    return f"{100 * reply.measured[accuracy]:.1f}" if accuracy in reply.measured else ""
+
+
+def alive(reply: Reply) -> str:
+    """Return how many of a node's peers are alive, and how many there are."""
+    return f"{sum(peer.state == 'alive' for peer in reply.peers)}/{len(reply.peers)}"
 
 
 def _life(reply: Reply) -> Text:
