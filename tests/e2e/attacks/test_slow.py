@@ -90,22 +90,16 @@ TUNING = TuningSettings(
 POINTS = 0.02
 
 
-class InTurn:
+class InTurn(TorchLearner):
     """A learner that trains while no other one does: all share a model in this process."""
 
     lock = threading.Lock()
-
-    def __init__(self, inner: Learner) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
 
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
         with self.lock:
-            return self._inner.tune(job, cancelled, progress)
+            return super().tune(job, cancelled, progress)
 
 
 def colluding(name: str, plot: Plot) -> Traitor:
@@ -139,9 +133,7 @@ async def run(folder: Path, liars: tuple[str, ...]) -> tuple[list[int], float]:
 
     def learner(name: str) -> Learner:
         data = load(DataSettings(shots=4, test=0.6, seed=int(name[-1])))
-        return InTurn(
-            TorchLearner(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
-        )  # type: ignore[return-value]
+        return InTurn(frozen, ContextObjective(frozen, TUNING), data, TUNING, features)
 
     plot = Plot(ahead=10**6)
     names = (*SEVEN, *liars)
