@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fednode.commands.paths import PATH
 from fednode.errors import ConfigError
 from fednode.experiment.files import load_experiment
+from fednode.experiment.scores import read
 
 if TYPE_CHECKING:
     from fednode.experiment.run import Done
@@ -27,10 +28,17 @@ RUNS = Path("runs")
 @click.option("--smoke", is_flag=True, help="The small sizes of the file's section `smoke`.")
 @click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
+@click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
 @click.option("--plot", is_flag=True, help="Draw curves.png (needs matplotlib).")
 def experiment(
-    file: Path, smoke: bool, flags: tuple[str, ...], out: Path | None, workers: int, plot: bool
+    file: Path,
+    smoke: bool,
+    flags: tuple[str, ...],
+    out: Path | None,
+    scores: Path | None,
+    workers: int,
+    plot: bool,
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
 
@@ -41,22 +49,34 @@ def experiment(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
     found = load_experiment(file, smoke, flags)
-    from fednode.experiment import picture, report  # torch takes seconds; the file's faults none
+    known = read(scores) if scores else {}
+    from fednode.experiment import picture, report, vary  # torch takes seconds; faults none
     from fednode.experiment.run import cells, run_all
 
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
     command = _command(file, smoke, flags)
-    with _View(console, len(cells(found))) as view:
-        done = run_all(found, folder, workers or os.cpu_count() or 1, view.note)
-    written = report.write(found, done, folder, command)
-    if plot:
-        picture.draw(picture.panels_of(done), folder / "curves.png")
+    variants = vary.variants(found, file, smoke, flags, folder)
+    parts = []
+    with _View(console, sum(len(cells(one.experiment)) for one in variants)) as view:
+        for one in variants:
+            done = run_all(
+                one.experiment, one.folder, workers or os.cpu_count() or 1, view.note, known
+            )
+            written = report.write(one.experiment, done, one.folder, command)
+            if plot:
+                picture.draw(picture.panels_of(done), one.folder / "curves.png")
+            parts.append((one, done))
+    if found.vary:
+        written = vary.write(found, parts, folder, command)
+        panel = vary.panel(found, parts) if plot else None
+        if panel is not None:
+            picture.draw([panel], folder / "curves.png")
     console.print(
         written.read_text(encoding="utf-8"), soft_wrap=True, highlight=False, markup=False
     )
     console.print(f"All of it is in {folder}", soft_wrap=True, highlight=False)
-    return 2 if any(one.fault for one in done) else 0
+    return 2 if any(one.fault for _, done in parts for one in done) else 0
 
 
 def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
+from fednode.experiment import scores
 from fednode.experiment.figures import markdown_table, mean
 from fednode.experiment.leak import ATTACKS, FALSE_ALARMS
 from fednode.experiment.run import ELSEWHERE, Done
@@ -28,8 +29,8 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
     table = rows(experiment, done)
     files = {
         "report.md": markdown(experiment, table, done, command),
-        "scores.csv": _csv(_score_lines(done)),
-        "curves.csv": _csv(_curve_lines(done)),
+        "scores.csv": csv_of(scores.lines(done)),
+        "curves.csv": csv_of(_curve_lines(done)),
         "report.json": _json(experiment, table, done, command),
     }
     for name, text in files.items():
@@ -167,20 +168,11 @@ def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
     return ["", text, "", *markdown_table(["method", *head], body)]
 
 
-def _score_lines(done: Sequence[Done]) -> list[list[Any]]:
-    lines: list[list[Any]] = [["method", "seed", "left out", "test", "node", "accuracy"]]
-    for one in done:
-        for test, nodes in one.outcome.get("scores", {}).items():
-            for node, value in sorted(nodes.items()):
-                lines.append([*_place(one), test, node, f"{value:.6f}"])
-    return lines
-
-
 def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
     lines: list[list[Any]] = [["method", "seed", "left out", "round", "quantity", "value"]]
     for one in done:
-        for number, scores in one.outcome.get("curve", {}).items():
-            for test, nodes in scores.items():
+        for number, tested in one.outcome.get("curve", {}).items():
+            for test, nodes in tested.items():
                 shown = f"{mean(list(nodes.values())):.6f}"
                 lines.append([*_place(one), number, f"accuracy {test}", shown])
         for what in ("loss", "consensus"):
@@ -193,7 +185,8 @@ def _place(one: Done) -> list[Any]:
     return [one.cell.method.label, one.cell.seed, one.cell.target]
 
 
-def _csv(lines: Iterable[Sequence[Any]]) -> str:
+def csv_of(lines: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV; texts cannot be taken for formulas by a spreadsheet."""
     text = io.StringIO()
     safe = (
         [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines

@@ -13,7 +13,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
@@ -85,7 +85,7 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str) -> str:
     tree = asdict(experiment)
-    for name in ("title", "methods", "seeds", "smoke"):
+    for name in ("title", "methods", "seeds", "smoke", "vary"):
         del tree[name]
     del tree["protocol"]["targets"]
     if not tree["data"]["templates"]:  # files of before this setting keep their names
@@ -102,12 +102,20 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
 
 
 def run_all(
-    experiment: Experiment, folder: Path, workers: int, progress: Callable[[Done], None]
+    experiment: Experiment,
+    folder: Path,
+    workers: int,
+    progress: Callable[[Done], None],
+    known: Mapping[str, Outcome] | None = None,
 ) -> list[Done]:
-    """Run what has no file yet; return all cells in order. progress: called for each as it ends."""
+    """Run the cells that have no file in the folder yet; return all cells in order.
+
+    progress: called for each cell as it ends. known: outcomes by the cell's key, which are not run
+    again either.
+    """
     todo, found = [], dict[str, Done]()
     for one in cells(experiment):
-        held = _read(folder / CELLS / one.file)
+        held = _read(folder / CELLS / one.file) or (known or {}).get(one.key)
         if held is None:
             todo.append(one)
         else:

@@ -113,7 +113,8 @@ class Experiment:
 
     round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
     of the accuracy curves; 0 for the end alone. leak: measure what exchanged prompts tell of who
-    was trained on (node/experiment/leak.py). smoke: what --smoke puts over all this.
+    was trained on (node/experiment/leak.py). smoke: what --smoke puts over all this. vary: one key
+    of this file, and its values; the experiment is run once for each (node/experiment/vary.py).
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -128,9 +129,18 @@ class Experiment:
     seeds: tuple[int, ...] = (1, 2, 3)
     curve_every: int = 0
     leak: bool = False
+    vary: dict[str, list[Any]] = field(default_factory=dict)
     smoke: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if len(self.vary) > 1:
+            raise ValueError(
+                f"vary names {len(self.vary)} keys ({', '.join(self.vary)}); name one key. Values "
+                "of a second key can be methods, or stand in another file."
+            )
+        for key, values in self.vary.items():
+            if not values or any(values.count(one) > 1 for one in values):
+                raise ValueError(f"vary.{key} is {values}; give one value or more, none twice.")
         bounded("rounds", self.rounds, 1)
         bounded("curve_every", self.curve_every, 0)
         labels = [one.label for one in self.methods]
@@ -142,7 +152,7 @@ class Experiment:
                 raise ValueError(f"{what} names {twice[0]!r} twice.")
         sets = self.protocol.datasets or ()
         unknown = sorted(set(self.data.templates) - set(sets))
-        if unknown:
+        if unknown and not self.vary:  # the data sets may be what varies
             raise ValueError(
                 f"data.templates names {unknown[0]!r}, which is none of protocol.datasets "
                 f"({', '.join(sets) or 'none'}); for one data set, set tuning.template."

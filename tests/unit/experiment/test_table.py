@@ -12,6 +12,7 @@ from fednode.experiment.report import markdown
 from fednode.experiment.run import Cell, Done
 from fednode.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.experiment.table import rows, shown_columns
+from fednode.experiment.vary import MEAN, variants
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs/experiments"
 FILES = [file for file in sorted(CONFIGS.glob("*.yaml")) if "paper:" in file.read_text()]
@@ -74,4 +75,7 @@ def test_the_papers_figures_in_the_files_that_ship_have_columns(file: Path) -> N
     made = load_experiment(file)
     named = {name for one in made.methods for name in one.paper}
     known = set(shown_columns(made)) if made.protocol.kind == "base-to-new" else {"avg"}
+    if made.vary:
+        every = variants(made, file, False, (), Path("out"))
+        known = {MEAN, *(one.title for one in every)}
     assert named <= known
