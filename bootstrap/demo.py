@@ -25,7 +25,7 @@ from fednode import trees
 from fednode.bootstrap import render, report
 from fednode.bootstrap.local import shown
 from fednode.bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
-from fednode.bootstrap.process import FEDNODE
+from fednode.bootstrap.process import PROGRAM
 from fednode.bootstrap.watch import Interrupted, View, interruptible, until
 from fednode.errors import ConfigError
 from fednode.experiment.figures import mean
@@ -52,7 +52,7 @@ class DemoOptions:
     """What `fednode demo` was asked for.
 
     rounds: None for the configuration's. keep: keep the daemons' state directories and logs.
-    settings: "section.key=value" for all daemons of both methods. command: what a daemon is.
+    settings: "section.key=value" for all daemons of both methods. module: the daemon's program.
     """
 
     out: Path = OUT
@@ -65,7 +65,7 @@ class DemoOptions:
     settings: tuple[str, ...] = ()
     timeout_s: float = MESH_TIMEOUT_S
     poll_s: float = POLL_S
-    command: tuple[str, ...] = FEDNODE
+    module: str = PROGRAM
 
     def __post_init__(self) -> None:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -189,7 +189,7 @@ async def _meshes(
             name="demo",
             restarts=3,
             poll_s=options.poll_s,
-            command=options.command,
+            module=options.module,
         )
         mesh = clock.mesh = LocalMesh(settings, observer)
         async with shown(mesh, View(console, clock.headline)):

@@ -13,7 +13,7 @@ from typing import Final
 from rich.console import Console
 
 from fednode.bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
-from fednode.bootstrap.process import FEDNODE
+from fednode.bootstrap.process import PROGRAM
 from fednode.bootstrap.watch import Interrupted, View, interruptible, summary, until
 from fednode.commands import live
 
@@ -40,7 +40,7 @@ class LocalOptions:
     keep: bool = False
     stay: bool = False
     poll_s: float = POLL_S
-    command: tuple[str, ...] = FEDNODE
+    module: str = PROGRAM
 
     def mesh(self, folder: Path) -> MeshSettings:
         """Return the settings of the mesh in a folder."""
@@ -52,7 +52,7 @@ class LocalOptions:
             config=self.config,
             settings=(*self.settings, *more),
             poll_s=self.poll_s,
-            command=self.command,
+            module=self.module,
         )
 
 

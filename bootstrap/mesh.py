@@ -22,7 +22,16 @@ from typing import Final, Protocol, Self
 
 import yaml
 
-from fednode.bootstrap.process import FEDNODE, Daemon, free_ports, how_it_ended
+from fednode.bootstrap import forks, preload
+from fednode.bootstrap.process import (
+    PROGRAM,
+    TETHERED,
+    Daemon,
+    Process,
+    execute,
+    free_ports,
+    how_it_ended,
+)
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
@@ -63,7 +72,8 @@ class MeshSettings:
         poll_s: time between status requests
         grace_s: time for a daemon to end by itself
         restarts: times that each dead daemon is started again, unless its settings are at fault
-        command: the daemon's program, before its arguments
+        module: the daemon's program, run as `python -m` does
+        forked: start daemons as forks of one process that has loaded the model, if this system can
     """
 
     run_dir: Path
@@ -74,7 +84,8 @@ class MeshSettings:
     poll_s: float = POLL_S
     grace_s: float = 15.0
     restarts: int = 0
-    command: tuple[str, ...] = FEDNODE
+    module: str = PROGRAM
+    forked: bool = True
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -263,18 +274,26 @@ class LocalMesh:
         width = len(str(settings.nodes))
         for number, port in enumerate(free_ports(settings.nodes), 1):
             name, address = f"node-{number:0{width}d}", f"127.0.0.1:{port}"
-            command = [*settings.command, "start", "--peers", str(peers), "--name", name]
+            command = ["start", "--peers", str(peers), "--name", name]
             if settings.config is not None:
                 command += ["--config", str(settings.config.resolve())]
             for one in (*self._own_settings(folder / name), *settings.settings):
                 command += ["--set", one]
-            daemon = Daemon(name, command, folder / f"{name}.log")
+            daemon = Daemon(name, command, folder / f"{name}.log", self._run)
             self.members[name] = Member(
                 name=name, address=address, daemon=daemon, restarts_left=settings.restarts
             )
         listed = [{"name": one.name, "address": one.address} for one in self.members.values()]
         content = {"mesh": settings.name, "insecure": True, "peers": listed}
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+
+    async def _run(self, words: Sequence[str], log: Path) -> Process:
+        """Start a daemon's program with these arguments."""
+        asked = self.settings
+        if not (asked.forked and forks.SUPPORTED):
+            return await execute((*TETHERED, asked.module, *words), log)
+        known = preload.environment(asked.config, asked.settings) if asked.module == PROGRAM else {}
+        return await forks.launch(asked.module, words, log, known)
 
     def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
         """Return a local mesh's settings: own state directories, one core each, a common start."""

@@ -8,15 +8,17 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import Final, Protocol
 
 from fednode.errors import AddressError
 
-# The command `fednode`, which ends with this process (see fednode.bootstrap.tether).
-FEDNODE: Final = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli")
+PROGRAM: Final = "fednode.cli"
+TETHERED: Final = (sys.executable, "-m", "fednode.bootstrap.tether")
+"""Before a module's name: run the module so that it ends with this process."""
+FEDNODE: Final = (*TETHERED, PROGRAM)
 TAIL_BYTES: Final = 8192
 # Below the range that systems use for outgoing connections, so that no peer's own connection
 # occupies a port before its daemon listens there.
@@ -45,18 +47,56 @@ def free_ports(count: int) -> list[int]:
     )
 
 
+class Process(Protocol):
+    """A running or ended process, as asyncio.subprocess.Process is one."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        ...
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, negative for a signal; None while the process runs."""
+        ...
+
+    async def wait(self) -> int:
+        """Wait for the process to end; return its exit status."""
+        ...
+
+
+Launch = Callable[[Sequence[str], Path], Awaitable[Process]]
+"""Start a process from its command line, with its output appended to a log."""
+
+
+async def execute(command: Sequence[str], log: Path) -> Process:
+    """Start a program in a session of its own."""
+    with log.open("ab") as output:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        )
+
+
 class Daemon:
     """A child process in its own session, with its output in a log file.
 
     Ctrl-C in the terminal does not reach other sessions. So only the mesh gets it, and ends its
-    daemons in order.
+    daemons in order. command: what `launch` starts.
     """
 
-    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], log: Path, launch: Launch = execute
+    ) -> None:
         self.name = name
         self.command = tuple(command)
         self.log = log
-        self._process: asyncio.subprocess.Process | None = None
+        self._launch = launch
+        self._process: Process | None = None
         self._before = 0
 
     @property
@@ -85,14 +125,7 @@ class Daemon:
             return
         with self.log.open("ab") as output:
             self._before = output.tell()
-            self._process = await asyncio.create_subprocess_exec(
-                *self.command,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=output,
-                stderr=asyncio.subprocess.STDOUT,
-                start_new_session=True,
-                env=os.environ | {"PYTHONUNBUFFERED": "1"},
-            )
+        self._process = await self._launch(self.command, self.log)
 
     async def ended(self) -> int:
         """Wait for the process to end; return its exit status."""

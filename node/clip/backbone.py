@@ -28,6 +28,8 @@ from fednode.clip.text import TextTower
 from fednode.clip.vision import VisionTower
 from fednode.errors import ModelError
 
+NVIDIA: Final = "/dev/nvidiactl"
+_KEPT: Final[dict[ModelSettings, Backbone]] = {}
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
 
@@ -88,6 +90,8 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
 
     shared: the weights that processes share; None keeps them in this process.
     """
+    if settings in _KEPT:
+        return _KEPT[settings]
     seen = None
     if settings.name == MINI:
         if settings.pretrained is not None:
@@ -107,6 +111,15 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
         tokenizer = _tokenizer(settings.name)
         label = f"{settings.name} ({_short(settings.pretrained)})"
     return wrap(model, preprocessing, tokenizer, label, settings, seen, shared)
+
+
+def keep(settings: ModelSettings, shared: SharedWeights | None = None) -> None:
+    """Load a model that later calls of load return, in this process and its forks.
+
+    Do nothing if the model may belong on a GPU, because a fork cannot use its parent's.
+    """
+    if settings.device == "cpu" or (settings.device == "auto" and not Path(NVIDIA).exists()):
+        _KEPT[settings] = load(settings, shared)
 
 
 def untrained(settings: ModelSettings) -> Backbone:

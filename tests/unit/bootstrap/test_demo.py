@@ -42,7 +42,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
             settings=settings,
             timeout_s=20.0,
             poll_s=0.01,
-            command=FAKE,
+            module=FAKE,
         )
 
     return build

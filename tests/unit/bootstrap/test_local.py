@@ -32,7 +32,7 @@ def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Options:
     monkeypatch.chdir(tmp_path)
 
     def build(*settings: str, **more: object) -> LocalOptions:
-        return LocalOptions(nodes=2, settings=settings, poll_s=0.01, command=FAKE, **more)  # type: ignore[arg-type]
+        return LocalOptions(nodes=2, settings=settings, poll_s=0.01, module=FAKE, **more)  # type: ignore[arg-type]
 
     return build
 
@@ -119,7 +119,7 @@ async def test_a_mesh_of_which_nothing_is_left_is_an_error(
 ) -> None:
     screen, written = plain()
     asked = LocalOptions(
-        nodes=1, settings=("fake.exit=node-1", "fake.code=2"), command=options().command
+        nodes=1, settings=("fake.exit=node-1", "fake.code=2"), module=options().module
     )
     with pytest.raises(MeshError, match="out of ink"):
         await local.run(asked, LogObserver(tmp_path), screen)

@@ -18,19 +18,21 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fednode.bootstrap import forks
 from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings, fresh_folder
 from fednode.errors import ConfigError
 from tests.unit.bootstrap.fake_daemon import LogObserver
 
 ROOT = Path(__file__).resolve().parents[3]
-FAKE = (sys.executable, "-m", "fednode.bootstrap.tether", "tests.unit.bootstrap.fake_daemon")
+FAKE = "tests.unit.bootstrap.fake_daemon"
 LIMIT_S = 20.0
+WAYS = ("executed", "forked") if forks.SUPPORTED else ("executed",)
 
 Make = Callable[..., LocalMesh]
 
 
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+@pytest.fixture(params=WAYS)
+def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
     def build(
@@ -43,7 +45,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             poll_s=0.01,
             grace_s=grace_s,
             restarts=restarts,
-            command=FAKE,
+            module=FAKE,
+            forked=request.param == "forked",
         )
         return LocalMesh(asked, LogObserver(tmp_path))
 
@@ -194,8 +197,8 @@ from tests.unit.bootstrap.fake_daemon import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE
 
 async def main(folder):
-    settings = MeshSettings(run_dir=folder, nodes=2, settings=("fake.life=running",), command=FAKE,
-                            poll_s=0.01)
+    settings = MeshSettings(run_dir=folder, nodes=2, settings=("fake.life=running",), module=FAKE,
+                            poll_s=0.01, forked=sys.argv[2] == "forked")
     async with LocalMesh(settings, LogObserver(folder)) as mesh:
         await mesh.wait_for(lambda: all(one.answers for one in mesh.members.values()))
         print(*(one.daemon.pid for one in mesh.members.values()), flush=True)
@@ -206,8 +209,9 @@ asyncio.run(main(Path(sys.argv[1])))
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for processes that are not ours")
-def test_no_daemon_outlives_a_mesh_that_is_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ORPHANS, str(tmp_path)]
+@pytest.mark.parametrize("way", WAYS)
+def test_no_daemon_outlives_a_mesh_that_is_killed(tmp_path: Path, way: str) -> None:
+    command = [sys.executable, "-c", ORPHANS, str(tmp_path), way]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         ends = [os.pidfd_open(int(pid)) for pid in parent.stdout.readline().split()]

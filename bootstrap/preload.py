@@ -1,0 +1,54 @@
+"""What the parent of forked daemons loads before the first fork; importing this module loads it.
+
+The parent must have one thread, because a fork has only the thread that forked. So torch computes
+with one thread here; each daemon sets its own number of threads after its fork.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "FEDNODE_PRELOAD"
+"""Environment variable: JSON with "config" (path of node.yaml or null) and "flags" (of --set)."""
+
+
+def environment(config: Path | None, flags: tuple[str, ...]) -> Mapping[str, str]:
+    """Return the variables that tell this module which settings the daemons have."""
+    told = {"config": None if config is None else str(config.resolve()), "flags": flags}
+    return {VARIABLE: json.dumps(told)}
+
+
+def load(told: str) -> None:
+    """Import what daemons import and load their model; leave faults to the daemons themselves."""
+    from fednode.errors import FednodeError
+
+    given = json.loads(told)
+    with contextlib.suppress(FednodeError):
+        from fednode import registry
+        from fednode.config import load_settings
+
+        path = None if given["config"] is None else Path(given["config"])
+        settings = load_settings(path, os.environ, tuple(given["flags"]))
+        import fednode.commands.start  # noqa: F401
+
+        registry.policy(str(settings.policy["name"]))
+        if settings.tuning.kind != "torch":
+            return
+        from fednode.clip import backbone
+        from fednode.learn.build import use_threads, weights_of
+
+        use_threads(1)
+        registry.objective(str(settings.policy["name"]))
+        backbone.keep(settings.model, weights_of(settings.cache))
+    gc.collect()
+    gc.freeze()  # collections in a daemon do not write to these pages
+
+
+if VARIABLE in os.environ:
+    load(os.environ.pop(VARIABLE))
