@@ -42,7 +42,9 @@ def load(told: str) -> None:
             return
         from fednode.clip import backbone
         from fednode.learn.build import use_threads, weights_of
+        from fednode.learn.memory import use_one_arena
 
+        use_one_arena()
         use_threads(1)
         registry.objective(str(settings.policy["name"]))
         backbone.keep(settings.model, weights_of(settings.cache))

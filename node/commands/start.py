@@ -23,6 +23,7 @@ from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext
 from fednode.learn.learner import Learner
+from fednode.learn.memory import trim
 from fednode.observe import logs
 from fednode.observe.telemetry import Telemetry
 from fednode.plan import NodePlan, facts_of, learner_of, make, private
@@ -103,6 +104,7 @@ def _loaded(plan: NodePlan) -> asyncio.Future[Learner]:
     def load() -> None:
         try:
             learner = learner_of(plan.settings, plan.name, plan.state)
+            trim()
             done.set_result(private(plan, learner))
         except BaseException as fault:
             done.set_exception(fault)

@@ -32,6 +32,7 @@ from fednode.data.views import random_view
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
 from fednode.learn.learner import Cancelled
+from fednode.learn.memory import trim
 
 BATCH: Final = 32
 WORKERS: Final = 4
@@ -108,6 +109,8 @@ class Features:
                     raise Cancelled
                 part = {one: todo[one] for one in order[at : at + BATCH]}
                 self._encode(self._without_known(part), pool, view)
+        if order:
+            trim()
         if not digests:
             nothing = torch.zeros(0, 0, device=self._backbone.device)
             return Encoded(nothing, nothing.sum(dim=1))
