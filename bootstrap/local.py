@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,10 @@ from fednode.bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fr
 from fednode.bootstrap.process import PROGRAM
 from fednode.bootstrap.watch import Interrupted, View, interruptible, summary, until
 from fednode.commands import live
+from fednode.commands.mesh import client_of
+from fednode.observe.client import Client
+from fednode.peers import load_peers
+from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 RUNS: Final = Path("runs")
 
@@ -29,6 +33,7 @@ class LocalOptions:
             removed if all daemons ended well, unless `keep` is set
         rounds, policy: override `settings`
         stay: keep serving after the last round, until told to stop
+        tls: mutual TLS between the nodes
     """
 
     nodes: int = 4
@@ -39,6 +44,7 @@ class LocalOptions:
     run_dir: Path | None = None
     keep: bool = False
     stay: bool = False
+    tls: bool = False
     poll_s: float = POLL_S
     module: str = PROGRAM
 
@@ -53,14 +59,47 @@ class LocalOptions:
             settings=(*self.settings, *more),
             poll_s=self.poll_s,
             module=self.module,
+            tls=self.tls,
         )
 
 
-async def run(options: LocalOptions, observer: Observer, console: Console) -> int:
-    """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it."""
+class MemberClient:
+    """Ask the nodes of a local mesh with TLS, with the key of its first node."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._folder = run_dir.resolve()
+        self._client: Client | None = None
+
+    async def status(self, address: str) -> StatusReply:
+        """Return the node at an address as it is now."""
+        return await self._asked().status(address)
+
+    async def history(self, address: str) -> Sequence[Round]:
+        """Return all adopted rounds of the node at an address, oldest first."""
+        return await self._asked().history(address)
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    def _asked(self) -> Client:
+        if self._client is None:
+            peers = load_peers(self._folder / "peers.yaml")
+            self._client = client_of(peers, self._folder / peers.peers[0].name)
+        return self._client
+
+
+async def run(options: LocalOptions, observer: Observer | None, console: Console) -> int:
+    """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it.
+
+    observer: None for a client that suits the mesh.
+    """
     options.mesh(Path())  # checks the options before a folder is made
     made = options.run_dir is None
     folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
+    if observer is None:
+        observer = MemberClient(folder) if options.tls else Client()
     mesh = LocalMesh(options.mesh(folder), observer)
     ended_well = False
     try:

@@ -32,7 +32,9 @@ from fednode.bootstrap.process import (
     free_ports,
     how_it_ended,
 )
+from fednode.commands.mesh import IDENTITY
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
+from fednode.identity.identity import Identity
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 EVENTS_KEPT: Final = 200
@@ -74,6 +76,8 @@ class MeshSettings:
         restarts: times that each dead daemon is started again, unless its settings are at fault
         module: the daemon's program, run as `python -m` does
         forked: start daemons as forks of one process that has loaded the model, if this system can
+        tls: give every node a key, and let them speak mutual TLS
+        at_once: most daemons that start at the same time; the next one waits until one answers
     """
 
     run_dir: Path
@@ -86,6 +90,8 @@ class MeshSettings:
     restarts: int = 0
     module: str = PROGRAM
     forked: bool = True
+    tls: bool = False
+    at_once: int = 8
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
@@ -123,6 +129,12 @@ class Member:
         return self.status.life if self.answers else "silent"
 
     @property
+    def starting(self) -> bool:
+        """Tell whether the daemon runs and has not loaded its model and images yet."""
+        known = self.status
+        return self.daemon.running and (known is None or known.life == "loading")
+
+    @property
     def comes_back(self) -> bool:
         """Tell whether the daemon died and will be started again."""
         code = self.daemon.exit_code
@@ -152,17 +164,20 @@ class LocalMesh:
         self.on_event = on_event
         self._changed = asyncio.Event()
         self._poller: asyncio.Task[None] | None = None
+        self._starter: asyncio.Task[None] | None = None
         self._stopping = False
 
     async def __aenter__(self) -> Self:
         try:
             self._prepare()
-            for member in self.members.values():
+            members = list(self.members.values())
+            for member in members[: self.settings.at_once]:
                 await self._launch(member)
         except BaseException:
             await self.stop()
             raise
         self._poller = asyncio.create_task(self._poll(), name="mesh poll")
+        self._starter = asyncio.create_task(self._launch_rest(members), name="mesh start")
         return self
 
     async def __aexit__(
@@ -241,7 +256,7 @@ class LocalMesh:
     async def stop(self) -> None:
         """End every daemon; return when all have ended. Idempotent."""
         self._stopping = True
-        tasks = [one.watcher for one in self.members.values()] + [self._poller]
+        tasks = [one.watcher for one in self.members.values()] + [self._poller, self._starter]
         alive = [task for task in tasks if task is not None and not task.done()]
         for task in alive:
             task.cancel()
@@ -284,7 +299,11 @@ class LocalMesh:
                 name=name, address=address, daemon=daemon, restarts_left=settings.restarts
             )
         listed = [{"name": one.name, "address": one.address} for one in self.members.values()]
-        content = {"mesh": settings.name, "insecure": True, "peers": listed}
+        content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
+        if settings.tls:
+            for entry in listed:
+                identity = Identity(folder / entry["name"] / IDENTITY, settings.name, entry["name"])
+                entry["id"] = identity.id
         peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
 
     async def _run(self, words: Sequence[str], log: Path) -> Process:
@@ -307,6 +326,13 @@ class LocalMesh:
         await member.daemon.start()
         member.status, member.answers = None, False
         member.watcher = asyncio.create_task(self._watch(member), name=f"watch {member.name}")
+
+    async def _launch_rest(self, members: Sequence[Member]) -> None:
+        """Start the other daemons, each as soon as fewer than `at_once` are starting."""
+        for member in members[self.settings.at_once :]:
+            while sum(one.starting for one in members) >= self.settings.at_once:
+                await self.change()
+            await self._launch(member)
 
     async def _watch(self, member: Member) -> None:
         code = await member.daemon.ended()

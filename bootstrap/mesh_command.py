@@ -10,7 +10,6 @@ from rich.console import Console
 
 from fednode.bootstrap.local import LocalOptions, run
 from fednode.commands.paths import PATH
-from fednode.observe.client import Client
 
 
 @click.command()
@@ -21,6 +20,7 @@ from fednode.observe.client import Client
 @click.option("--policy", help="Gossip policy, such as zerodfl or local.")
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
+@click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
 @click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
 def mesh(
     nodes: int,
@@ -30,6 +30,7 @@ def mesh(
     policy: str | None,
     keep: bool,
     stay: bool,
+    tls: bool,
     run_dir: Path | None,
 ) -> int:
     """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
@@ -46,9 +47,10 @@ def mesh(
         run_dir=run_dir,
         keep=keep,
         stay=stay,
+        tls=tls,
     )
 
     async def main() -> int:
-        return await run(options, Client(), Console())
+        return await run(options, None, Console())
 
     return asyncio.run(main())

@@ -200,10 +200,10 @@ def _place(survey: _Survey, partition: PartitionSettings) -> tuple[int, int] | N
             "both, or start the node with a peers.yaml, whose order fills them in."
         )
         return None
-    if partition.how == "classes" and count > len(survey.base):
+    if partition.how == "classes" and partition.width is None and count > len(survey.base):
         survey.faults.append(
             f"data.partition.count is {count}, but there are only {len(survey.base)} classes to "
-            "divide: use fewer nodes or more classes."
+            "divide: use fewer nodes or more classes, or set data.partition.width."
         )
         return None
     return index, count
@@ -214,11 +214,17 @@ def _needed(survey: _Survey) -> tuple[str, ...]:
     settings = survey.settings
     if survey.place is None or settings.halves or settings.partition.how == "dirichlet":
         return survey.base + survey.new
-    return _block(survey.base, survey.place)
+    return _block(survey)
 
 
-def _block(base: tuple[str, ...], place: tuple[int, int]) -> tuple[str, ...]:
-    index, count = place
+def _block(survey: _Survey) -> tuple[str, ...]:
+    """Return the classes of this node, where each node holds a block."""
+    assert survey.place is not None, "the data set is divided"
+    (index, count), base = survey.place, survey.base
+    width = survey.settings.partition.width
+    if width is not None:
+        chosen = set(splits.overlapping_block(len(base), index, width))
+        return tuple(name for label, name in enumerate(base) if label in chosen)
     return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
 
 
@@ -274,7 +280,7 @@ def _draw(survey: _Survey) -> NodeData | None:
         pools[name] = splits.shuffle(rest, name, settings.seed)
     own = {name: pools[name] for name in survey.base if name in pools}
     if survey.place is not None and partition.how == "classes":
-        own = {name: own[name] for name in _block(survey.base, survey.place)}
+        own = {name: own[name] for name in _block(survey)}
     elif survey.place is not None:
         index, count = survey.place
         images = sum(map(len, own.values()))

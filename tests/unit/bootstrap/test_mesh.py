@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,10 @@ import yaml
 
 from fednode.bootstrap import forks
 from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings, fresh_folder
+from fednode.commands.mesh import IDENTITY
 from fednode.errors import ConfigError
+from fednode.identity.identity import Identity
+from fednode.peers import load_peers
 from tests.unit.bootstrap.fake_daemon import LogObserver
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -85,6 +89,31 @@ async def test_every_node_gets_its_arguments_and_all_end(make: Make, tmp_path: P
         *("--set", f"state_dir={folder / 'node-2'}", "--set", "tuning.threads=1"),
         *("--set", "rounds.start.peers=2", "--set", "tuning.lr=0.5"),
     ]
+
+
+async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
+    """A daemon that is not through with loading holds back the next one."""
+    mesh = make("fake.life=loading", nodes=3)
+    mesh.settings = replace(mesh.settings, at_once=2)
+    async with mesh:
+        await mesh.wait_for(
+            lambda: all(mesh.members[f"node-{at}"].answers for at in (1, 2)), LIMIT_S
+        )
+        assert not mesh.members["node-3"].daemon.started
+        mesh.kill("node-1")
+        await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
+
+
+async def test_a_mesh_with_tls_lists_the_keys_of_its_nodes(make: Make, tmp_path: Path) -> None:
+    mesh = make()
+    mesh.settings = replace(mesh.settings, tls=True)
+    async with mesh:
+        await mesh.wait_finished(LIMIT_S)
+    peers = load_peers(tmp_path / "mesh/peers.yaml")
+    assert not peers.insecure
+    for one in peers.peers:
+        held = Identity(tmp_path / "mesh" / one.name / IDENTITY, "local", one.name)
+        assert held.id == one.id
 
 
 async def test_status_and_history_come_from_the_daemons(make: Make) -> None:
