@@ -22,7 +22,7 @@ test: install  ## the default suite
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
 
 test-all: install  ## everything but what needs a GPU
-	$(BIN)/python -m pytest -m "not gpu and not bench"
+	$(BIN)/python -m pytest -m "not gpu and not bench" --hypothesis-profile=thorough
 
 check: install  ## lint, format, types, generated code, the site
 	$(BIN)/ruff check .

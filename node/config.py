@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar, get_args, get_type_hints
 
@@ -294,12 +295,18 @@ def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
     tree[place[-1]] = value
 
 
+@cache
+def _checker(kind: Any) -> TypeAdapter[Any]:
+    """Return what checks a settings class; making it takes pydantic tens of milliseconds."""
+    return TypeAdapter(kind)
+
+
 def _check(
     kind: Any, tree: Any, source: Source, inside: tuple[str, ...] = ()
 ) -> tuple[Any, list[str]]:
     """Return a settings dataclass made from a tree, or None, and a list of its faults."""
     try:
-        return TypeAdapter(kind).validate_python(tree), []
+        return _checker(kind).validate_python(tree), []
     except ValidationError as fault:
         return None, [_sentence(kind, one, source, inside) for one in fault.errors()]
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,7 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
         model: Any
         model, config, seen = mini.expand()
         preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-        tokenizer: Any = open_clip.tokenizer.SimpleTokenizer()
+        tokenizer: Any = _byte_pairs()
         label = settings.title
     else:
         model, mapped = _open_clip(settings)
@@ -233,6 +234,12 @@ def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
             "check the network, or give a checkpoint file as model.pretrained."
         ) from fault
     return model, False
+
+
+@cache
+def _byte_pairs() -> Any:
+    """Return CLIP's tokenizer; reading its table takes tenths of a second."""
+    return open_clip.tokenizer.SimpleTokenizer()
 
 
 def _tokenizer(name: str) -> Any:

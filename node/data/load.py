@@ -7,13 +7,13 @@ because training meets a damaged file. Importing this file does not import torch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
 from fednode.data import builtin, splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
-from fednode.data.folder import ClassFolder, Found, domains
+from fednode.data.folder import ClassFolder, Found
 from fednode.data.images import Memory, Verdict, examine
 from fednode.data.official import found_in
 from fednode.data.reasons import listed
@@ -81,31 +81,6 @@ def look(
     problems = [Problem(text, fatal=True) for text in survey.faults]
     problems += [Problem(text, fatal=False) for text in listed(survey.skipped, survey.constant)]
     return problems + [Problem(text, fatal=False) for text in survey.notes], data
-
-
-def load_domains(settings: DataSettings, memory: Path | None = None) -> dict[str, NodeData]:
-    """Return the splits of every domain of root/<domain>/<class>/<image>, by domain, sorted.
-
-    settings.path is the folder of domains. Raise DataError if two domains differ in classes.
-    """
-    folders = domains(_root(settings))
-    names = {name: {one.name for one in found_in(path).classes} for name, path in folders.items()}
-    first, *others = names
-    for other in others:
-        missing = sorted(names[first] ^ names[other])
-        if missing and settings.classes is None:
-            raise DataError(
-                f"The domains '{first}' and '{other}' differ in the class '{missing[0]}': all "
-                "domains must hold the same classes, or data.classes must name those they share."
-            )
-    return {
-        name: load(replace(settings, path=str(path)), _beside(memory, name))
-        for name, path in folders.items()
-    }
-
-
-def _beside(memory: Path | None, name: str) -> Path | None:
-    return None if memory is None else memory.with_name(f"{memory.stem}-{name}{memory.suffix}")
 
 
 def _root(settings: DataSettings) -> Path:

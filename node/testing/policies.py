@@ -63,7 +63,7 @@ class PolicyContract:
         assert (begun.round, begun.tensors, begun.tuned) == (0, case.initial, Tensors())
         assert case.start().phase == "idle"
 
-    @pytest.mark.parametrize("seed", seeds(3, 20))
+    @pytest.mark.parametrize("seed", seeds(1, 20))
     def test_total_and_orderly_in_any_order_of_events(self, case: Case, seed: int) -> None:
         chance = random.Random(seed)
         player = Player(case.start())

@@ -1,7 +1,7 @@
 """Daemons that are killed with SIGKILL at random instants, again and again, on one directory.
 
-A zygote process has everything imported and forks a child for each life, which runs `fednode start`
-as from a shell; so a life takes tenths of a second, not seconds.
+This process imports all that a node without torch needs. It forks a child for each life, and the
+child runs `fednode start` as from a shell. So a life takes tenths of a second, not seconds.
 
     python -m tests.e2e.kills FOLDER LIVES SEED LONGEST_S [start's arguments ...]
 
@@ -12,6 +12,7 @@ Prints one JSON object: lives, rounds, and what was found wrong, which must be n
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -30,6 +31,8 @@ PEERS = "mesh: m\ninsecure: true\npeers:\n  - {{name: a, address: '127.0.0.1:{po
 ADOPTED = re.compile(rb"round (\d+) adopted")
 DAMAGED = re.compile(rb"damaged|defect|Traceback")
 FIRST_WORD_S = 60.0
+NEEDED = ("commands.start", "observe.page", "observe.web", "policies.zerodfl.exchange")
+"""Modules that a life imports."""
 
 
 def live(folder: Path, words: list[str], lasts_s: float) -> bytes:
@@ -103,6 +106,8 @@ def run(folder: Path, lives: int, seed: int, longest_s: float, words: list[str])
     """Live and die so many times."""
     chance = random.Random(seed)
     random.seed(seed)
+    for name in NEEDED:
+        importlib.import_module(f"fednode.{name}")
     from fednode.bootstrap.process import free_ports
 
     peers = folder / "peers.yaml"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,12 @@ from fednode.bootstrap.process import Daemon, free_ports
 from fednode.commands.mesh import client_of
 from fednode.errors import FednodeError
 from fednode.peers import load_peers
+from tests.contract.faults import pause
+from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
 GUARD_S = 60.0
+POLL_S = 0.05
 TETHER = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli")
 PACED = (
     *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
@@ -26,17 +28,20 @@ PACED = (
 )
 
 
-def fednode(folder: Path, *words: str) -> str:
-    ran = subprocess.run(
-        [sys.executable, "-m", "fednode.cli", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=GUARD_S,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
+Say = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def fednode(capsys: pytest.CaptureFixture[str]) -> Say:
+    """Return a function that runs a command in this process and returns what it prints."""
+    command = Fednode(capsys)
+
+    async def say(*words: str) -> str:
+        # In a thread, because a command may run a loop of its own.
+        assert await asyncio.to_thread(command, *words) == 0, command.err
+        return command.out.strip()
+
+    return say
 
 
 @contextlib.asynccontextmanager
@@ -63,7 +68,7 @@ async def until(folder: Path, address: str, state: str, holds: Callable[[Any], b
                 reply = await client.status(address)
                 if holds(reply):
                     return reply
-            await asyncio.sleep(0)
+            await pause(POLL_S)
 
 
 def alive(reply: Any, *names: str) -> bool:
@@ -71,17 +76,17 @@ def alive(reply: Any, *names: str) -> bool:
 
 
 async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
-    tmp_path: Path,
+    tmp_path: Path, fednode: Say
 ) -> None:
     book = ("--state", str(tmp_path / "book"), "--mesh", "m")
-    key = fednode(tmp_path, "introducer", "key", *book)
-    token = fednode(tmp_path, "introducer", "token", *book, "--uses", "3")
+    key = await fednode("introducer", "key", *book)
+    token = await fednode("introducer", "token", *book, "--uses", "3")
     gate, *ports = free_ports(4)
     (tmp_path / "peers.yaml").write_text(f"mesh: m\nintroducer: 127.0.0.1:{gate}\n{key}\n")
     at = {name: f"127.0.0.1:{port}" for name, port in zip("abc", ports, strict=True)}
     for name in at:
         state = str(tmp_path / name)
-        fednode(tmp_path, "identity", "new", "--mesh", "m", "--name", name, "--state", state)
+        await fednode("identity", "new", "--mesh", "m", "--name", name, "--state", state)
 
     def words(name: str) -> tuple[str, ...]:
         return start(tmp_path, name, "--set", f"advertise={at[name]}", "--set", f"token={token}")
@@ -96,13 +101,12 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
         # The introducer is off from here on, and nobody misses it.
         before = await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
         await until(tmp_path, at["a"], "a", lambda reply: reply.round > before.round + 5)
-        id = fednode(
-            tmp_path, "identity", "show", "--mesh", "m", "--name", "c",
-            "--state", str(tmp_path / "c"),
-        ).splitlines()[0]  # fmt: skip
-        line = fednode(tmp_path, "introducer", "revoke", *book, "--name", "c", "--id", id)
+        place = ("--state", str(tmp_path / "c"))
+        shown = await fednode("identity", "show", "--mesh", "m", "--name", "c", *place)
+        id = shown.splitlines()[0]
+        line = await fednode("introducer", "revoke", *book, "--name", "c", "--id", id)
         peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "a"))
-        fednode(tmp_path, "identity", "revoke", at["a"], line, *peers)
+        await fednode("identity", "revoke", at["a"], line, *peers)
         for name in "ab":
             await until(
                 tmp_path, at[name], name,
@@ -115,12 +119,12 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
         await c.stop(10.0)
 
 
-async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path) -> None:
+async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fednode: Say) -> None:
     ports = free_ports(2)
     lines = []
     for name, port in zip("ab", ports, strict=True):
         words = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
-        line = fednode(tmp_path, "identity", "new", *words)
+        line = await fednode("identity", "new", *words)
         lines.append(line.strip().replace("HOST:PORT", f"127.0.0.1:{port}"))
     (tmp_path / "peers.yaml").write_text("mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n")
     at = {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
@@ -129,6 +133,6 @@ async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path) -> N
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
         await until(tmp_path, at["a"], "a", lambda reply: not alive(reply, "b"))
         words = ("--mesh", "m", "--name", "b", "--state", str(tmp_path / "b"))
-        assert "is succeeded by" in fednode(tmp_path, "identity", "rotate", *words)
+        assert "is succeeded by" in await fednode("identity", "rotate", *words)
         async with running(tmp_path, "b", *start(tmp_path, "b")):
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))

@@ -1,7 +1,8 @@
 """Processes started by `fednode start` end with the bits that the simulator has, PLAN and ZeroDFL.
 
-Every policy is compared in one process in tests/unit/runtime/test_one_truth.py; here whole daemons
-are: settings from the command line, their own model, images and state directories.
+tests/unit/runtime/test_one_truth.py compares every policy, with daemons in one process. These slow
+tests compare whole processes: settings from the command line, and each its own model, images and
+state directory.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ def simulated(model: backbone.Backbone, policy: str) -> World:
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("policy", [pytest.param("plan", marks=pytest.mark.slow), "zerodfl"])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["plan", "zerodfl"])
 async def test_processes_and_simulator_end_with_the_same_bits(policy: str, tmp_path: Path) -> None:
     await daemons(tmp_path, policy)
     threads = torch.get_num_threads()

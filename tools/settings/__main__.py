@@ -6,13 +6,12 @@ python -m tools.settings --check    compares byte for byte; exit code 1 if files
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from fednode.config import POLICY
+from tools import generated
 from tools.settings.fields import policies
 from tools.settings.files import node_file, peers_file, policy_file
 from tools.settings.page import page
@@ -39,40 +38,15 @@ def generate() -> dict[Path, bytes]:
     return {path: text.encode() for path, text in found.items()}
 
 
-def differences(wanted: Mapping[Path, bytes]) -> list[Path]:
-    """Return the files that are missing, surplus or different, sorted."""
-    present = {*wanted, *CONFIGS.glob("policies/*"), *CONFIGS.glob("schema/*")}
-    return sorted(
-        path
-        for path in present
-        if path not in wanted or not path.is_file() or path.read_bytes() != wanted[path]
-    )
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Write or check the generated files; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tools.settings", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--check", action="store_true", help="compare only")
-    options = parser.parse_args(arguments)
-    try:
-        wanted = generate()
-    except RuntimeError as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return 1
-    stale = differences(wanted)
-    if options.check:
-        listed = ", ".join(str(path.relative_to(ROOT)) for path in stale)
-        if stale:
-            print(f"error: {listed}: not what the code says; run `make settings`", file=sys.stderr)
-        return 1 if stale else 0
-    for path in stale:
-        if path in wanted:
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(wanted[path])
-        else:
-            path.unlink()
-    return 0
+    return generated.main(
+        __doc__,
+        arguments,
+        generate,
+        lambda: (path for name in ("policies", "schema") for path in CONFIGS.glob(f"{name}/*")),
+        "not what the code says; run `make settings`",
+    )
 
 
 if __name__ == "__main__":

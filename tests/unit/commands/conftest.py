@@ -7,8 +7,28 @@ from pathlib import Path
 
 import pytest
 
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
+from fednode.clip.shared import SharedWeights
 from tests.unit.commands.run import PEERS, Fednode
 from tests.unit.commands.tuned import tune_in
+
+LOADED: dict[ModelSettings, backbone.Backbone] = {}
+
+
+@pytest.fixture(autouse=True)
+def _loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load the embedded model once for all commands; a loaded model is never changed."""
+    load = backbone.load
+
+    def loaded(settings: ModelSettings, shared: SharedWeights | None = None) -> backbone.Backbone:
+        if settings.pretrained is not None:
+            return load(settings, shared)
+        if settings not in LOADED:
+            LOADED[settings] = load(settings)
+        return LOADED[settings]
+
+    monkeypatch.setattr(backbone, "load", loaded)
 
 
 @pytest.fixture
@@ -31,7 +51,7 @@ def peers(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with images, and a state directory of a node that ran one round."""
     folder = tmp_path_factory.mktemp("node")

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from fednode.data import load as module
-from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
+from fednode.data.base import DataSettings, PartitionSettings, Split
 from fednode.data.images import Memory, Verdict, examine
-from fednode.data.load import check, load, load_domains
+from fednode.data.load import check, load
 from fednode.data.reasons import listed
 from fednode.errors import DataError
 from tests.unit.data.conftest import MakeFolder
@@ -324,31 +324,6 @@ def test_built_in_images_load_whole() -> None:
     assert len(data.train.images) == 40
     assert (data.skipped, data.notes) == ((), ())
     assert check(values) == []
-
-
-def make_domains(make_folder: MakeFolder, tmp_path: Path, second: dict[str, int]) -> Path:
-    root = tmp_path / "domains"
-    root.mkdir()
-    make_folder({"dog": 5, "horse": 5}).rename(root / "photo")
-    make_folder(second).rename(root / "sketch")
-    return root
-
-
-def test_every_domain_is_a_node(make_folder: MakeFolder, tmp_path: Path) -> None:
-    root = make_domains(make_folder, tmp_path, {"dog": 5, "horse": 5})
-    found = load_domains(settings(root), tmp_path / "images.json")
-    assert list(found) == ["photo", "sketch"]
-    assert all(isinstance(data, NodeData) for data in found.values())
-    assert found["photo"].train.classes == found["sketch"].train.classes
-    assert (tmp_path / "images-photo.json").is_file()
-    assert all("/sketch/" in str(image.path) for image in found["sketch"].own.images)
-
-
-def test_domains_must_agree_on_their_classes(make_folder: MakeFolder, tmp_path: Path) -> None:
-    root = make_domains(make_folder, tmp_path, {"dog": 5, "horse": 5, "house": 5})
-    with pytest.raises(DataError, match="'photo' and 'sketch' differ in the class 'house'"):
-        load_domains(settings(root))
-    assert len(load_domains(settings(root, classes=("dog", "horse")))) == 2
 
 
 def test_loading_imports_no_torch() -> None:

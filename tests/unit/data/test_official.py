@@ -16,7 +16,7 @@ from PIL import Image
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
 from fednode.data.folder import domains
-from fednode.data.load import check, load, load_domains
+from fednode.data.load import check, load
 from fednode.data.official import found_in
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
@@ -192,6 +192,12 @@ def test_imagenet_is_ordered_by_folder_named_by_its_list_and_tested_on_val(tmp_p
         found_in(root)
 
 
+def load_each(values: DataSettings) -> dict[str, NodeData]:
+    """Return the data of each domain in a folder of domains."""
+    folders = domains(Path(values.path))
+    return {name: load(replace(values, path=str(one))) for name, one in folders.items()}
+
+
 @pytest.mark.parametrize("where", ["", "splits"])
 def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, where: str) -> None:
     root = tmp_path / "DomainNet"
@@ -208,7 +214,7 @@ def test_domain_net_has_its_lists_beside_or_below_its_domains(tmp_path: Path, wh
             (root / where / f"{domain}_{part}.txt").write_text("\n".join(lines) + "\n")
         draw(root / domain / "axe" / "listed_nowhere.jpg")
     assert list(domains(root)) == ["clipart", "real"]
-    found = load_domains(settings(root))
+    found = load_each(settings(root))
     for domain, data in found.items():
         assert data.train.classes == ("The Eiffel Tower", "aircraft carrier", "axe")
         assert (len(data.train.images), len(data.own.images)) == (12, 6)
@@ -246,7 +252,7 @@ def test_office_home_vlcs_and_terra_as_folders_keep_their_names(
             for at in range(5):
                 draw(tmp_path / domain / name / f"{at:05d}.jpg")
     (tmp_path / "ImageInfo.csv").write_text("Clipart, 1\n")
-    found = load_domains(settings(tmp_path, halves=True))
+    found = load_each(settings(tmp_path, halves=True))
     assert set(found) == set(names)
     for data in found.values():
         assert data.new is not None
@@ -267,7 +273,7 @@ def test_pacs_is_read_as_folders(tmp_path: Path) -> None:
             if name.endswith(".jpg") and few[folder] <= 5:
                 held.extract(name, tmp_path)
     root = next(path.parents[2] for path in tmp_path.rglob("*.jpg"))
-    found = load_domains(settings(root, halves=True))
+    found = load_each(settings(root, halves=True))
     assert set(found) == {"art_painting", "cartoon", "photo", "sketch"}
     for data in found.values():
         assert data.train.classes == ("dog", "elephant", "giraffe", "guitar")

@@ -72,7 +72,7 @@ def test_sync_does_not_hang_on_delays(strategy: str) -> None:
 
 @pytest.mark.parametrize("mode", ["async", "quorum", "sync"])
 @pytest.mark.parametrize("strategy", ["push", "pull"])
-@pytest.mark.parametrize("seed", seeds(3, 8))
+@pytest.mark.parametrize("seed", seeds(1, 8))
 def test_lost_messages_never_cost_a_deadline(mode: Barrier, strategy: str, seed: int) -> None:
     made = world(seed, mode, loss=0.1, strategy=strategy, recipients=2)
     assert made.run(made.finished, LIMIT_S)

@@ -43,7 +43,7 @@ def validator(name: str) -> Draft202012Validator:
 def test_the_committed_files_are_what_the_code_says() -> None:
     wanted = command.generate()
     assert wanted == command.generate()
-    assert command.differences(wanted) == []
+    assert command.main(["--check"]) == 0
     assert {path.name for path in wanted} >= {"node.yaml", "peers.yaml", "plan.yaml", "settings.md"}
 
 
@@ -63,7 +63,7 @@ def test_check_names_stale_files(
     assert command.main(["--check"]) == 0
     (tmp_path / "configs" / "node.yaml").write_text("seed: 2\n")
     assert command.main(["--check"]) == 1
-    assert "error: configs/node.yaml: not what the code says" in capsys.readouterr().err
+    assert "configs/node.yaml: not what the code says" in capsys.readouterr().err
 
 
 def test_a_text_is_what_stands_below_a_field_and_is_inherited() -> None:

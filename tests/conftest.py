@@ -1,0 +1,32 @@
+"""What all tests share: threads, garbage collection, and the examples of property tests."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+from hypothesis import settings
+
+# One process runs the tests on each core (Makefile), so a process gets one thread. This line comes
+# before any import of torch, and programs that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Property tests try the same examples each time. `make test-all` tries more of them, and
+# `pytest --hypothesis-profile=explore tests/property` looks for new ones.
+settings.register_profile(
+    "repeatable", derandomize=True, deadline=None, print_blob=True, max_examples=50
+)
+settings.register_profile("thorough", settings.get_profile("repeatable"), max_examples=200)
+settings.register_profile("explore", deadline=None, max_examples=2000, print_blob=True)
+settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all modules and tests from garbage collection; they live until the process ends."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let the interpreter collect them at its end, as extension modules expect."""
+    gc.unfreeze()
