@@ -22,8 +22,9 @@ from typing import Final, Protocol, Self
 
 import yaml
 
-from fednode.bootstrap.process import FEDNODE, Daemon, free_ports, how_it_ended
+from fednode.bootstrap.process import FEDNODE, Daemon, how_it_ended
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
+from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 EVENTS_KEPT: Final = 200

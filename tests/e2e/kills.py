@@ -103,7 +103,7 @@ def run(folder: Path, lives: int, seed: int, longest_s: float, words: list[str])
     """Live and die so many times."""
     chance = random.Random(seed)
     random.seed(seed)
-    from fednode.bootstrap.process import free_ports
+    from fednode.transports.ports import free_ports
 
     peers = folder / "peers.yaml"
     state = folder / "state"

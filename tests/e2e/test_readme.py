@@ -57,13 +57,13 @@ def run(line: str, folder: Path, environment: dict[str, str]) -> str:
     return ended.stdout
 
 
-async def finished(state: Path, environment: dict[str, str], folder: Path, daemon: Daemon) -> None:
+async def finished(name: str, environment: dict[str, str], folder: Path, daemon: Daemon) -> None:
     """Ask a node for its status until all its rounds are done."""
     async with asyncio.timeout(GUARD_S):
         while True:
             assert daemon.running, daemon.log.read_text()
             asked = await asyncio.create_subprocess_exec(
-                "fednode", "status", state.name, cwd=folder, env=environment,
+                "fednode", "status", name, cwd=folder, env=environment,
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
             out, _ = await asked.communicate()
@@ -81,7 +81,6 @@ async def test_the_quick_start_as_it_stands(
     draw(tmp_path / "images", 12)
     for name in "bc":
         draw(tmp_path / name, 12)
-    state = tmp_path / ".local/state/fednode/example"
     lines = quick_start()
     assert len(lines) > 6
     try:
@@ -101,7 +100,7 @@ async def test_the_quick_start_as_it_stands(
             else:
                 if line.startswith("fednode status"):
                     for name, one in zip("abc", daemons, strict=True):
-                        await finished(state / name, environment, folder, one)
+                        await finished(name, environment, folder, one)
                 said[line.split()[1]] = run(line, folder, environment)
     finally:
         for one in daemons:
