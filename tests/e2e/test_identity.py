@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from fednode.bootstrap.process import Daemon, free_ports
+from fednode.bootstrap.process import Daemon
 from fednode.commands.mesh import client_of
 from fednode.errors import FednodeError
 from fednode.peers import load_peers
+from fednode.transports.ports import free_ports
 
 pytestmark = pytest.mark.e2e
 GUARD_S = 60.0
@@ -26,7 +27,7 @@ PACED = (
 )
 
 
-def fednode(folder: Path, *words: str) -> str:
+def fednode(folder: Path, *words: str, code: int = 0) -> str:
     ran = subprocess.run(
         [sys.executable, "-m", "fednode.cli", *words],
         cwd=folder,
@@ -35,7 +36,7 @@ def fednode(folder: Path, *words: str) -> str:
         check=False,
         timeout=GUARD_S,
     )
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == code, ran.stderr
     return ran.stdout.strip()
 
 
@@ -132,3 +133,45 @@ async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path) -> N
         assert "is succeeded by" in fednode(tmp_path, "identity", "rotate", *words)
         async with running(tmp_path, "b", *start(tmp_path, "b")):
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+
+
+async def test_a_node_at_a_name_that_does_not_resolve_is_told_and_doubted_no_more(
+    tmp_path: Path,
+) -> None:
+    """Its peers cannot call it, and it calls them: all sides say so, and nothing comes and goes."""
+    ports = dict(zip("abc", free_ports(3), strict=True))
+    lines = []
+    for name, port in ports.items():
+        words = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
+        line = fednode(tmp_path, "identity", "new", *words)
+        lines.append(line.strip().replace("HOST:PORT", f"127.0.0.1:{port}"))
+    (tmp_path / "peers.yaml").write_text("mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n")
+    at = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    away = ("--set", "advertise=no.such.host.invalid:7443", "--set", f"listen={at['c']}")
+    wrong = "the name no.such.host.invalid does not resolve"
+
+    def suspicions() -> int:
+        log = (tmp_path / "a" / "fednode.log").read_text()
+        return log.count('"c is suspect')
+
+    async with (
+        running(tmp_path, "a", *start(tmp_path, "a")),
+        running(tmp_path, "b", *start(tmp_path, "b")),
+        running(tmp_path, "c", *start(tmp_path, "c", *away)),
+    ):
+        told = await until(tmp_path, at["c"], "c", lambda reply: wrong in "".join(reply.warnings))
+        assert "cannot reach this node at no.such.host.invalid:7443: " in told.warnings[0]
+        seen = await until(tmp_path, at["a"], "a", lambda reply: len(reply.warnings) > 0)
+        assert seen.warnings[0].startswith("c speaks, but this node cannot reach it: ")
+        assert wrong in seen.warnings[0]
+        before = suspicions()
+        later = await until(tmp_path, at["a"], "a", lambda one: one.round > seen.round + 100)
+        assert {peer.name: peer.state for peer in later.peers}["c"] == "alive"
+        assert suspicions() == before <= 2
+        peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "c"))
+        asked = ("check", *peers, "--name", "c", *away, "--set", "tuning.kind=closed-form")
+        said = fednode(tmp_path, *asked, code=2)  # its port is in use: it runs
+        assert "the name no.such.host.invalid does not resolve here" in said
+        assert f"fault: a cannot reach c: cannot send to no.such.host.invalid:7443: {wrong}." in (
+            said.splitlines()
+        )
