@@ -29,12 +29,12 @@ from fednode.bootstrap.process import (
     Daemon,
     Process,
     execute,
-    free_ports,
     how_it_ended,
 )
 from fednode.commands.mesh import IDENTITY
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.identity.identity import Identity
+from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 EVENTS_KEPT: Final = 200

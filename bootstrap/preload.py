@@ -49,8 +49,8 @@ def load(told: str) -> None:
         use_threads(1)
         registry.objective(str(settings.policy["name"]))
         backbone.keep(settings.model, weights_of(settings.cache))
-    # Extension modules complain on the terminal if they are unloaded while objects are frozen. Forks
-    # do not inherit this, because multiprocessing clears the handlers of a child.
+    # Extension modules complain on the terminal if they are unloaded while objects are frozen.
+    # Forks do not inherit this, because multiprocessing clears the handlers of a child.
     atexit.register(os._exit, 0)
     gc.collect()
     gc.freeze()  # collections in a daemon do not write to these pages

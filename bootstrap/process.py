@@ -6,45 +6,16 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from random import SystemRandom
 from typing import Final, Protocol
-
-from fednode.errors import AddressError
 
 PROGRAM: Final = "fednode.cli"
 TETHERED: Final = (sys.executable, "-m", "fednode.bootstrap.tether")
 """Before a module's name: run the module so that it ends with this process."""
 FEDNODE: Final = (*TETHERED, PROGRAM)
 TAIL_BYTES: Final = 8192
-# Below the range that systems use for outgoing connections, so that no peer's own connection
-# occupies a port before its daemon listens there.
-PORTS: Final = range(20_000, 32_000)
-PORT_TRIES: Final = 2_000
-
-
-def free_ports(count: int) -> list[int]:
-    """Return distinct ports of 127.0.0.1 on which nothing listens now."""
-    chance = SystemRandom()
-    found: list[int] = []
-    with contextlib.ExitStack() as held:
-        for _ in range(PORT_TRIES):
-            if len(found) == count:
-                return found
-            port = chance.choice(PORTS)
-            one = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-            try:
-                one.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found.append(port)
-    raise AddressError(
-        f"Only {len(found)} free ports of {count} were found on 127.0.0.1 between {PORTS.start} "
-        f"and {PORTS.stop - 1}: start fewer nodes, or end what uses the ports."
-    )
 
 
 class Process(Protocol):

@@ -30,6 +30,7 @@ COMMANDS: Final = {
     "explain": ("fednode.commands.explain", "Show what prompts say and where they look."),
     "export": ("fednode.commands.share", "Write a node's prompts for other programs."),
     "import": ("fednode.commands.share", "Make a state directory of prompts in a file."),
+    "recover": ("fednode.commands.recover", "Go on after damage to a node's journal."),
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),

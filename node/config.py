@@ -7,18 +7,17 @@ nearest valid key. All faults of a file are reported together.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar, Final, TypeVar
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from fednode import registry, trees
+from fednode import faults, registry, trees
 from fednode.clip.settings import ModelSettings
 from fednode.core.policy import PolicyKind
 from fednode.core.settings import (
@@ -41,11 +40,7 @@ ENVIRONMENT: Final = "FEDNODE_"
 NAME_VARIABLE: Final = "FEDNODE_NAME"
 FROM_FILE: Final = "_FILE"
 POLICY: Final = "zerodfl"
-REMOVED: Final[Mapping[tuple[str, ...], str]] = {
-    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
-    ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
-}
-"""Removed keys, or removed values of keys -> what to use instead."""
+SHOWN_KEYS: Final = 3
 Tree = dict[str, Any]
 Kind = TypeVar("Kind")
 
@@ -132,26 +127,31 @@ def load_settings(
 
 def settings_of(source: Source) -> Settings:
     """Return the checked settings in a tree, the policy's settings included; raise ConfigError."""
-    tree = dict(source.tree)
-    policy = tree.get("policy")
+    tree = faults.filled(Settings, source.tree)
+    if tree.get("policy", {}) is None:
+        tree["policy"] = {}
+    policy, config_faults = tree.get("policy", {}), list[str]()
     if isinstance(policy, dict):
-        tree["policy"] = {"name": POLICY, **policy}
-        _put_defaults(tree, str(tree["policy"]["name"]))
-    settings = checked(Settings, Source(source.where, tree, source.places))
-    policy_config(settings, source)
+        policy = tree["policy"] = {"name": POLICY, **policy}
+        _put_defaults(tree, str(policy["name"]))
+        _, config_faults = _config(policy, source)
+    settings, found = _check(Settings, tree, source)
+    if found or config_faults:
+        raise ConfigError("\n".join([*found, *config_faults]))
     if settings.tuning.start == "own" and policy_of(settings)[0].shared_state:
         raise ConfigError(
             f"{source.at(('tuning', 'start'))}: tuning.start is 'own', and all nodes of policy "
             f"{settings.policy['name']} must begin from the same prompts: set it to common or null."
         )
-    return settings
+    made: Settings = settings
+    return made
 
 
 def checked(kind: type[Kind], source: Source) -> Kind:
     """Return a settings dataclass made from a tree; raise ConfigError with all faults."""
-    found, faults = _check(kind, source.tree, source)
-    if faults:
-        raise ConfigError("\n".join(faults))
+    found, said = _check(kind, source.tree, source)
+    if said:
+        raise ConfigError("\n".join(said))
     made: Kind = found
     return made
 
@@ -179,12 +179,45 @@ def _put_defaults(tree: Tree, policy: str) -> None:
 
 def policy_config(settings: Settings, source: Source | None = None) -> Any:
     """Return the policy's own settings; raise ConfigError with all faults in one text."""
-    kind = registry.policy(str(settings.policy["name"]))
-    inside = {key: value for key, value in settings.policy.items() if key != "name"}
-    config, faults = _check(kind.config_type, inside, source or Source("settings", {}), ("policy",))
-    if faults:
-        raise ConfigError("\n".join(faults))
+    config, said = _config(settings.policy, source or Source("settings", {}))
+    if said:
+        raise ConfigError("\n".join(said))
     return config
+
+
+def _config(policy: Mapping[str, Any], source: Source) -> tuple[Any, list[str]]:
+    """Return a policy's own settings, or None, and a list of all their faults."""
+    name = str(policy["name"])
+    try:
+        kind = registry.policy(name)
+    except ConfigError as fault:
+        return None, [str(fault)]
+    inside = {key: value for key, value in policy.items() if key != "name"}
+    strange = [key for key in inside if key not in faults.keys_of(kind.config_type)]
+    owner = _owner(strange)
+    if not owner:
+        return _check(kind.config_type, inside, source, ("policy",))
+    rest = {key: value for key, value in inside.items() if key not in strange}
+    said = f"{', '.join(strange[:SHOWN_KEYS])}"
+    said += f" and {len(strange) - SHOWN_KEYS} more" if len(strange) > SHOWN_KEYS else ""
+    verb = "are keys" if len(strange) > 1 else "is a key"
+    text = (
+        f"{source.at(('policy', strange[0]))}: {said} {verb} of policy {owner}, and policy.name is "
+        f"{name!r} ({source.at(('policy', 'name'))}): remove what is {owner}'s, or replace the "
+        f"whole section with --set 'policy={{name: {name}}}'."
+    )
+    return None, [text, *_check(kind.config_type, rest, source, ("policy",))[1]]
+
+
+def _owner(keys: Sequence[str]) -> str:
+    """Return the policy that has all of the keys; "" for none."""
+    if not keys:
+        return ""
+    names = sorted(registry.names(), key=lambda name: (name != POLICY, name))
+    for name in names:
+        if set(keys) <= set(faults.keys_of(registry.policy(name).config_type)):
+            return name
+    return ""
 
 
 def policy_of(settings: Settings) -> tuple[PolicyKind, Any]:
@@ -235,8 +268,7 @@ def read_yaml(path: Path) -> Source:
         node, tree = trees.read(text)
         _survey(node, path, (), places)
     except yaml.YAMLError as fault:
-        shown = " ".join(str(fault).split())
-        raise ConfigError(f"{path} is not valid YAML: {shown}.") from None
+        raise ConfigError(f"{path} is not valid YAML: {trees.why(fault)}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} holds no settings: it must be a mapping of keys to values.")
     return Source(str(path), tree, places)
@@ -280,8 +312,7 @@ def _value(text: str, source: str) -> Any:
     try:
         return trees.read(text)[1]
     except yaml.YAMLError as fault:
-        shown = " ".join(str(fault).split())
-        raise ConfigError(f"{source}: {text!r} is not valid YAML: {shown}.") from None
+        raise ConfigError(f"{source}: {text!r} is not valid YAML: {trees.why(fault)}.") from None
 
 
 def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
@@ -302,45 +333,30 @@ def _checker(kind: Any) -> TypeAdapter[Any]:
 
 
 def _check(
-    kind: Any, tree: Any, source: Source, inside: tuple[str, ...] = ()
+    kind: Any, tree: Any, source: Source, inside: faults.Place = ()
 ) -> tuple[Any, list[str]]:
-    """Return a settings dataclass made from a tree, or None, and a list of its faults."""
-    try:
-        return _checker(kind).validate_python(tree), []
-    except ValidationError as fault:
-        return None, [_sentence(kind, one, source, inside) for one in fault.errors()]
+    """Return a settings dataclass made from a tree, or None, and a list of all its faults.
 
-
-def _sentence(kind: Any, fault: Any, source: Source, inside: tuple[str, ...]) -> str:
-    own = [str(part) for part in fault["loc"]]
-    place = [*inside, *own]
-    where, key = source.at(place), ".".join(place)
-    if fault["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        gone = REMOVED.get((".".join(place[-2:]),))
-        if gone:
-            return f"{where}: {key} was removed; {gone}."
-        near = difflib.get_close_matches(place[-1], _keys(kind, own[:-1]), 1)
-        hint = f"did you mean {near[0]!r}?" if near else "remove it."
-        return f"{where}: unknown key {key!r}; {hint}"
-    if fault["type"] in {"missing", "missing_argument"}:
-        return f"{where}: {key!r} is missing."
-    gone = REMOVED.get((".".join(place[-2:]), str(fault.get("input"))))
-    if gone:
-        return f"{where}: {key} is {fault.get('input')!r}, which was removed; {gone}."
-    message = fault["msg"].removeprefix("Value error, ").removesuffix(".")
-    if fault["type"] == "value_error":  # the settings class names its key itself
-        return f"{where}: {message}."
-    if fault["type"].startswith("dataclass"):
-        return f"{where}: {key or 'the file'} is {fault.get('input')!r}; it must be a section."
-    shown = message[0].lower() + message[1:]
-    return f"{where}: {key} is {fault.get('input')!r}; {shown}."
-
-
-def _keys(kind: Any, place: Sequence[str]) -> list[str]:
-    """Return the valid keys at a place, to suggest the nearest."""
-    for part in place:
-        if part.isdigit():
-            kind = next((one for one in get_args(kind) if is_dataclass(one)), None)
-        else:
-            kind = (get_type_hints(kind) if is_dataclass(kind) else {}).get(part)
-    return [one.name for one in fields(kind)] if is_dataclass(kind) else []
+    A fault hides others of its section, so what is wrong is taken out of the tree, and the rest is
+    checked again until nothing more is found.
+    """
+    said: dict[str, None] = {}
+    tree, dropped = faults.filled(kind, tree), set[faults.Place]()
+    while True:
+        found = [faults.switch(kind, tree, one, inside) for one in faults.switches(kind, tree)]
+        made = None
+        if not found:
+            try:
+                made = _checker(kind).validate_python(tree)
+            except ValidationError as fault:
+                found = [faults.sentence(kind, tree, one, inside) for one in fault.errors()]
+        gone = [".".join((*inside, *place)) for place in dropped]
+        for place, text in found:
+            if not any(key in text for key in gone):  # else it may be due to what was taken out
+                said[f"{source.at((*inside, *place))}: {text}"] = None
+        places = {place for place, _ in found if place}
+        if not places - dropped:
+            return (None if said else made), list(said)
+        dropped |= places
+        for place in places:
+            tree = faults.without(tree, place)

@@ -10,14 +10,15 @@ from typing import Final
 
 import yaml
 
-from fednode.config import Settings, load_settings
+from fednode.config import NAME, Settings, load_settings, read_yaml
 from fednode.core.types import Tensors
-from fednode.errors import StateError
+from fednode.errors import ConfigError, StateError
 from fednode.storage.files import put
 from fednode.storage.store import newest, read_model, require_model
 
 SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
+PEERS: Final = Path("peers.yaml")
 NAMED: Final = 5
 """Most state directories that an error names."""
 ELSEWHERE: Final = "state directory with --state"
@@ -101,15 +102,38 @@ def _text(folder: Path, name: str) -> str:
 def find(state: Path | None) -> Path:
     """Return the state directory to use: the given one, or the only one on this machine.
 
-    Raise StateError if none was given and there is not exactly one.
+    state: also the name of a node that ran here; peers.yaml in the current folder says in which
+    mesh, if several meshes have a node of this name. Raise StateError if there is no such node, or
+    several.
     """
-    if state is not None:
+    root = Path.home() / ROOT
+    name = "*" if state is None else state.name
+    if state is not None and (state.exists() or str(state) != name or not NAME.fullmatch(name)):
         return state
-    found = sorted(journal.parent for journal in (Path.home() / ROOT).glob("*/*/journal.db"))
+    found = sorted(journal.parent for journal in root.glob(f"*/{name}/journal.db"))
+    if state is not None and len(found) > 1:
+        mesh = _mesh_here()
+        found = [one for one in found if one.parent.name == mesh] or found
     if len(found) == 1:
         return found[0]
+    if not found and state is None:
+        raise StateError(f"No node has run here (nothing in {root}): give --state.")
     if not found:
-        raise StateError(f"No node has run here (nothing in {Path.home() / ROOT}): give --state.")
+        raise StateError(
+            f"There is no folder {state}, and no node of this name has run here (nothing in "
+            f"{root}/*/{state}): give --state."
+        )
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
     shown = ", ".join(map(str, found[:NAMED])) + more
-    raise StateError(f"{len(found)} nodes have run here: choose one with --state ({shown}).")
+    called = "" if state is None else f" called {state}"
+    raise StateError(
+        f"{len(found)} nodes{called} have run here: choose one with --state ({shown})."
+    )
+
+
+def _mesh_here() -> str:
+    """Return the mesh that peers.yaml in the current folder describes; "" if there is none."""
+    try:
+        return str(read_yaml(PEERS).tree.get("mesh", ""))
+    except ConfigError:
+        return ""

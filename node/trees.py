@@ -30,6 +30,14 @@ def read(text: str, most: int = TEXT_MAX) -> tuple[yaml.Node | None, Any]:
         loader.dispose()
 
 
+def why(fault: yaml.YAMLError) -> str:
+    """Return what is wrong with a text that is not YAML, and in which line."""
+    if isinstance(fault, yaml.MarkedYAMLError) and fault.problem_mark is not None:
+        mark = fault.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {fault.problem}"
+    return " ".join(str(fault).split())
+
+
 def _check(text: str) -> None:
     """Count the values that a text stands for, aliases followed, before any value is built."""
     sizes: dict[str, int] = {}

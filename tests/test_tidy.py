@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, str] = {
     ),
     "runtime": "core wire transports learn.learner identity storage observe registry units",
     "sim": "core wire transports.framing learn.learner learn.closed_form registry",
-    "config": "core registry runtime.settings trees units",
+    "config": "core faults registry runtime.settings trees units",
     "peers": "config core identity.keys transports.address trees",
     "registry": "core policies",
     "saved": "config core storage",

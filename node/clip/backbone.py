@@ -18,19 +18,23 @@ from typing import Any, Final
 import open_clip
 import torch
 import torch.nn.functional as F
+from huggingface_hub import constants
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL import Image
 from torch import Tensor, nn
 
-from fednode.clip import checkpoint, mini
+from fednode.clip import checkpoint, hub, mini
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
 from fednode.clip.vision import VisionTower
+from fednode.core import foreign
 from fednode.errors import ModelError
 
 NVIDIA: Final = "/dev/nvidiactl"
 _KEPT: Final[dict[ModelSettings, Backbone]] = {}
+SAID_MAX: Final = 160
+"""Characters of another library's explanation that a sentence takes over."""
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
 
@@ -127,7 +131,8 @@ def untrained(settings: ModelSettings) -> Backbone:
     """Return an architecture with random weights, for measuring speed."""
     if settings.name not in open_clip.list_models():
         raise ModelError(f"There is no architecture {settings.name!r} in open_clip.")
-    model: Any = open_clip.create_model(settings.name, pretrained=None)
+    with hub.without_false_warnings():
+        model: Any = open_clip.create_model(settings.name, pretrained=None)
     preprocessing = dict(model.visual.preprocess_cfg)
     label = f"{settings.name} (random weights)"
     return wrap(model, preprocessing, _tokenizer(settings.name), label, settings)
@@ -219,21 +224,36 @@ def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
             )
         path = Path(source)
         state, openai = checkpoint.read(path)
-        made = checkpoint.build(
-            lambda device: open_clip.create_model(name, device=device, force_quick_gelu=openai),
-            lambda model: checkpoint.put(model, state, path, name),
-        )
+        with hub.without_false_warnings():
+            made = checkpoint.build(
+                lambda device: open_clip.create_model(name, device=device, force_quick_gelu=openai),
+                lambda model: checkpoint.put(model, state, path, name),
+            )
         return made, checkpoint.is_mapped(made, state, path)
+    return _fetched(name, source), False
+
+
+def _fetched(name: str, tag: str) -> nn.Module:
+    """Return a model with the weights of a tag, from the hub or from its cache on this machine."""
+    silent = hub.silence()
     try:
-        model: nn.Module = open_clip.create_model(name, pretrained=source, weights_only=True)
+        with hub.offline(bool(silent)):
+            model: nn.Module = open_clip.create_model(name, pretrained=tag, weights_only=True)
     except Exception as fault:
         # The download and its cache fail in many ways that fednode does not control.
-        reason = " ".join(str(fault).split())[:160]
+        what = f"the weights {tag!r} of {name}"
+        remedy = "connect it to the network once, or give a checkpoint file as model.pretrained."
+        if silent:
+            raise ModelError(
+                f"{what} are not on this machine, and {constants.ENDPOINT} does not answer "
+                f"({foreign.line(silent, SAID_MAX)}): {remedy}"
+            ) from fault
+        reason = foreign.line(" ".join(str(fault).split()), SAID_MAX)
         raise ModelError(
-            f"the weights {source!r} of {name} cannot be had ({type(fault).__name__}: {reason}): "
-            "check the network, or give a checkpoint file as model.pretrained."
+            f"{what} cannot be had ({type(fault).__name__}: {reason}): check the network, or give "
+            "a checkpoint file as model.pretrained."
         ) from fault
-    return model, False
+    return model
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -184,6 +185,7 @@ def _of_ports(plan: NodePlan) -> Iterator[Finding]:
     wanted: list[Callable[[], object]] = [
         lambda: check_free(parse(settings.listen or plan.address))
     ]
+    yield from _of_name(plan)
     admin, page = settings.admin.listen, settings.page.listen
     if settings.otel.endpoint is not None:
         from fednode.commands.interfaces import otel_of
@@ -201,6 +203,19 @@ def _of_ports(plan: NodePlan) -> Iterator[Finding]:
             one()
         except FednodeError as fault:
             yield from _each("fault", fault)
+
+
+def _of_name(plan: NodePlan) -> Iterator[Finding]:
+    """Say if the name in the address that this node tells its peers does not resolve here."""
+    from fednode.transports.address import parse
+
+    host = parse(plan.address).numeric
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        text = f"This node tells its peers that it is at {plan.address}, and the name {host} does"
+        remedy = "set advertise to an address that they reach"
+        yield Finding("note", f"{text} not resolve here: if it does not for them, {remedy}.")
 
 
 def _of_disk(state: Path) -> Iterator[Finding]:
@@ -290,6 +305,10 @@ async def _of_peers(plan: NodePlan, learner: Learner, ours: str) -> list[Finding
             except FednodeError as fault:
                 found.append(Finding("fault", f"{peer.name}: {fault}"))
                 continue
+            own = next((one for one in reply.peers if one.name == plan.name), None)
+            if own is not None and own.unreached:
+                text = f"{peer.name} cannot reach {plan.name}: {own.unreached}."
+                found.append(Finding("fault", text))
             seen = {"name": reply.name, "mesh": reply.mesh, "policy": reply.policy}
             here = {"name": peer.name, "mesh": plan.peers.mesh, "policy": plan.policy.name}
             if reply.backbone:

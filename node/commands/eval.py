@@ -20,7 +20,7 @@ NAMED = 5
 
 
 @click.command()
-@click.option("--state", type=PATH, help="State directory [the only one of this machine].")
+@click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
 @format_option
 def eval(state: Path | None, flags: tuple[str, ...], as_json: bool) -> None:

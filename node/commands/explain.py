@@ -19,7 +19,9 @@ from fednode.errors import ConfigError, DataError
 from fednode.saved import find
 
 IMAGES_MAX = 12
-STATE = click.option("--state", type=PATH, help="State directory [the only one of this machine].")
+STATE = click.option(
+    "--state", type=PATH, help="State directory, or name of a node [the only one here]."
+)
 
 
 @click.group()

@@ -1,52 +1,97 @@
-"""`fednode init`: write a commented node.yaml and a peers.yaml to start from."""
+"""`fednode init`: write a node.yaml and a peers.yaml to start from."""
 
 from __future__ import annotations
 
+import re
+import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
+import yaml
 
 from fednode.commands.paths import PATH
 from fednode.errors import ConfigError
+from fednode.saved import ROOT
 from fednode.shipped import config_file
 
-FIRST_PORT: Final = 7101
 NODES_MAX: Final = 64
+PORT_MAX: Final = 65_535
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What node.yaml is to say. None: the default."""
+
+    data: Path | None
+    policy: str | None
+    rounds: int | None
+
+
 @click.command()
 @click.argument("folder", type=PATH, default=".")
+@click.option("--data", type=PATH, help="Folder of images, one folder per class [built-in images].")
+@click.option("--policy", help="How nodes exchange prompts [zerodfl].")
+@click.option("--rounds", type=int, help="Number of rounds; 0: no end [100].")
 @click.option("--nodes", type=int, default=3, show_default=True, help="Entries in peers.yaml.")
-@click.option("--data", help="Folder of images, one folder per class [the built-in images].")
-@click.option("--mesh", default="example", show_default=True, help="Name of the mesh.")
+@click.option("--mesh", help="Name of the mesh [drawn].")
+@click.option("--port", type=int, help="Port of the first node; the others follow [drawn].")
+@click.option("--tls", is_flag=True, help="Make a key for each node, and write their ids.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")
-def init(folder: Path, nodes: int, data: str | None, mesh: str, force: bool) -> None:
-    """Write node.yaml (every key, explained) and peers.yaml into FOLDER."""
+def init(
+    folder: Path,
+    data: Path | None,
+    policy: str | None,
+    rounds: int | None,
+    nodes: int,
+    mesh: str | None,
+    port: int | None,
+    tls: bool,
+    force: bool,
+) -> None:
+    """Write node.yaml and peers.yaml into FOLDER, for a mesh of nodes on this machine.
+
+    Unless you give them, the name of the mesh and the ports are drawn, so that two meshes on one
+    machine do not meet.
+    """
     from fednode.config import named
 
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
-    named("--mesh", mesh)
-    texts = {"node.yaml": settings_text(data), "peers.yaml": peers_text(nodes, mesh)}
-    for name in texts:
+    mesh = f"mesh-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
+    for name in ("node.yaml", "peers.yaml"):
         if (folder / name).exists() and not force:
             raise ConfigError(
                 f"{folder / name} is there already: use another folder, or --force to replace it."
             )
+    settings = settings_text(Wanted(data=data, policy=policy, rounds=rounds))
+    ports = ports_of(nodes, port)
+    ids = ids_of(nodes, mesh) if tls else {}
+    texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as fault:
         raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
-    click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'}. Next:")
+    _say_next(folder, mesh, nodes, tls)
+
+
+def _say_next(folder: Path, mesh: str, nodes: int, tls: bool) -> None:
+    """Print what was written, and the commands that come next."""
+    click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'} of mesh {mesh}. Next:")
     here = f"--peers {folder / 'peers.yaml'} --config {folder / 'node.yaml'}"
     click.echo(f"  fednode check {here} --name {name_of(0)}")
-    for number in range(min(nodes, 2)):
+    for number in range(min(nodes, 3)):
         click.echo(f"  fednode start {here} --name {name_of(number)}")
+    if tls:
+        click.echo(
+            f"The nodes' keys are below {Path.home() / ROOT / mesh}. For a node on another "
+            "machine, run `fednode identity new` there, and put its id and address into peers.yaml."
+        )
 
 
 def name_of(number: int) -> str:
@@ -54,25 +99,89 @@ def name_of(number: int) -> str:
     return chr(ord("a") + number) if number < 26 else f"n{number + 1}"
 
 
-def peers_text(nodes: int, mesh: str) -> str:
-    """Return a peers.yaml of `nodes` nodes on this machine."""
+def ports_of(nodes: int, first: int | None) -> list[int]:
+    """Return a port for each node: from the first on, or drawn among those that are free."""
+    from fednode.transports.ports import free_ports
+
+    if first is None:
+        return sorted(free_ports(nodes))
+    if not 1 <= first <= PORT_MAX + 1 - nodes:
+        raise ConfigError(
+            f"--port is {first}; for {nodes} nodes give 1 to {PORT_MAX + 1 - nodes}, the first of "
+            "their ports."
+        )
+    return list(range(first, first + nodes))
+
+
+def ids_of(nodes: int, mesh: str) -> dict[str, str]:
+    """Return the id of each node, by name; make the keys that are not there yet."""
+    from fednode.commands.mesh import IDENTITY
+    from fednode.identity.identity import Identity
+
+    names = [name_of(number) for number in range(nodes)]
+    root = Path.home() / ROOT / mesh
+    return {name: Identity(root / name / IDENTITY, mesh, name).id for name in names}
+
+
+def peers_text(mesh: str, ports: list[int], ids: dict[str, str]) -> str:
+    """Return a peers.yaml of nodes on this machine, one for each port.
+
+    ids: by name; without them the mesh speaks plain text.
+    """
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
-    entries = "".join(
-        f'  - {{name: {name_of(number)}, address: "127.0.0.1:{FIRST_PORT + number}"}}\n'
-        for number in range(nodes)
-    )
-    return head.replace("mesh: example\n", f"mesh: {mesh}\n") + line + entries
+    head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
+    if ids:
+        head = head.replace("insecure: true\n", "# insecure: false\n")
+    entries = ""
+    for number, port in enumerate(ports):
+        name = name_of(number)
+        id = f", id: {ids[name]}" if ids else ""
+        entries += f'  - {{name: {name}, address: "127.0.0.1:{port}"{id}}}\n'
+    return head + line + entries
 
 
-def settings_text(data: str | None) -> str:
-    """Return node.yaml with every key at its default, except the place of the images.
+def settings_text(wanted: Wanted) -> str:
+    """Return node.yaml: data, model and policy, and every other key as a comment.
 
-    data: folder of images; None for the built-in images. All nodes share the built-in images, so
-    each node then takes its block of the classes.
+    All nodes share the built-in images, so without `data` each node takes its block of the classes.
+    Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
-    if data is None:
-        return text.replace("    how: none\n", "    how: classes\n")
-    # An absolute path is valid wherever the node is started.
-    quoted = "'" + str(Path(data).resolve()).replace("'", "''") + "'"
-    return text.replace("  path: builtin\n", f"  path: {quoted}\n")
+    if wanted.data is None:
+        text = text.replace("    #how: none\n", "    how: classes\n")
+    else:
+        # An absolute path is valid wherever the node is started.
+        folder = wanted.data.expanduser().resolve()
+        if not folder.is_dir():
+            what = "is a file" if folder.exists() else "does not exist"
+            raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
+        quoted = "'" + str(folder).replace("'", "''") + "'"
+        text = text.replace("  path: builtin\n", f"  path: {quoted}\n")
+    if wanted.rounds is not None:
+        if wanted.rounds < 0:
+            raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
+        text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
+    return text if wanted.policy is None else with_policy(text, wanted.policy)
+
+
+def with_policy(text: str, name: str) -> str:
+    """Return a node.yaml with the keys of another policy, and the tuning that it brings."""
+    from fednode import registry
+
+    tuning = registry.policy(name).tuning
+    file = config_file(f"policies/{name}.yaml")
+    section = f"policy:\n  name: {name}\n"
+    if f"\n  name: {name}\n" in text:
+        return text
+    if file.is_file():
+        section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
+        section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
+    before, _, rest = text.partition("\npolicy:\n")
+    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
+    head, start, rest = text.partition("\ntuning:\n")
+    inside, end, after = rest.partition("\n\n")
+    for key, value in tuning.items():
+        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
+        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
+        inside = shown.replace("\0", f"  #{key}: {said}")
+    return head + start + inside + end + after

@@ -69,6 +69,9 @@ def page(head: Text, nodes: Sequence[Seen]) -> RenderableType:
         ((event.time, one.name, event) for one in nodes if one.reply for event in one.reply.events),
         key=lambda each: (each[0], each[1]),
     )[-EVENTS:]
+    for one in nodes:
+        for text in one.reply.warnings if one.reply else ():
+            parts.append(Text(f"{one.name}: {text}", "yellow", overflow="ellipsis"))
     for moment, name, event in events:
         line = f"{time.strftime('%H:%M:%S', time.localtime(moment))} {name}: {event.text}"
         parts.append(Text(line, "red" if event.level == "error" else "yellow", overflow="ellipsis"))

@@ -69,7 +69,7 @@ async def _run(
         for line in lines[-last:] if last else lines:
             _print(console, line, as_json, single)
         if all(one is None for one in past) and not follow:
-            raise Unreachable(f"None of the {len(targets)} nodes answers: start them.")
+            raise Unreachable(_silence(targets))
         if follow:
             seen = [max((e.number for _, e in one), default=0) if one else 0 for one in past]
             await asyncio.gather(
@@ -78,6 +78,14 @@ async def _run(
                     for target, number in zip(targets, seen, strict=True)
                 )
             )
+
+
+def _silence(targets: Targets) -> str:
+    """Return a sentence on nodes none of which answers."""
+    if len(targets) > 1:
+        return f"None of the {len(targets)} nodes answers: start them."
+    name, where = targets[0]
+    return f"{name or 'The node'} at {where} does not answer: start it."
 
 
 async def _past(client: Client, target: Target, level: str) -> list[Line] | None:

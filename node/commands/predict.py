@@ -24,7 +24,7 @@ AT_ONCE: Final = 64
 
 @click.command()
 @click.argument("images", nargs=-1, required=True, type=PATH)
-@click.option("--state", type=PATH, help="State directory [the only one of this machine].")
+@click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option("--classes", help="Class names to choose among, a,b,c [the node's own].")
 @click.option("--top", default=3, show_default=True, help="Class names to print for an image.")
 @format_option

@@ -32,6 +32,11 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
     from fednode.peers import load_peers
 
     peers = load_peers(peers_path or PEERS)
+    if address is None and not peers.peers:
+        raise ConfigError(
+            f"{peers_path or PEERS} lists no nodes, because they enrol with an introducer: give "
+            "the address of a node, host:port."
+        )
 
     def make() -> Client:
         return client_of(peers, state)

@@ -27,7 +27,7 @@ LAYOUTS = ("safetensors", "coop", "matrix")
 
 @click.command()
 @click.argument("to", type=PATH)
-@click.option("--state", type=PATH, help="State directory [the only one of this machine].")
+@click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option(
     "--as", "layout", type=click.Choice(LAYOUTS), default="safetensors", show_default=True,
     help="fednode's own, CoOp's checkpoint (TO is a folder), or open_clip text features.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ STYLES: Final = {
 }
 ACCURACIES: Final = ("own", "base", "new", "validation")
 CLASSES_SHOWN: Final = 6
+LAST_S: Final = 4e9
+"""The last second since the epoch that is shown as a time of day."""
 NUMBERS: Final = {"round", "chosen", "sent", "received", "loss", "messages", "peers"}
 Reply = status_pb2.StatusReply
 
@@ -39,12 +42,13 @@ def node(reply: Reply) -> RenderableType:
         parts.append(_peers(reply.peers))
     parts.append(_traffic(reply.traffic))
     parts += [Text(f"note: {text}") for text in reply.notes]
-    parts += [Text(f"{one.level}: {one.text}", "yellow") for one in reply.events]
+    parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
+    parts += [Text(f"{one.level}: {one.text}{_at(one.time)}", "yellow") for one in reply.events]
     return Group(*parts)
 
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
-    """Return a table with a line for each (name, address); None: the node does not answer."""
+    """Return a line for each (name, address), and their warnings; None: it does not answer."""
     accuracy = accuracies_of([reply for _, reply in replies if reply is not None])[0]
     table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
     for (name, address), reply in replies:
@@ -61,7 +65,9 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
             alive(reply),
             size(reply.traffic.serialized_out),
         )
-    return table
+    found = [(name, text) for (name, _), reply in replies if reply for text in reply.warnings]
+    lines = [Text(f"{name}: {text}" if name else text, "yellow") for name, text in found]
+    return Group(table, *lines)
 
 
 def accuracies_of(replies: Sequence[Reply]) -> list[str]:
@@ -185,6 +191,11 @@ def grid(*columns: str) -> Grid:
         number = column in NUMBERS or column.endswith("%")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
+
+
+def _at(moment: float) -> str:
+    """Return when something happened, for the end of a line; "" if it is not known."""
+    return time.strftime(" (%H:%M:%S)", time.localtime(min(moment, LAST_S))) if moment else ""
 
 
 def shade(text: str) -> Text:

@@ -14,7 +14,7 @@ from fednode.commands.asking import Replies, ask_all
 from fednode.commands.formats import format_option, plain
 from fednode.commands.paths import PATH
 from fednode.commands.reach import Make, Targets, reach
-from fednode.errors import ConfigError, Unreachable
+from fednode.errors import Unreachable
 from fednode.wire.gen import status_pb2
 
 
@@ -45,8 +45,6 @@ def status(
         Console().print(show.node(found[0]) if single else show.mesh(replies))
         if single and found[0].page:
             _show_page(found[0], state)
-    if not targets:
-        raise ConfigError("peers.yaml lists no nodes: give the address of a node, host:port.")
     if not found:
         raise Unreachable(f"None of the {len(targets)} nodes of peers.yaml answers: start them.")
 

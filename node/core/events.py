@@ -94,10 +94,11 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The receiver acknowledged a message."""
+    """The receiver acknowledged a message. note: why it cannot reach this node; "" if it can."""
 
     to: str
     message: Message
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Undelivered:
 def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Delivered | Undelivered:
     """Return the event for a send that was answered with this acknowledgement."""
     if code in {"ok", "duplicate"}:  # taken now, or taken before
-        return Delivered(to, message)
+        return Delivered(to, message, detail if code == "ok" else "")
     return Undelivered(to, message, code, detail)
 
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from fednode.core.agreement import Agreement
+from fednode.core.best import Best
 from fednode.core.events import (
     Adopt,
     Adopted,
@@ -45,6 +46,8 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.gate import Gate, Verdict
+from fednode.core.members import unreached
+from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.members.topology import neighbours
@@ -87,14 +90,15 @@ class Kernel:
         self._life = "waiting"
         self._start_wait = Start(context.rounds.start, self._members)
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
-        self._best = restored or Snapshot(policy.state(), {})
+        held = restored or Snapshot(policy.state(), {})
+        self._best = Best(held, context.guard.rollback_drop)
+        self._reach = Reach(context.address)
         self._refused = Tally()
         self._linked: set[str] = set()  # the peers that the policy exchanges prompts with
         self._failures = 0
         self._unsaved: Snapshot | None = None
         self._round_began = float("-inf")
         self._extra = 0  # rounds asked for beyond rounds.max
-        self._rollback: Tensors | None = None
 
     @classmethod
     def resume(
@@ -146,7 +150,8 @@ class Kernel:
             case Tuned(job=job, report=report):
                 self._failures = 0
                 if job.measure:  # only prompts that the node will use count here
-                    self._watch_quality(report.metrics, report.tensors)
+                    number = self.policy.state().round + 1
+                    self._best.judge(number, report.metrics, report.tensors)
             case TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
             case AdoptFailed(snapshot=snapshot, reason=reason):
@@ -160,7 +165,7 @@ class Kernel:
 
     def view(self) -> KernelView:
         """Return the node as status shows it."""
-        peers = self._members.view()
+        peers, live = self._members.view(), self._members.live()
         return KernelView(
             life=self._life,
             phase=self.policy.phase,
@@ -169,10 +174,11 @@ class Kernel:
             metrics=self._metrics,
             peers=peers,
             refused=dict(self._refused.counts),
-            best_round=self._best.best_round,
-            best_validation=self._best.best_validation,
-            alone=bool(peers) and not self._members.live(),
-            apart=self._agreement.apart(self._members.live()),
+            best_round=self._best.round,
+            best_validation=self._best.validation,
+            alone=bool(peers) and not live,
+            apart=self._agreement.apart(live),
+            warnings=(*unreached.warnings(peers), *self._reach.warnings(live)),
             awaited=self._start_wait.awaited if self._life == "waiting" else "",
             start_by=self._start_wait.by,
         )
@@ -181,6 +187,7 @@ class Kernel:
 
     def _start(self, now: float) -> list[Effect]:
         self._start_wait.begin(now)
+        self._reach.begin(now)
         effects = [SetTimer(START, self.context.rounds.start.timeout_s), *self._swim.start()]
         begun = self._start_if_ready(now)
         return [*effects, *(begun or [self._start_wait.waits(self.policy.state().round + 1)])]
@@ -204,11 +211,10 @@ class Kernel:
         if wait > 0:
             return [SetTimer(ROUND, wait)]
         self._life, self._round_began = "running", now
-        start, self._rollback = self._rollback, None
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
         remaining = (one for one in self._members.view() if one.state not in {"left", "revoked"})
         members = frozenset(one.name for one in remaining)
-        due = RoundDue(number, start, self._behind(number), members)
+        due = RoundDue(number, self._best.start(), self._behind(number), members)
         return [began, *self._tell(now, due)]
 
     def _behind(self, number: int) -> frozenset[str]:
@@ -230,8 +236,8 @@ class Kernel:
             case "retune" if self._life in {"running", "finished"}:
                 self._extra += 1
                 return [done, *self._next_round(now)]
-            case "rollback" if self._best.best:
-                self._rollback = self._best.best
+            case "rollback" if self._best.roll_back():
+                pass
             case _:
                 return [Record("command", f"{command} does nothing now", "warning")]
         return [done]
@@ -244,6 +250,7 @@ class Kernel:
             self._extra = max(0, self._extra - 1)
         shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
         told = self._tell(now, event)
+        told += self._reach.adopted(now, self._members.live(), self._swim.around_s)
         self._note_state(snapshot.policy)
         facts: dict[str, Json] = {"round": number, **snapshot.metrics}
         record = Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
@@ -262,18 +269,6 @@ class Kernel:
         text = f"{reason}; trying again in {delay:g} s"
         return [Record(kind, text, "error"), SetTimer(timer, delay)]
 
-    def _watch_quality(self, metrics: Mapping[str, float], tuned: Tensors) -> None:
-        accuracy = metrics.get("validation")
-        if accuracy is None:
-            return
-        number = self.policy.state().round + 1
-        if accuracy > self._best.best_validation:
-            self._best = replace(
-                self._best, best=tuned, best_round=number, best_validation=accuracy
-            )
-        elif accuracy < self._best.best_validation - self.context.guard.rollback_drop:
-            self._rollback = self._best.best
-
     # Messages -------------------------------------------------------------------------------------
 
     def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
@@ -288,7 +283,7 @@ class Kernel:
         code, reason, text = self._gate.check(message, self.policy)
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
-        effects += self._swim.heard(now, sender, message.round)
+        effects += [*self._swim.heard(now, sender, message.round), *self._reach.came(now, sender)]
         if message.phase not in PHASES:
             effects += self._changes(now)
             if sender not in self._linked:
@@ -299,7 +294,8 @@ class Kernel:
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
-        answer = [Answer(token, "ok")] if special is None else special
+        note = self._members[sender].unreached
+        answer = [Answer(token, "ok", note)] if special is None else special
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
 
     def _refuse(self, now: float, message: Message, token: int, verdict: Verdict) -> list[Effect]:
@@ -331,6 +327,8 @@ class Kernel:
         effects: list[Effect] = []
         if event.to in self._members:
             effects = [*self._swim.sent(now, event), *self._changes(now)]
+        if isinstance(event, Delivered) and event.message.phase in {"hello", "ping", "members"}:
+            effects += self._reach.told(now, event.to, event.note, self._swim.around_s)
         return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
     def _changes(self, now: float) -> list[Effect]:
@@ -378,21 +376,7 @@ class Kernel:
 
     def _tell(self, now: float, event: Event) -> list[Effect]:
         """Pass an event to the policy; add the node's best prompts to what the policy adopts."""
-        best = self._best
-        return [
-            replace(
-                effect,
-                snapshot=replace(
-                    effect.snapshot,
-                    best=best.best,
-                    best_round=best.best_round,
-                    best_validation=best.best_validation,
-                ),
-            )
-            if isinstance(effect, Adopt)
-            else effect
-            for effect in self.policy.handle(now, event)
-        ]
+        return self._best.in_snapshots(self.policy.handle(now, event))
 
     def _message(self, phase: str) -> Message:
         facts, number = self._facts if phase == "hello" else None, self.policy.state().round

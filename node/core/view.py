@@ -14,7 +14,7 @@ class KernelView:
     """One node as status shows it. apart: the peers that hold other prompts (see agreement.py).
 
     awaited: the peers that the first round waits for, "" if it waits for nobody. start_by: when
-    that wait ends, on the host's clock.
+    that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
     """
 
     life: str
@@ -30,3 +30,4 @@ class KernelView:
     apart: tuple[str, ...] = ()
     awaited: str = ""
     start_by: float = math.inf
+    warnings: tuple[str, ...] = ()

@@ -23,6 +23,7 @@ from fednode.core.types import Json
 from fednode.core.view import KernelView
 from fednode.errors import FednodeError, IdentityError
 from fednode.learn.learner import Learner
+from fednode.observe import present
 from fednode.observe.events import LEVELS, Events, Logged
 from fednode.observe.metrics import Reading
 from fednode.observe.telemetry import Exchanged
@@ -236,12 +237,13 @@ class NodeService(status_pb2_grpc.NodeServicer):
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
             notes=[*_notes(view), *learner.notes],
+            warnings=present.warnings(view, telemetry),
         )
         for sender, place in _mapping(state.data.get("pool")).items():
             number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
             rows = len(state.arrays.get(f"pool.{sender}", ()))
             reply.pool.add(sender=sender, round=number, rows=rows, age=age)
-        reply.events.extend(event_of(one) for one in telemetry.events.troubles)
+        reply.events.extend(event_of(one) for one in present.troubles(telemetry.events, view))
         return reply
 
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
@@ -365,6 +367,7 @@ def _peers(driver: Driver, chosen: dict[str, int]) -> list[status_pb2.Peer]:
                 round=peer.round,
                 heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
                 reason=peer.reason,
+                unreached=peer.unreached,
                 traffic=_traffic(traffic),
             )
         )

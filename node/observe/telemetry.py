@@ -18,6 +18,8 @@ from fednode.transports.framing import Traffic
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
 WAYS: Final[tuple[Direction, ...]] = ("in", "out")
+ZERO_SHOT: Final = "zero_shot_"
+"""Before the name of an accuracy: that of the hand-written prompt."""
 SPLITS: Final = ("own", "base", "new", "validation")
 """What accuracies are called: of the node's own test images, base and new classes, validation."""
 
@@ -66,6 +68,7 @@ class Telemetry:
         self.peers = peers or {}
         self.events, self.metrics = events or Events(), metrics or Metrics()
         self.measured: dict[str, float] = {}
+        self.zero_shot: dict[str, float] = {}  # by "zero_shot_" + name, measured with them
 
     @classmethod
     def restored(
@@ -128,6 +131,7 @@ class Telemetry:
     def measure(self, metrics: Mapping[str, float]) -> None:
         """Keep the accuracies among a round's figures, until they are measured again."""
         self.measured |= {key: metrics[key] for key in SPLITS if key in metrics}
+        self.zero_shot |= {key: metrics[key] for key in metrics if key.startswith(ZERO_SHOT)}
 
     def committed(self, snapshot: Snapshot, givers: tuple[str, ...], seconds: float) -> None:
         """Tell of a round that is on disk, and whose contributions it holds."""

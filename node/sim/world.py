@@ -311,7 +311,7 @@ class World:
 
     def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
         address = self.hosts[sender].addresses.get(to, to)
-        if address != to:
+        if address != to or not self.network.callable(sender, to):
             reason = f"nobody answers at {address}"
             self._post(sender, life, 0.0, Undelivered(to, message, "unreachable", reason))
             return

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Self
@@ -98,7 +98,7 @@ class Journal:
     def add(self, snapshot: SnapshotRow, row: RoundRow) -> None:
         """Commit a round; replace rows of the same or later rounds, drop old rows."""
         body = json.dumps(snapshot.body, sort_keys=True)
-        checksum = _checksum(snapshot.round, snapshot.digest, body)
+        checksum = checksum_of(snapshot.round, snapshot.digest, body)
         run, number = self._disk.execute, snapshot.round
         run(self._rows, "begin immediate")
         try:
@@ -128,12 +128,38 @@ class Journal:
         finally:
             self._rollback()
 
+    def fill(
+        self,
+        settings: Mapping[str, str],
+        snapshots: Sequence[SnapshotRow],
+        rounds: Sequence[RoundRow],
+    ) -> None:
+        """Write the rows of another journal into a new one, in one transaction."""
+        run = self._rows.execute
+        run("begin immediate")
+        try:
+            for pair in sorted(settings.items()):
+                run("insert into settings values (?, ?)", pair)
+            for one in snapshots:
+                body = json.dumps(one.body, sort_keys=True)
+                checksum = checksum_of(one.round, one.digest, body)
+                run(
+                    "insert into snapshots values (?, ?, ?, ?)",
+                    (one.round, one.digest, body, checksum),
+                )
+            for row in rounds:
+                values = (row.round, json.dumps(row.metrics), json.dumps(row.traffic), row.digest)
+                run("insert into rounds values (?, ?, ?, ?)", values)
+            run("commit")
+        finally:
+            self._rollback()
+
     def snapshots(self) -> list[SnapshotRow]:
         """Return the rows of the newest rounds, newest first; damaged rows have sound=False."""
         query = "select round, digest, body, checksum from snapshots order by round desc"
         found = []
         for number, digest, body, checksum in self._rows.execute(query).fetchall():
-            sound = checksum == _checksum(number, digest, body)
+            sound = checksum == checksum_of(number, digest, body)
             found.append(SnapshotRow(number, digest, json.loads(body) if sound else {}, sound))
         return found
 
@@ -153,7 +179,8 @@ class Journal:
             self._rows.rollback()
 
 
-def _checksum(number: int, digest: str, body: str) -> str:
+def checksum_of(number: int, digest: str, body: str) -> str:
+    """Return the checksum of a snapshot's row."""
     return hashlib.sha256(f"{number}\0{digest}\0{body}".encode()).hexdigest()
 
 

@@ -182,15 +182,16 @@ class Store:
             yield
         except (OSError, sqlite3.Error) as fault:
             raise StateError(
-                f"The state directory {self.folder} {what}: {because(fault)}. {_advice(fault)}"
+                f"The state directory {self.folder} {what}: {because(fault)}. "
+                f"{_advice(fault, self.folder)}"
             ) from fault
 
 
-def _advice(fault: OSError | sqlite3.Error) -> str:
+def _advice(fault: OSError | sqlite3.Error, folder: Path) -> str:
     if because(fault) == DAMAGED:
         return (
-            "Without it the rounds that are stored there cannot be found. Restore the directory "
-            "from a backup, or move it away: the node then begins at round 1."
+            "Without it the rounds that are stored there cannot be found. `fednode recover --state "
+            f"{folder}` goes on from the newest round that is whole."
         )
     return "Make sure that there is room and that this user may write there."
 
@@ -263,7 +264,8 @@ def _looking(path: Path) -> Iterator[Journal]:
         with contextlib.closing(Journal.look(path)) as journal:
             yield journal
     except sqlite3.Error as fault:
-        raise StateError(f"The journal {path} cannot be read: {because(fault)}.") from fault
+        advice = f" {_advice(fault, path.parent)}" if because(fault) == DAMAGED else ""
+        raise StateError(f"The journal {path} cannot be read: {because(fault)}.{advice}") from fault
 
 
 def _newest(
@@ -281,6 +283,11 @@ def _newest(
             return _split(row, tensors), row, damaged
         damaged.append(f"round {row.round} is damaged: {path} {fault}")
     return None, None, damaged
+
+
+def tensors_fault(folder: Path, digest: str) -> str:
+    """Return what is wrong with the tensor file of a snapshot; "" for nothing."""
+    return _read(folder / "tensors" / f"{digest}{_SUFFIX}", digest)[1]
 
 
 def _read(path: Path, digest: str) -> tuple[Tensors, str]:

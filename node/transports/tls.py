@@ -281,6 +281,9 @@ class Tls:
                     )
                 outside = Ends(*streams)
                 drop_unheard(outside.writer)
+            except socket.gaierror:
+                self._blame(key, f"the name {endpoint.host} does not resolve")
+                return
             except (OSError, TimeoutError):
                 self._blame(key, f"nobody answers at {endpoint}")
                 return

@@ -108,7 +108,7 @@ def run(folder: Path, lives: int, seed: int, longest_s: float, words: list[str])
     random.seed(seed)
     for name in NEEDED:
         importlib.import_module(f"fednode.{name}")
-    from fednode.bootstrap.process import free_ports
+    from fednode.transports.ports import free_ports
 
     peers = folder / "peers.yaml"
     state = folder / "state"

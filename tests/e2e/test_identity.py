@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from fednode.bootstrap.process import Daemon, free_ports
+from fednode.bootstrap.process import Daemon
 from fednode.commands.mesh import client_of
 from fednode.errors import FednodeError
 from fednode.peers import load_peers
+from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
 from tests.unit.commands.run import Fednode
 
@@ -36,9 +37,9 @@ def fednode(capsys: pytest.CaptureFixture[str]) -> Say:
     """Return a function that runs a command in this process and returns what it prints."""
     command = Fednode(capsys)
 
-    async def say(*words: str) -> str:
+    async def say(*words: str, code: int = 0) -> str:
         # In a thread, because a command may run a loop of its own.
-        assert await asyncio.to_thread(command, *words) == 0, command.err
+        assert await asyncio.to_thread(command, *words) == code, command.err
         return command.out.strip()
 
     return say
@@ -136,3 +137,45 @@ async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fedn
         assert "is succeeded by" in await fednode("identity", "rotate", *words)
         async with running(tmp_path, "b", *start(tmp_path, "b")):
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+
+
+async def test_a_node_at_a_name_that_does_not_resolve_is_told_and_doubted_no_more(
+    tmp_path: Path, fednode: Say
+) -> None:
+    """Its peers cannot call it, and it calls them: all sides say so, and nothing comes and goes."""
+    ports = dict(zip("abc", free_ports(3), strict=True))
+    lines = []
+    for name, port in ports.items():
+        words = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
+        line = await fednode("identity", "new", *words)
+        lines.append(line.strip().replace("HOST:PORT", f"127.0.0.1:{port}"))
+    (tmp_path / "peers.yaml").write_text("mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n")
+    at = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+    away = ("--set", "advertise=no.such.host.invalid:7443", "--set", f"listen={at['c']}")
+    wrong = "the name no.such.host.invalid does not resolve"
+
+    def suspicions() -> int:
+        log = (tmp_path / "a" / "fednode.log").read_text()
+        return log.count('"c is suspect')
+
+    async with (
+        running(tmp_path, "a", *start(tmp_path, "a")),
+        running(tmp_path, "b", *start(tmp_path, "b")),
+        running(tmp_path, "c", *start(tmp_path, "c", *away)),
+    ):
+        told = await until(tmp_path, at["c"], "c", lambda reply: wrong in "".join(reply.warnings))
+        assert "cannot reach this node at no.such.host.invalid:7443: " in told.warnings[0]
+        seen = await until(tmp_path, at["a"], "a", lambda reply: len(reply.warnings) > 0)
+        assert seen.warnings[0].startswith("c speaks, but this node cannot reach it: ")
+        assert wrong in seen.warnings[0]
+        before = suspicions()
+        later = await until(tmp_path, at["a"], "a", lambda one: one.round > seen.round + 100)
+        assert {peer.name: peer.state for peer in later.peers}["c"] == "alive"
+        assert suspicions() == before <= 2
+        peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "c"))
+        asked = ("check", *peers, "--name", "c", *away, "--set", "tuning.kind=closed-form")
+        said = await fednode(*asked, code=2)  # its port is in use: it runs
+        assert "the name no.such.host.invalid does not resolve here" in said
+        assert f"fault: a cannot reach c: cannot send to no.such.host.invalid:7443: {wrong}." in (
+            said.splitlines()
+        )

@@ -27,11 +27,12 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.bootstrap.process import Daemon, free_ports
+from fednode.bootstrap.process import Daemon
 from fednode.cli import main
 from fednode.errors import FAULT_CODES, FednodeError, Refused
 from fednode.observe.client import Client
 from fednode.storage.store import read_snapshot
+from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
 
 pytestmark = pytest.mark.e2e

@@ -20,7 +20,6 @@ from pathlib import Path
 import pytest
 
 import fednode
-from fednode.bootstrap.process import free_ports
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,11 +98,8 @@ def surroundings(folder: Path, **more: str) -> dict[str, str]:
 
 
 def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> None:
-    """Write settings for a mesh of one node, and give the node a port that is free."""
+    """Write settings for a mesh of one node."""
     run([*fednode, "init", "--nodes", "1"], folder, **environment)
-    peers = folder / "peers.yaml"
-    (port,) = free_ports(1)
-    peers.write_text(peers.read_text().replace("127.0.0.1:7101", f"127.0.0.1:{port}"))
 
 
 def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:

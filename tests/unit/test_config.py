@@ -96,14 +96,13 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         ),
         (
             "\nseed: many",
-            "node.yaml, line 2: seed is 'many'; input should be a valid integer, unable to parse "
-            "string as an integer.",
+            "node.yaml, line 2: seed is 'many'; it must be a whole number.",
         ),
         ("rounds: 3", "node.yaml, line 1: rounds is 3; it must be a section."),
         (
             "rounds:\n  mode: fast",
             "node.yaml, line 2: rounds.mode is 'fast'; "
-            "input should be 'async', 'quorum' or 'sync'.",
+            "it must be 'async', 'quorum', 'sync' or null.",
         ),
         (
             "policy: {name: promptfl, merge: {rule: vote}}",
@@ -115,6 +114,30 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "node.yaml, line 2: otel.every_s was removed; metrics are not pushed now: "
             "let the collector read /metrics (page.listen).",
         ),
+        (
+            "tuning:\n  lr: true",
+            "node.yaml, line 2: tuning.lr is true; it must be a number.",
+        ),
+        (
+            "tuning:\n  betas: [0.9]",
+            "node.yaml, line 2: tuning.betas is [0.9]; it must be a list of 2 numbers.",
+        ),
+        (
+            "tuning:\n  betas: 0.9",
+            "node.yaml, line 2: tuning.betas is 0.9; it must be a list of 2 numbers.",
+        ),
+        (
+            "tuning:\n  betas: [true, 0.9]",
+            "node.yaml, line 2: tuning.betas.0 is true; it must be a number.",
+        ),
+        (
+            "policy:\n  rows_shared: some",
+            "node.yaml, line 2: policy.rows_shared is 'some'; it must be "
+            "a whole number, 'auto' or null.",
+        ),
+        ("policy: zerodfl", "node.yaml, line 1: policy is 'zerodfl'; it must be a section."),
+        ("data: {path: null}", "node.yaml, line 1: data.path is null; it must be text."),
+        ("data: {path: [a]}", "node.yaml, line 1: data.path is ['a']; it must be text."),
         ("seed: 1\nseed: 2", "node.yaml, line 2: the key 'seed' is given twice."),
         ("- a", "node.yaml holds no settings: it must be a mapping of keys to values."),
         ("", "node.yaml holds no settings: it must be a mapping of keys to values."),
@@ -203,7 +226,7 @@ def test_a_start_that_there_is_not_comes_with_those_that_there_are(tmp_path: Pat
     said = fault(tmp_path, "seed: 1", "tuning.start=each")
     assert (
         said
-        == "--set tuning.start=each: tuning.start is 'each'; input should be 'common' or 'own'."
+        == "--set tuning.start=each: tuning.start is 'each'; it must be 'common', 'own' or null."
     )
 
 
@@ -212,12 +235,57 @@ def test_all_faults_come_together(tmp_path: Path) -> None:
     assert len(said.splitlines()) == 3
 
 
+def test_a_fault_hides_no_other(tmp_path: Path) -> None:
+    """A wrong type, a range, an unknown key and the policy's faults: all in one text."""
+    text = (
+        "rounds:\n  max: -1\n  deadline_s: 1 minute\n  quorum: 0\n  start: {peers: -3}\n"
+        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  epsilon: x\n"
+    )
+    assert sorted(fault(tmp_path, text).splitlines()) == [
+        "node.yaml, line 11: policy.recipients is 0; it must be at least 1.",
+        "node.yaml, line 12: policy.epsilon is 'x'; it must be a number.",
+        "node.yaml, line 2: rounds.max is -1; it must be at least 0.",
+        "node.yaml, line 3: rounds.deadline_s is '1 minute'; it must be a number.",
+        "node.yaml, line 4: rounds.quorum is 0; it must be at least 1.",
+        "node.yaml, line 5: rounds.start.peers is -3; it must be at least 0.",
+        "node.yaml, line 7: tuning.lr is true; it must be a number.",
+        "node.yaml, line 8: tuning.momentum is 2; it must be from 0 to 0.9999.",
+        "node.yaml, line 9: unknown key 'sed'; did you mean 'seed'?",
+    ]
+
+
+def test_the_keys_of_another_policy_are_one_fault(tmp_path: Path) -> None:
+    text = "policy:\n  name: zerodfl\n  strategy: push\n  recipients: 5\n  epsilon: 1.0e-06\n"
+    assert fault(tmp_path, f"{text}  pool_age: 1\n", "policy.name=promptfl") == (
+        "node.yaml, line 3: strategy, recipients, epsilon and 1 more are keys of policy zerodfl, "
+        "and policy.name is 'promptfl' (--set policy.name=promptfl): remove what is zerodfl's, or "
+        "replace the whole section with --set 'policy={name: promptfl}'."
+    )
+    path = write(tmp_path, text)
+    whole = load_settings(path, {}, ["policy={name: promptfl}"])
+    assert whole == load_settings(None, {}, ["policy.name=promptfl"])
+
+
+def test_sections_without_content_keep_their_defaults(tmp_path: Path) -> None:
+    text = "rounds:\n  start:\ntuning:\npolicy:\n  name: promptfl\n  merge:\nlog:\n"
+    wanted = load_settings(None, {}, ["policy.name=promptfl"])
+    found = load_settings(write(tmp_path, text), {})
+    assert policy_config(found) == policy_config(wanted)
+    assert found.tuning == wanted.tuning
+    assert found.rounds == wanted.rounds
+    assert load_settings(write(tmp_path, "policy:\nseed: 1\n"), {}) == load_settings(None, {})
+
+
 def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"There is no file .*nowhere.yaml; `fednode init`"):
         load_settings(tmp_path / "nowhere.yaml", {})
     with pytest.raises(ConfigError, match="cannot be read"):
         load_settings(tmp_path, {})
-    assert "is not valid YAML" in fault(tmp_path, "a: [1")
+    said = fault(tmp_path, "seed: 1\na: [1")
+    assert said.startswith("node.yaml is not valid YAML: line 2, column 6: ")
+    flagged = fault(tmp_path, "seed: 1", "seed=[1")
+    assert flagged.startswith("--set seed=[1: '[1' is not valid YAML: line 1, column 3: ")
+    assert "unicode string" not in said + flagged
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match=r"b\.yaml, line 1, is not UTF-8 text: write the line"):
         load_settings(tmp_path / "b.yaml", {})

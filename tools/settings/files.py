@@ -1,4 +1,8 @@
-"""The YAML files: every key with its default, below the text that explains it."""
+"""The YAML files: every key, below the text that explains it.
+
+A key that must be given, or that most users change, has a value. Every other key is a comment with
+its default, so that a file pins nothing that nobody chose: another policy brings its own tuning.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,16 @@ from typing import Any, Final
 
 from fednode.config import POLICY, Settings
 from fednode.peers import PeerEntry, Peers
-from tools.settings.fields import marked, names_text, policies, settings_of, shown, summary
+from tools.settings.fields import (
+    EXAMPLES,
+    Setting,
+    marked,
+    names_text,
+    policies,
+    settings_of,
+    shown,
+    summary,
+)
 
 WIDTH: Final = 100
 MESH: Final[Mapping[str, Any]] = {"mesh": "example", "insecure": True}
@@ -17,16 +30,20 @@ ENTRIES: Final = "".join(
     f'  - {{name: {name}, address: "127.0.0.1:{port}"}}\n'
     for name, port in (("a", 7101), ("b", 7102), ("c", 7103))
 )
+LIVE: Final = frozenset({"data.path", "model.name", "policy.name"})
+"""Keys of node.yaml with a value; the other keys are comments."""
+FIRST: Final = ("data", "model", "policy")
+"""Sections at the top of node.yaml; the others follow in the order of the code."""
 NODE_HEAD: Final = """\
-# Every key with its default. A file needs only the keys that differ; unknown keys are refused.
+# A key in a comment has its default. To change it, remove the # in front of the key.
 # A later place overrides an earlier one: defaults, this file, FEDNODE_<SECTION>__<KEY>,
 # --set section.key=value. FEDNODE_<SECTION>__<KEY>_FILE names a file with the value, for secrets.
 # (*): all nodes of a mesh must agree, for a section in all its keys; nodes that differ refuse each
 # other and name the difference.
 """
 POLICY_HEAD: Final = """\
-# Every key with its default, and the defaults for `tuning` that this policy brings. All nodes of a
-# mesh must agree in the keys of `policy`.
+# A key in a comment has its default; under `tuning` that is the default that this policy brings.
+# All nodes of a mesh must agree in the keys of `policy`.
 """
 PEERS_HEAD: Final = """\
 # The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is one.
@@ -35,13 +52,16 @@ PEERS_HEAD: Final = """\
 
 def node_file() -> str:
     """Return configs/node.yaml."""
-    return NODE_HEAD + "\n" + "\n".join(block(Settings)) + "\n"
+    parts = {one.name: one for one in settings_of(Settings)}
+    first = [line for name in FIRST for line in key(parts[name])]
+    others = [line for name, one in parts.items() if name not in FIRST for line in key(one)]
+    return NODE_HEAD + "\n".join([*first, "", *others]) + "\n"
 
 
 def policy_file(name: str) -> str:
     """Return configs/policies/<name>.yaml."""
     kind = policies()[name]
-    tuning = [f"  {key}: {shown(value)}" for key, value in kind.tuning.items()]
+    tuning = [f"  #{key}: {shown(value)}" for key, value in kind.tuning.items()]
     lines = [*policy_block(name), *(["", "tuning:", *tuning] if tuning else [])]
     head = "\n".join(comment(summary(kind.config_type), ""))
     return f"{head}\n{POLICY_HEAD}\n" + "\n".join(lines) + "\n"
@@ -70,20 +90,22 @@ def comment(text: str, indent: str) -> list[str]:
     )  # fmt: skip
 
 
-def block(kind: type, place: str = "", indent: str = "") -> list[str]:
+def block(kind: type, place: str, indent: str) -> list[str]:
     """Return the lines of a section of YAML: each key with its default, below its text."""
-    lines: list[str] = []
-    for one in settings_of(kind):
-        here = f"{place}{one.name}"
-        top = not place and (one.section or here == "policy")
-        lines += [*([""] if top else []), *comment(marked(here, one.text), indent)]
-        if here == "policy":
-            lines += policy_block(POLICY)
-        elif one.section:
-            lines += [f"{indent}{one.name}:", *block(one.section, f"{here}.", f"{indent}  ")]
-        else:
-            lines.append(f"{indent}{one.name}: {shown(one.default)}")
-    return lines
+    return [line for one in settings_of(kind) for line in key(one, place, indent)]
+
+
+def key(one: Setting, place: str = "", indent: str = "") -> list[str]:
+    """Return the lines of one key, its text first; a section with all its keys."""
+    here = f"{place}{one.name}"
+    top = not place and (one.section or here == "policy")
+    lines = [*([""] if top else []), *comment(marked(here, one.text), indent)]
+    if here == "policy":
+        return [*lines, *policy_block(POLICY)]
+    if one.section:
+        return [*lines, f"{indent}{one.name}:", *block(one.section, f"{here}.", f"{indent}  ")]
+    sign = "" if here in LIVE or one.name in EXAMPLES else "#"
+    return [*lines, f"{indent}{sign}{one.name}: {shown(one.default)}"]
 
 
 def policy_block(name: str) -> list[str]:

@@ -28,7 +28,7 @@ HEAD: Final = f"""\
 
 This page is generated from the code by `make settings`. [Operations](operations.md#settings) says
 from which places a value comes. [configs/node.yaml](../configs/node.yaml) is the same list as a
-file to start from; `fednode init` writes it.
+file to start from, with every key that is not needed as a comment; `fednode init` writes it.
 
 {MARK} marks a setting, or a section with all its settings, in which all nodes of a mesh must agree.
 Nodes that differ refuse each other and name the difference. Times are in seconds.

@@ -65,6 +65,8 @@ def describe(kind: type, tree: dict[str, Any]) -> None:
     for one in settings_of(kind):
         inside = tree["properties"][one.name]
         inside.pop("title", None)
+        if one.section:  # without content: all its defaults
+            inside = tree["properties"][one.name] = {"anyOf": [inside, {"type": "null"}]}
         inside["description"] = one.text
 
 

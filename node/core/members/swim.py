@@ -3,8 +3,9 @@
 Each probe_interval_s the node pings one live member, in shuffled round-robin. If the member does
 not answer within probe_timeout_s, `indirect` others are asked to ping it. If none of them gets
 through, the member is suspect. It is dead if it does not contradict in time. A member that hears
-that it is suspect contradicts with a higher incarnation. News travels on these messages, each item
-a few times, the least told items first. Now and then two nodes compare whole lists. A node that
+that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
+cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
+these messages, each item a few times. Now and then two nodes compare whole lists. A node that
 seems to be at fault itself waits longer before it doubts others (Lifeguard, Dadgar et al. 2018).
 Each interval one absent member is greeted, too, so that the two parts of a mesh that was cut find
 each other again.
@@ -15,7 +16,6 @@ for the sender), "members" (the sender's whole list), "bye".
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -32,7 +32,9 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
+from fednode.core.members.gossip import Gossip
 from fednode.core.members.table import INCARNATION_MAX, Members
+from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
 from fednode.core.settings import MembershipSettings
 from fednode.core.types import Message, Update
@@ -46,10 +48,6 @@ TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
 ANSWER: Final = "answer"
 """Fact of a "members" message that asks for the other list; marks a "ping" that is an errand."""
-NEWS_MAX: Final = 12
-"""Items of news on one message, besides the item about its receiver."""
-TOLD_MULT: Final = 3
-"""An item of news is told TOLD_MULT * log2(nodes + 1) times."""
 INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
 ERRANDS_MAX: Final = 64
@@ -88,7 +86,7 @@ class Swim:
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
         self._errands: dict[str, list[int]] = {}  # by target: tokens of those that wait
-        self._told: dict[str, tuple[int, Update]] = {}
+        self._gossip = Gossip(self.members)
 
     @property
     def own(self) -> Update:
@@ -97,6 +95,12 @@ class Swim:
         return Update(
             context.name, "alive", self._incarnation, context.address, context.id, context.proof
         )
+
+    @property
+    def around_s(self) -> float:
+        """Return the time in which every live member speaks to this node at least once."""
+        count = len(self.members) + 1
+        return self._timing.suspicion_s(count) + 2 * count * self._timing.probe_interval_s
 
     # The clockwork --------------------------------------------------------------------------------
 
@@ -169,15 +173,22 @@ class Swim:
             self.health = max(0, self.health - (phase == "ping"))
             relayed = self._relayed(now, target, peer) if phase == INDIRECT else []
             return [*self.heard(now, peer), *relayed, *self._errand_ends(peer, message, "ok")]
-        unhelped = self._unhelped(target, peer) if phase == INDIRECT else []
+        unhelped = self._unhelped(now, target, peer) if phase == INDIRECT else []
         if not event.sent:
             return [*unhelped, *self._errand_ends(peer, message, "silent")]
         if event.code != "unreachable":
             answered = self._answered(now, peer, event)
             return [*answered, *unhelped, *self._errand_ends(peer, message, "ok")]
-        self.members.failed(peer, event.reason)
+        before = self.members[peer]
+        self.members.failed(peer, now, event.reason)
         errands = self._errand_ends(peer, message, "silent")
-        return [*errands, *unhelped, *self._ask_others(peer, event.reason)]
+        warned = become(before, self.members[peer])
+        return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
+
+    def _speaks(self, now: float, peer: str) -> bool:
+        """Tell whether a member that cannot be reached spoke lately: it lives, nobody need ask."""
+        held = self.members[peer]
+        return bool(held.unreached) and now - held.spoke_at <= self.around_s
 
     def _answered(self, now: float, peer: str, event: Undelivered) -> list[Effect]:
         """Learn from an answer of a peer that did not take the message."""
@@ -202,25 +213,27 @@ class Swim:
         if before in {"dead", "left"}:
             # Both sides may have missed news of the other's: compare lists at once.
             back.append(Send(peer, self._list({ANSWER: "yes"})))
+        elif before == "unknown" and peer not in self._context.peers and round_number is not None:
+            back.append(self._ping(peer))  # a newcomer: see whether it is where it says
         return back
 
     def _cleared(self, peer: str) -> list[Effect]:
         self._probes.pop(peer, None)
         return [CancelTimer(SUSPECT + peer)]
 
-    def _ask_others(self, peer: str, reason: str) -> list[Effect]:
+    def _ask_others(self, now: float, peer: str, reason: str) -> list[Effect]:
         """Ask helpers to ping a peer that did not answer; if there are none, suspect it at once.
 
         Ask once an interval for each peer. A peer that speaks and cannot be reached would otherwise
         cost an errand for every message that is sent to it.
         """
-        if self.members[peer].state != "alive" or peer in self._probes:
+        if self.members[peer].state != "alive" or peer in self._probes or self._speaks(now, peer):
             return []
         others = [name for name in self.members.live() if name != peer]
         generator = self._random(f"indirect {peer}")
         helpers = generator.sample(others, min(self._indirect, len(others)))
         if not helpers:
-            return self._suspect(peer, reason)
+            return self._suspect(now, peer, reason)
         if self._asked.get(peer) == self._period:
             return []
         self._asked[peer] = self._period
@@ -234,10 +247,14 @@ class Swim:
         if self._probes.pop(target, None) is None or target not in self.members:
             return []
         self.health = min(HEALTH_MAX, self.health + 1)
-        text = f"{target} answers {helper}, but not this node"
-        return [*self.heard(now, target), Record("peer.unreachable", text)]
+        before, text = self.members[target], f"{target} answers {helper}, but not this node"
+        self.members.relayed(target, now, text)
+        if before.state == "suspect":
+            self._tell(target)
+        told = [] if before.unreached else [Record("peer.unreachable", text)]
+        return [*self._cleared(target), *told]
 
-    def _unhelped(self, target: str, helper: str) -> list[Effect]:
+    def _unhelped(self, now: float, target: str, helper: str) -> list[Effect]:
         probe = self._probes.get(target)
         if probe is None:
             return []
@@ -245,9 +262,11 @@ class Swim:
         if probe.helpers:
             return []
         del self._probes[target]
-        return self._suspect(target, probe.reason)
+        return self._suspect(now, target, probe.reason)
 
-    def _suspect(self, peer: str, reason: str) -> list[Effect]:
+    def _suspect(self, now: float, peer: str, reason: str) -> list[Effect]:
+        if self._speaks(now, peer):
+            return []
         self.members.suspect(peer, reason)
         self._tell(peer)
         return [SetTimer(SUSPECT + peer, self._suspicion_s())]
@@ -327,7 +346,8 @@ class Swim:
             return []
         if members.place(news, sender):
             effects.append(Introduce(news.name, members[news.name].address))
-        what = members.weigh(news, now, 2 * self._timing.probe_interval_s)
+        lately_s = 2 * self._timing.probe_interval_s
+        what = members.weigh(news, now, lately_s, self._speaks(now, news.name))
         if new or what == "ask":
             return [*effects, self._greet(news.name)]
         if what:
@@ -351,40 +371,22 @@ class Swim:
         if news.incarnation >= self._incarnation:
             self._incarnation = news.incarnation + 1
             self.health = min(HEALTH_MAX, self.health + (news.state == "suspect"))
-            self._told[self._context.name] = (0, self.own)
+            self._gossip.add(self.own)
         return []
 
     def _tell(self, peer: str) -> None:
         update = self.members[peer].update()
         if update is not None:
-            self._told[peer] = (0, update)
-
-    def _news(self, to: str) -> tuple[Update, ...]:
-        """Return the news for a peer: what is held of that peer, then the least told items."""
-        most = math.ceil(TOLD_MULT * math.log2(len(self.members) + 2))
-        order = sorted(self._told, key=lambda name: (self._told[name][0], name))
-        chosen = [name for name in order if name != to][:NEWS_MAX]
-        found = self._about(to)
-        for name in chosen:
-            times, update = self._told[name]
-            found.append(update)
-            self._told[name] = (times + 1, update)
-            if times + 1 >= most:
-                del self._told[name]
-        return tuple(found)
-
-    def _about(self, peer: str) -> list[Update]:
-        held = self.members[peer].update()
-        return [] if held is None else [held]
+            self._gossip.add(update)
 
     # Messages -------------------------------------------------------------------------------------
 
     def _ping(self, peer: str) -> Send:
-        message = replace(self._message("ping"), members=self._news(peer))
+        message = replace(self._message("ping"), members=self._gossip.take(peer))
         return Send(peer, message, self._timeout())
 
     def _greet(self, peer: str) -> Send:
-        message = replace(self._message("hello"), members=(self.own, *self._about(peer)))
+        message = replace(self._message("hello"), members=(self.own, *self._gossip.about(peer)))
         return Send(peer, message, self._timeout())
 
     def _list(self, facts: dict[str, str]) -> Message:

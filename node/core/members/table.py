@@ -35,15 +35,20 @@ class Member:
     """One peer as this node sees it.
 
     heard_at: last sign of life, on the host's clock; negative if there was none.
-    failures: sends in a row that nobody answered. reason: why it is suspect, dead or refused.
+    spoke_at: when its last own message came. failures: sends in a row that nobody answered.
+    failed_at: when the first of them ended. reason: why it is suspect, dead or refused.
+    unreached: why this node cannot reach it although it lives; "" if it can.
     """
 
     name: str
     state: str = "unknown"
     failures: int = 0
     heard_at: float = -1.0
+    spoke_at: float = -1.0
+    failed_at: float = -1.0
     round: int = 0
     reason: str = ""
+    unreached: str = ""
     incarnation: int = 0
     address: str = ""
     id: str = ""
@@ -101,21 +106,33 @@ class Members:
         held = self._table[name]
         if held.state in SHUT or (held.state == "left" and round_number is None):
             return
-        number = held.round if round_number is None else round_number
-        new = replace(held, state="alive", failures=0, heard_at=now, round=number, reason="")
-        self._put(new)
+        if round_number is None:  # it answered, so this node reaches it
+            new = replace(held, failures=0, unreached="", reason="")
+        else:
+            new = replace(held, spoke_at=now, round=round_number, reason=held.unreached)
+        self._put(replace(new, state="alive", heard_at=now))
 
-    def failed(self, name: str, reason: str) -> None:
+    def failed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer did not answer.
 
         That alone makes no peer suspect. A peer that was never heard counts as dead after GREETINGS
-        failures.
+        failures. A peer that speaks between two failures lives, and this node cannot reach it.
         """
         held = self._table[name]
-        held = replace(held, failures=held.failures + 1)
+        since = held.failed_at if held.failures else now
+        held = replace(held, failures=held.failures + 1, failed_at=since)
+        if held.state == "alive" and held.spoke_at > since:
+            held = replace(held, unreached=reason, reason=reason)
         if held.state == "unknown" and held.failures >= GREETINGS:
             held = replace(held, state="dead", reason=reason)
         self._put(held)
+
+    def relayed(self, name: str, now: float, reason: str) -> None:
+        """Note that a peer answered a helper, and not this node."""
+        held = self._table[name]
+        if held.state in LIVE:
+            held = replace(held, state="alive", heard_at=now, unreached=reason, reason=reason)
+            self._put(held)
 
     def busy(self, name: str, reason: str) -> None:
         """Note that a peer is there but takes nothing now: it loads, or has too much to do.
@@ -126,7 +143,7 @@ class Members:
         held = self._table[name]
         state = "alive" if held.state == "suspect" else held.state
         reason = held.reason if held.state == "left" else reason
-        self._put(replace(held, state=state, failures=0, reason=reason))
+        self._put(replace(held, state=state, failures=0, unreached="", reason=reason))
 
     def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two nodes refuses the other."""
@@ -201,14 +218,16 @@ class Members:
             id=news.id or held.id,
             proof=news.proof or held.proof,
         )
-        self._table[news.name] = new
-        return bool(new.address) and (new.address, new.id) != (held.address, held.id)
+        moved = bool(new.address) and (new.address, new.id) != (held.address, held.id)
+        self._table[news.name] = replace(new, failures=0, unreached="") if moved else new
+        return moved
 
-    def weigh(self, news: Update, now: float, lately_s: float) -> Weighed:
+    def weigh(self, news: Update, now: float, lately_s: float, speaks: bool = False) -> Weighed:
         """Apply news of a known member if it outweighs what is held; return the effect.
 
         lately_s: a peer that was heard directly within this time is not dead on hearsay. It becomes
-        suspect, and is asked.
+        suspect, and is asked. speaks: it cannot be reached and speaks to this node, so no hearsay
+        makes it a suspect.
         """
         held = self._table[news.name]
         if news.state == "revoked" and held.state != "revoked":
@@ -228,7 +247,7 @@ class Members:
                 self._put(replace(held, state="alive", reason=""))
                 return "alive"
             return "ask" if held.state in ABSENT else ""
-        if not held.live:
+        if not held.live or speaks:
             self._table[news.name] = held
             return ""
         lately = held.heard_at >= 0 and now - held.heard_at <= lately_s

@@ -33,13 +33,14 @@ from pathlib import Path
 from typing import Final
 
 from fednode.bootstrap.introducer import Roster
-from fednode.bootstrap.process import FEDNODE, Daemon, free_ports
+from fednode.bootstrap.process import FEDNODE, Daemon
 from fednode.commands.mesh import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
 from fednode.errors import FednodeError, Unreachable
 from fednode.identity.enrol import enrol
 from fednode.identity.identity import Identity
 from fednode.observe.client import Client
 from fednode.peers import load_peers
+from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
 from tests.e2e.attacks.attacker import ATTACKS, HOSTILE
 

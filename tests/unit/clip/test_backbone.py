@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import huggingface_hub
 import open_clip
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 
-from fednode.clip import backbone
+from fednode.clip import backbone, hub
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
@@ -237,8 +240,65 @@ def test_a_tag_that_cannot_be_fetched_says_so(monkeypatch: pytest.MonkeyPatch) -
         raise OSError("no route to host")
 
     monkeypatch.setattr(open_clip, "create_model", refused)
+    monkeypatch.setattr(hub, "silence", lambda: "")
     with pytest.raises(ModelError, match=r"the weights 'openai' of ViT-B-16 cannot be had .*route"):
         backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+
+
+class Silent:
+    """A session of the hub's library on a machine without a network."""
+
+    asked: ClassVar[list[str]] = []
+
+    def head(self, url: str, timeout: float) -> None:
+        self.asked.append(url)
+        assert timeout <= 5.0
+        raise OSError("Name or service not known")
+
+
+def test_a_tag_without_a_network_takes_one_question(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The hub's library would ask six times for each of several files, 100 s in all."""
+    monkeypatch.setattr(Silent, "asked", [])
+    monkeypatch.setattr(huggingface_hub, "get_session", Silent)
+    with pytest.raises(ModelError) as caught:
+        backbone.load(ModelSettings(name="ViT-B-16", pretrained="openai"))
+    assert str(caught.value) == (
+        "the weights 'openai' of ViT-B-16 are not on this machine, and "
+        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it to the "
+        "network once, or give a checkpoint file as model.pretrained."
+    )
+    assert Silent.asked == [constants.ENDPOINT]
+    assert "Retrying" not in caplog.text
+    assert not constants.HF_HUB_OFFLINE
+
+
+def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, offline = torch.nn.Linear(1, 1), list[bool]()
+
+    def create(*_: Any, **__: Any) -> torch.nn.Module:
+        offline.append(constants.HF_HUB_OFFLINE)
+        return made
+
+    monkeypatch.setattr(open_clip, "create_model", create)
+    monkeypatch.setattr(huggingface_hub, "get_session", Silent)
+    assert backbone._fetched("ViT-B-16", "openai") is made
+    assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
+
+
+def test_weights_from_a_file_are_not_called_random(
+    name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = open_clip.create_model(name)
+    caplog.clear()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    handlers = list(logging.getLogger().handlers)
+    backbone.load(settings(name, tmp_path / "weights.pt"))
+    assert "No pretrained weights" not in caplog.text
+    assert logging.getLogger().handlers == handlers
+    logging.warning("%s of another model", hub._UNTRUE)
+    assert "of another model" in caplog.text
 
 
 def test_good_settings_have_no_faults() -> None:

@@ -1,37 +1,149 @@
-"""`fednode init` writes files that work, with every key explained, and spares what is there."""
+"""`fednode init` writes files that work, pins nothing that nobody chose, and spares old files."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from fednode.config import load_settings
+from fednode.config import load_settings, policy_config
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.peers import load_peers
+from fednode.registry import policy
+from fednode.saved import ROOT
+from fednode.transports.address import parse
 from tests.unit.commands.run import Fednode
+from tests.unit.commands.tuned import draw
 
 
-def test_it_writes_defaults_that_share_the_built_in_images_out(
-    fednode: Fednode, tmp_path: Path
-) -> None:
+def live(path: Path) -> dict[str, object]:
+    """Return the keys of a file that have a value, by their places."""
+    found: dict[str, object] = {}
+
+    def walk(tree: dict[str, object], place: str) -> None:
+        for key, value in tree.items():
+            if isinstance(value, dict):
+                walk(value, f"{place}{key}.")
+            elif value is not None:
+                found[place + key] = value
+
+    walk(yaml.safe_load(path.read_text()), "")
+    return found
+
+
+def test_it_pins_only_data_model_and_policy(fednode: Fednode, tmp_path: Path) -> None:
+    draw(tmp_path / "images", 1)
+    assert fednode("init", "--data", "images") == 0
+    text = (tmp_path / "node.yaml").read_text()
+    assert live(tmp_path / "node.yaml") == {
+        "data.path": str(tmp_path / "images"),
+        "model.name": "fednode-mini",
+        "policy.name": "zerodfl",
+    }
+    sections = re.findall(r"(?m)^([a-z]+):", text)
+    assert sections[:3] == ["data", "model", "policy"]
+    assert len(re.findall(r"(?m)^ *#[a-z_]+: ", text)) > 80
+    commands = [line for line in fednode.out.splitlines() if line.startswith("  fednode start")]
+    assert [line[-1] for line in commands] == ["a", "b", "c"]
+    assert "fednode start --peers peers.yaml --config node.yaml --name a" in fednode.out
+
+
+def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init") == 0
+    path = tmp_path / "node.yaml"
+    before = load_settings(path, {})
+    path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
+    after = load_settings(path, {})
+    assert after.policy.pop("epsilon") == 1e-06
+    assert (after.tuning, after.rounds, after.limits) == (
+        (before.tuning, before.rounds, before.limits)
+    )
+
+
+def test_it_shares_the_built_in_images_out(fednode: Fednode, tmp_path: Path) -> None:
     assert fednode("init") == 0
     settings = load_settings(tmp_path / "node.yaml", {})
     assert settings.rounds == RoundSettings()
     assert settings.data == DataSettings(partition=PartitionSettings(how="classes"))
     assert [peer.name for peer in load_peers(tmp_path / "peers.yaml").peers] == ["a", "b", "c"]
-    comments = [line for line in (tmp_path / "node.yaml").read_text().splitlines() if "# " in line]
-    assert len(comments) > 40
-    assert "fednode start --peers peers.yaml --config node.yaml --name a" in fednode.out
 
 
-def test_it_takes_a_folder_a_mesh_and_images(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init", "there", "--nodes", "30", "--mesh", "clinic", "--data", "it's mine") == 0
+def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_path: Path) -> None:
+    """Every section is there, so no other line changes."""
+    assert fednode("init") == 0
+    path = tmp_path / "node.yaml"
+    path.write_text(path.read_text().replace("  #deadline_s: 60.0", "  deadline_s: 7.0"))
+    assert load_settings(path, {}).rounds == RoundSettings(deadline_s=7.0)
+
+
+def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init") == 0
+    flags = ["policy={name: feddpt, domains: [photo, sketch]}"]
+    tuning = load_settings(tmp_path / "node.yaml", {}, flags).tuning
+    assert (tuning.context_length, tuning.optimizer, tuning.lr) == (16, "adamw", 0.0005)
+    settings = load_settings(tmp_path / "node.yaml", {}, ["policy.name=promptfl"])
+    assert settings.tuning == load_settings(None, {}, ["policy.name=promptfl"]).tuning
+
+
+@pytest.mark.parametrize("name", ["feddpt", "promptfl", "local", "zerodfl", "plan"])
+def test_it_writes_the_keys_and_the_tuning_of_a_policy(
+    fednode: Fednode, tmp_path: Path, name: str
+) -> None:
+    assert fednode("init", "--policy", name, "--rounds", "7") == 0
+    path, kind = tmp_path / "node.yaml", policy(name)
+    settings = load_settings(path, {})
+    assert (settings.policy["name"], settings.rounds.max) == (name, 7)
+    assert {key for key in live(path) if key.startswith("policy.")} == {
+        "policy.name",
+        *(["policy.domains"] if name == "feddpt" else []),
+    }
+    path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
+    shown = load_settings(path, {})
+    assert {key: getattr(shown.tuning, key) for key in kind.tuning} == dict(kind.tuning)
+    assert shown.tuning == settings.tuning
+    assert policy_config(shown) == policy_config(settings)
+
+
+def test_it_takes_a_folder_a_mesh_ports_and_images(fednode: Fednode, tmp_path: Path) -> None:
+    draw(tmp_path / "it's mine", 1)
+    words = ("--nodes", "30", "--mesh", "clinic", "--data", "it's mine", "--port", "7101")
+    assert fednode("init", "there", *words) == 0
     peers = load_peers(tmp_path / "there" / "peers.yaml")
     assert (peers.mesh, len(peers.peers), peers.peers[26].name) == ("clinic", 30, "n27")
+    assert [parse(one.address).port for one in peers.peers] == list(range(7101, 7131))
     settings = load_settings(tmp_path / "there" / "node.yaml", {})
     assert settings.data == DataSettings(path=str(tmp_path / "it's mine"))
+
+
+def test_two_meshes_have_other_names_and_ports(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init", "one") == fednode("init", "two") == 0
+    one, two = (load_peers(tmp_path / name / "peers.yaml") for name in ("one", "two"))
+    assert one.mesh != two.mesh
+    assert one.mesh in (tmp_path / "one" / "peers.yaml").read_text()
+    assert len({peer.address for mesh in (one, two) for peer in mesh.peers}) > 3
+
+
+def test_keys_for_tls_are_made_where_start_finds_them(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
+    peers = load_peers(tmp_path / "peers.yaml")
+    assert not peers.insecure
+    assert f"The nodes' keys are below {tmp_path / ROOT / 'clinic'}." in fednode.out
+    for peer in peers.peers:
+        assert fednode("identity", "show", "--mesh", "clinic", "--name", peer.name) == 0
+        assert fednode.out.splitlines()[0] == peer.id
+
+
+def test_a_data_folder_that_is_not_there_is_refused(fednode: Fednode, tmp_path: Path) -> None:
+    missing = tmp_path / "no such"
+    (tmp_path / "file").write_text("")
+    assert fednode.fault("init", "--data", "no such") == (
+        f"--data {missing} does not exist: give a folder with one folder per class."
+    )
+    assert "file is a file: give a folder" in fednode.fault("init", "--data", "file")
+    assert not Path("node.yaml").exists()
 
 
 def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) -> None:
@@ -40,7 +152,21 @@ def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) ->
     assert not (tmp_path / "node.yaml").exists()
     assert (tmp_path / "peers.yaml").read_text() == "mine"
     assert fednode("init", "--force") == 0
-    assert load_peers(tmp_path / "peers.yaml").mesh == "example"
+    assert load_peers(tmp_path / "peers.yaml").mesh.startswith("mesh-")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "zerodlf"), "policy.name is 'zerodlf', which is no policy: did you mean"),
+        (("--rounds", "-1"), "--rounds is -1; give a number, or 0 for no end."),
+        (("--port", "65534"), "--port is 65534; for 3 nodes give 1 to 65533, the first of"),
+        (("--port", "0"), "--port is 0; for 3 nodes give 1 to 65533"),
+    ],
+)
+def test_a_wrong_word_is_named(fednode: Fednode, words: tuple[str, ...], said: str) -> None:
+    assert fednode.fault("init", *words).startswith(said)
+    assert not Path("node.yaml").exists()
 
 
 @pytest.mark.parametrize("nodes", ["0", "65"])

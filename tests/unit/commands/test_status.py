@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import grpc
 import grpc.aio
 import pytest
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from fednode import units
 from fednode.commands import live, show, top
@@ -97,6 +99,23 @@ def test_a_node_in_full() -> None:
         "warning: b is dead",
     ):
         assert part in page
+
+
+def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
+    made = reply(warnings=["b speaks, but this node cannot reach it: a reason"])
+    assert "warning: b speaks, but this node cannot reach it: a reason" in drawn(show.node(made))
+    page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
+    assert page.splitlines()[-1] == "a: b speaks, but this node cannot reach it: a reason"
+    seen = live.Seen("a", "running", made, live.Past())
+    assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
+
+
+def test_a_fault_is_shown_with_its_time() -> None:
+    made = reply()
+    made.events[0].time = 12 * 3600.0
+    shown = drawn(show.node(made))
+    clock = time.strftime("%H:%M:%S", time.localtime(12 * 3600.0))
+    assert f"warning: b is dead ({clock})" in shown
 
 
 def test_a_node_that_loads_has_no_rounds_yet() -> None:
@@ -296,7 +315,20 @@ def test_logs_of_one_node_and_of_all(fednode: Fednode, peers: Path) -> None:
         assert fednode("logs", address, "--format", "json") == 0
         first = json.loads(fednode.out.splitlines()[0])
         assert (first["level"], first["event"], first["fields"]) == ("info", "kind", {"peer": "b"})
-    assert "None of the 1 nodes answers" in fednode.fault("logs", "b")
+    assert fednode.fault("logs", "b") == "b at 127.0.0.1:7192 does not answer: start it."
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "top"])
+def test_a_mesh_that_lists_nobody_is_not_called_silent(
+    fednode: Fednode, tmp_path: Path, command: str
+) -> None:
+    key = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
+    text = f"mesh: m\nmesh_key: {key}\nintroducer: 127.0.0.1:7099\n"
+    (tmp_path / "peers.yaml").write_text(text)
+    assert fednode.fault(command) == (
+        "peers.yaml lists no nodes, because they enrol with an introducer: give the address of a "
+        "node, host:port."
+    )
 
 
 def test_exit_codes_tell_faults_apart(fednode: Fednode, peers: Path, tmp_path: Path) -> None:

@@ -86,6 +86,27 @@ def test_the_only_state_directory_below_home_is_found(fednode: Fednode, tmp_path
         find(None)
 
 
+def test_a_state_directory_is_found_by_the_name_of_its_node(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    """peers.yaml in the folder says which mesh is meant if nodes of two meshes have the name."""
+    root = tmp_path / ".local/state/fednode"
+    with pytest.raises(StateError, match=r"There is no folder a, and no node of this name has run"):
+        find(Path("a"))
+    for mesh in ("m", "n"):
+        (root / mesh / "a").mkdir(parents=True)
+        (root / mesh / "a" / "journal.db").write_text("")
+        if mesh == "m":
+            assert find(Path("a")) == root / "m/a"
+    with pytest.raises(StateError, match=r"2 nodes called a have run here: choose one with"):
+        find(Path("a"))
+    (tmp_path / "peers.yaml").write_text("mesh: n\ninsecure: true\n")
+    assert find(Path("a")) == root / "n/a"
+    assert find(Path("runs/a")) == Path("runs/a")
+    (tmp_path / "a").mkdir()
+    assert find(Path("a")) == Path("a")
+
+
 def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:
     peers = Peers("m", tuple(PeerEntry(name, "") for name in "zab"))
     settings = Settings(data=DataSettings(partition=PartitionSettings(how="classes")))

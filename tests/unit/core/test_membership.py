@@ -33,9 +33,9 @@ def test_peers_start_unknown_and_sorted(members: Members) -> None:
 
 def test_a_peer_that_never_answered_counts_as_dead_after_some_greetings(members: Members) -> None:
     for _ in range(GREETINGS - 1):
-        members.failed("a", "nobody there")
+        members.failed("a", 1.0, "nobody there")
         assert state(members) == "unknown"
-    members.failed("a", "nobody there")
+    members.failed("a", 1.0, "nobody there")
     assert (state(members), members["a"].reason) == ("dead", "nobody there")
     members.heard("a", 1.0)
     assert state(members) == "alive"

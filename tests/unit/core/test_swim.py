@@ -19,15 +19,14 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
+from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
 from fednode.core.members.swim import (
     ANSWER,
     ERRANDS_MAX,
-    NEWS_MAX,
     PROBE,
     SUSPECT,
     SYNC,
     TARGET,
-    TOLD_MULT,
     Swim,
 )
 from fednode.core.policy import NodeContext
@@ -61,7 +60,7 @@ def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True, **set_
     made = Swim(context, MembershipSettings(**set_), lambda phase: context.message(3, phase))  # type: ignore[arg-type]
     for peer in peers if alive else ():
         made.heard(0.0, peer, 1)
-    made._told.clear()
+    made._gossip = Gossip(made.members)
     made.members.changes.clear()
     return made
 
@@ -205,9 +204,9 @@ def test_a_sign_of_life_ends_suspicion_and_a_return_from_the_dead_compares_lists
     made.sent(1.0, unanswered(ping))
     assert CancelTimer(SUSPECT + "b") in made.heard(1.1, "b", 4)
     assert made.members["b"].state == "alive"
-    made.sent(2.0, unanswered(ping))
+    made.sent(50.0, unanswered(ping))
     made.timer(SUSPECT + "b")
-    (back,) = sends(made.heard(9.0, "b", 5))
+    (back,) = sends(made.heard(59.0, "b", 5))
     assert (back.message.phase, back.message.facts[ANSWER]) == ("members", "yes")
 
 

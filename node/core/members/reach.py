@@ -1,0 +1,101 @@
+"""Whether the others reach this node at the address that it tells them.
+
+A node that advertises a wrong address goes on to send, and its peers answer, so by itself it sees
+nothing wrong. Its peers say in their answers that they cannot reach it. Their word leads to a
+warning and to nothing else: one sentence, at most one record a minute, and only while no message of
+the peer itself arrives here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from fednode.core import foreign
+from fednode.core.events import Effect, Record
+
+UNREACHED: Final = "reach.address"
+REACHED: Final = "reach.again"
+QUIET: Final = "reach.quiet"
+SAID_MAX: Final = 200
+"""Characters of a peer's explanation that are kept."""
+EVERY_S: Final = 60.0
+"""Least time between two records on what peers say."""
+NAMED: Final = 3
+QUIET_ROUNDS: Final = 3
+
+
+@dataclass(slots=True)
+class Reach:
+    """What is known of how others reach this node at `address`."""
+
+    address: str
+    _said: dict[str, str] = field(default_factory=dict)  # by peer: why it cannot reach this node
+    _came: dict[str, float] = field(default_factory=dict)  # by peer: when its last message came
+    _last_came: float = 0.0
+    _rounds: int = 0  # adopted since any message came
+    _recorded_at: float = float("-inf")
+    _recorded: bool = False
+    _quiet_s: float = 0.0  # how long nothing has come; 0 if that is no cause for a warning
+
+    def begin(self, now: float) -> None:
+        """Start to count the time without messages."""
+        self._last_came = now
+
+    def came(self, now: float, peer: str) -> list[Effect]:
+        """Note that a message of a peer arrived: the peer reaches this node."""
+        self._came[peer] = self._last_came = now
+        self._rounds, self._quiet_s = 0, 0.0
+        self._said.pop(peer, None)
+        if self._said or not self._recorded:
+            return []
+        self._recorded = False
+        return [Record(REACHED, "peers reach this node again")]
+
+    def told(self, now: float, peer: str, why: str, lately_s: float) -> list[Effect]:
+        """Note what a peer answers: why it cannot reach this node; "" if it says no such thing.
+
+        lately_s: a peer whose own message came within this time is not believed.
+        """
+        if not why or now - self._came.get(peer, float("-inf")) <= lately_s:
+            self._said.pop(peer, None)
+            return []
+        self._said[peer] = foreign.line(why, SAID_MAX)
+        if self._recorded or now - self._recorded_at < EVERY_S:
+            return []
+        self._recorded, self._recorded_at = True, now
+        return [Record(UNREACHED, self._sentence([peer], 1), "warning", {"peer": peer})]
+
+    def adopted(self, now: float, live: Collection[str], lately_s: float) -> list[Effect]:
+        """Count a round; return a warning after several rounds without any message."""
+        self._rounds += 1
+        quiet_s = now - self._last_came
+        if not live or self._rounds < QUIET_ROUNDS or quiet_s <= lately_s:
+            return []
+        first, self._quiet_s = not self._quiet_s, quiet_s
+        return [Record(QUIET, self._silence(len(live)), "warning")] if first else []
+
+    def warnings(self, live: Collection[str]) -> list[str]:
+        """Return what is wrong now, in sentences."""
+        said = sorted(set(self._said) & set(live))
+        if said:
+            return [self._sentence(said, len(live))]
+        return [self._silence(len(live))] if self._quiet_s and live else []
+
+    def _sentence(self, said: list[str], live: int) -> str:
+        names = ", ".join(said[:NAMED])
+        who = names if len(said) <= NAMED else f"{len(said)} of {live} live peers ({names}, ...)"
+        verb = "say that they" if len(said) > 1 else "says that it"
+        return (
+            f"{who} {verb} cannot reach this node at {self.address}: {self._said[said[0]]}; set "
+            "`advertise`, or the address in peers.yaml, to an address that the others reach"
+        )
+
+    def _silence(self, live: int) -> str:
+        peers = f"{live} live peers answer" if live > 1 else "a live peer answers"
+        return (
+            f"nothing has come from any peer for {self._rounds} rounds ({self._quiet_s:.0f} s), "
+            f"although {peers}: perhaps they cannot reach this node at {self.address}; check "
+            "`advertise` and the firewall"
+        )

@@ -1,0 +1,194 @@
+"""Say in one sentence what is wrong with a setting: its place, its value and what is allowed.
+
+Settings are dataclasses. What a type allows is said in words from the type, so a sentence does not
+depend on the library that found the fault.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+REMOVED: Final[Mapping[tuple[str, ...], str]] = {
+    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
+    ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
+}
+"""Removed keys, or removed values of keys -> what to use instead."""
+Place = tuple[str, ...]
+SHOWN_MAX: Final = 80
+_PLAIN: Final[Mapping[Any, str]] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    dict: "a section",
+    type(None): "null",
+}
+_SEVERAL: Final[Mapping[Any, str]] = {str: "texts", int: "whole numbers", float: "numbers"}
+_UNKNOWN: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
+_MISSING: Final = frozenset({"missing", "missing_argument"})
+
+
+def words(hint: Any) -> str:
+    """Return in words which values a type allows."""
+    said = list(_alternatives(hint))
+    return f"{', '.join(said[:-1])} or {said[-1]}" if len(said) > 1 else said[0]
+
+
+def _alternatives(hint: Any) -> Iterator[str]:
+    origin, inside = get_origin(hint), get_args(hint)
+    if origin in (Union, types.UnionType):
+        for one in inside:
+            yield from _alternatives(one)
+    elif origin is Literal:
+        yield from (f"'{one}'" for one in inside)
+    elif origin is tuple and Ellipsis not in inside:
+        yield f"a list of {len(inside)} {_SEVERAL.get(inside[0], 'values')}"
+    elif origin is tuple:
+        yield f"a list of {_SEVERAL[inside[0]]}" if inside[0] in _SEVERAL else "a list"
+    else:
+        yield _PLAIN.get(origin or hint, "a section" if is_dataclass(hint) else "of another type")
+
+
+def shown(value: Any) -> str:
+    """Return a value as YAML writes it, shortened."""
+    word = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else None
+    text = word or ("null" if value is None else repr(value))
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+
+
+def inner(hint: Any, part: str) -> Any:
+    """Return the type of a key or item inside a type; None if there is no such thing."""
+    if is_dataclass(hint):
+        return get_type_hints(hint).get(part)
+    if get_origin(hint) is tuple and part.isdigit():
+        inside = get_args(hint)
+        return inside[0] if Ellipsis in inside else dict(enumerate(inside)).get(int(part))
+    if get_origin(hint) in (Union, types.UnionType):
+        found = (inner(one, part) for one in get_args(hint))
+        return next((one for one in found if one is not None), None)
+    return None
+
+
+def filled(kind: Any, tree: Any) -> Any:
+    """Return a copy of a tree in which a section without content is an empty section."""
+    if is_dataclass(kind) and isinstance(tree, dict):
+        hints = get_type_hints(kind)
+        empty = {
+            key for key, value in tree.items()
+            if value is None and is_dataclass(hints.get(key))
+        }  # fmt: skip
+        return {
+            key: {} if key in empty else filled(hints.get(key), value)
+            for key, value in tree.items()
+        }
+    return tree
+
+
+def switches(hint: Any, value: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield the places where true or false stands for a number, which pydantic takes for 1 or 0."""
+    if isinstance(value, bool):
+        allowed = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        if bool not in allowed and {int, float} & set(allowed):
+            yield place
+    elif isinstance(value, dict | list):
+        pairs = value.items() if isinstance(value, dict) else enumerate(value)
+        for key, one in pairs:
+            found = inner(hint, str(key))
+            if found is not None:
+                yield from switches(found, one, (*place, str(key)))
+
+
+def switch(hint: Any, tree: Any, place: Place, inside: Place) -> tuple[Place, str]:
+    """Return the place of a fault that `switches` found, and the fault in words."""
+    value = at(tree, place)
+    for part in place:
+        hint = inner(hint, part)
+    return place, f"{'.'.join((*inside, *place))} is {shown(value)}; it must be {words(hint)}."
+
+
+def at(tree: Any, place: Sequence[str]) -> Any:
+    """Return the value at a place in a tree; None if there is none."""
+    for part in place:
+        if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
+            tree = tree[int(part)]
+        elif isinstance(tree, dict):
+            tree = next((one for key, one in tree.items() if str(key) == part), None)
+        else:
+            return None
+    return tree
+
+
+def without(tree: Any, place: Sequence[str]) -> Any:
+    """Return a copy of a tree without the value at a place; an item of a list takes its list."""
+    if isinstance(tree, dict) and place:
+        below = at(tree, place[:1])
+        whole = len(place) == 1 or not isinstance(below, dict)
+        kept = {key: one for key, one in tree.items() if not (whole and str(key) == place[0])}
+        return kept if whole else {**kept, place[0]: without(below, place[1:])}
+    return tree
+
+
+def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:
+    """Return the place of a fault without the names of a union's branches."""
+    place: list[str] = []
+    hint = kind
+    for part in map(str, location):
+        hint = inner(hint, part)
+        known = isinstance(at(tree, place), dict) and part in map(str, at(tree, place))
+        if hint is None and not known:
+            break
+        place.append(part)
+    return tuple(place)
+
+
+def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> tuple[Place, str]:
+    """Return the place of a fault that pydantic found, and the fault in words.
+
+    The words do not say where the key stands, and the place does not include `inside`.
+    """
+    location, missing = fault["loc"], fault["type"] in _MISSING
+    if missing and isinstance(location[-1], int):  # a list of fixed length is too short
+        location, missing = location[:-1], False
+    own = true_place(kind, tree, location)
+    place = (*inside, *own)
+    key = ".".join(place)
+    if fault["type"] in _UNKNOWN:
+        return own, unknown(place, keys_of(kind, own[:-1]))
+    if missing:
+        return (), f"{'.'.join((*inside, *map(str, location)))!r} is missing."
+    if fault["type"] == "value_error":  # the settings class names its key itself
+        said = str(fault["msg"]).removeprefix("Value error, ").removesuffix(".")
+        word = said.partition(" ")[0].split(".")
+        known = tuple(word[: len(place)]) == place and at(tree, word[len(inside) :]) is not None
+        return (tuple(word[len(inside) :]) if known else own), f"{said}."
+    value = at(tree, own)
+    gone = REMOVED.get((".".join(place[-2:]), str(value)))
+    if gone:
+        return own, f"{key} is {shown(value)}, which was removed; {gone}."
+    hint = kind
+    for part in own:
+        hint = inner(hint, part)
+    must = "a section" if str(fault["type"]).startswith("dataclass") else words(hint)
+    return own, f"{key or 'the file'} is {shown(value)}; it must be {must}."
+
+
+def unknown(place: Place, known: Sequence[str]) -> str:
+    """Return what to say of an unknown key: what replaced it, or the nearest valid key."""
+    key, gone = ".".join(place), REMOVED.get((".".join(place[-2:]),))
+    if gone:
+        return f"{key} was removed; {gone}."
+    near = difflib.get_close_matches(place[-1], known, 1)
+    hint = f"did you mean {near[0]!r}?" if near else "remove it."
+    return f"unknown key {key!r}; {hint}"
+
+
+def keys_of(kind: Any, place: Sequence[str] = ()) -> list[str]:
+    """Return the valid keys at a place."""
+    hint = kind
+    for part in place:
+        hint = inner(hint, part)
+    return [one.name for one in fields(hint)] if is_dataclass(hint) else []

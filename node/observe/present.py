@@ -1,0 +1,71 @@
+"""What is wrong with a node now: warnings, and the recorded faults that are not over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from fednode.core.agreement import DIFFERS
+from fednode.core.members.reach import QUIET, UNREACHED
+from fednode.core.members.table import Member
+from fednode.core.view import KernelView
+from fednode.observe.events import Events, Logged
+from fednode.observe.telemetry import ZERO_SHOT, Telemetry
+
+ROUNDS: Final = 2
+"""After so many further rounds, what one round lacked is over."""
+SAID_NOW: Final = frozenset({"peer.unreachable", UNREACHED, QUIET, DIFFERS})
+"""Kinds of records that the node's warnings or notes repeat while they hold."""
+RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
+"""Kinds of faults after which the node tries again until it adopts a round."""
+OF_A_ROUND: Final = frozenset({"start.late", "command"})
+"""Kinds of records besides round.* that later rounds put behind them."""
+SETTLED: Final = "configuration"
+"""The reason of refusals that are over once the peer is alive."""
+
+
+def warnings(view: KernelView, telemetry: Telemetry) -> list[str]:
+    """Return what is wrong now, one sentence each."""
+    return [*view.warnings, *below_zero_shot(telemetry.measured, telemetry.zero_shot)]
+
+
+def below_zero_shot(tuned: Mapping[str, float], written: Mapping[str, float]) -> list[str]:
+    """Return a sentence on the accuracies below those of the hand-written prompt, and a remedy."""
+    worse = [
+        f"{name} {100 * value:.1f} % against {100 * written[ZERO_SHOT + name]:.1f} %"
+        for name, value in tuned.items()
+        if value < written.get(ZERO_SHOT + name, 0.0)
+    ]
+    if not worse:
+        return []
+    return [
+        f"the tuned prompts are worse than the hand-written prompt (zero-shot): {', '.join(worse)}"
+        "; try a smaller tuning.lr, fewer rounds, tuning.knowledge_weight: 8, or more images "
+        "(data.shots)"
+    ]
+
+
+def troubles(events: Events, view: KernelView) -> list[Logged]:
+    """Return the latest warnings and errors that are not over, oldest first."""
+    peers = {one.name: one for one in view.peers}
+    adopted = [one.number for one in events.kept if one.record.kind == "round.adopted"]
+    return [one for one in events.troubles if not _over(one, peers, adopted)]
+
+
+def _over(one: Logged, peers: Mapping[str, Member], adopted: Sequence[int]) -> bool:
+    """Tell whether what was recorded is over, or said elsewhere while it lasts.
+
+    adopted: the numbers of the records of adopted rounds.
+    """
+    kind, facts = one.record.kind, one.record.fields
+    peer = peers.get(str(facts.get("peer", "")))
+    if kind in SAID_NOW:
+        return True
+    if kind.startswith("peer."):
+        return peer is None or kind != f"peer.{peer.state}"
+    if kind == "message.refused":
+        return peer is not None and peer.state == "alive" and facts.get("reason") == SETTLED
+    since = sum(number > one.number for number in adopted)
+    if kind in RETRIED:
+        return since > 0
+    return (kind in OF_A_ROUND or kind.startswith("round.")) and since >= ROUNDS

@@ -1,0 +1,147 @@
+"""What a node concludes from what peers say of its address, and of members it cannot reach."""
+
+from __future__ import annotations
+
+import pytest
+
+from fednode.core.events import Effect, Record
+from fednode.core.members.reach import EVERY_S, QUIET, REACHED, SAID_MAX, UNREACHED, Reach
+from fednode.core.members.table import Member, Members
+from fednode.core.members.unreached import FAILURES, become, out_of_reach, warnings
+from tests.unit.core.scenes import only
+
+LATELY_S = 5.0
+WHY = "the name no.such.host does not resolve"
+
+
+def reach() -> Reach:
+    made = Reach("no.such.host:7443")
+    made.begin(0.0)
+    return made
+
+
+def kinds(effects: list[Effect]) -> list[str]:
+    return [one.kind for one in only(effects, Record)]
+
+
+def test_a_peer_that_cannot_reach_this_node_is_named_with_its_reason_once() -> None:
+    made = reach()
+    (said,) = only(made.told(1.0, "b", WHY, LATELY_S), Record)
+    assert (said.kind, said.level) == (UNREACHED, "warning")
+    assert said.text == (
+        "b says that it cannot reach this node at no.such.host:7443: the name no.such.host does "
+        "not resolve; set `advertise`, or the address in peers.yaml, to an address that the others "
+        "reach"
+    )
+    assert made.warnings(["b", "c"]) == [said.text]
+    for second in range(2, 200):
+        assert made.told(float(second), "b", WHY, LATELY_S) == []
+    assert made.warnings(["c"]) == []  # what a peer said that is gone counts no more
+
+
+def test_many_peers_are_one_sentence_with_few_names() -> None:
+    made = reach()
+    for name in "bcdef":
+        made.told(1.0, name, WHY, LATELY_S)
+    (said,) = made.warnings(list("bcdefg"))
+    assert said.startswith("5 of 6 live peers (b, c, d, ...) say that they cannot reach this node")
+
+
+def test_what_a_peer_says_is_one_short_printable_line() -> None:
+    made = reach()
+    made.told(1.0, "b", "\x1b[2J" + "x\n" * 5000, LATELY_S)
+    (said,) = made.warnings(["b"])
+    assert said.isprintable()
+    assert len(said) < SAID_MAX + 250
+
+
+def test_a_peer_whose_own_messages_come_is_not_believed() -> None:
+    made = reach()
+    made.came(1.0, "b")
+    assert made.told(2.0, "b", WHY, LATELY_S) == []
+    assert made.warnings(["b"]) == []
+    assert kinds(made.told(1.0 + LATELY_S + 0.1, "b", WHY, LATELY_S)) == [UNREACHED]
+    assert kinds(made.came(9.0, "b")) == [REACHED]
+    assert made.warnings(["b"]) == []
+
+
+def test_a_liar_that_changes_its_mind_writes_one_record_a_minute() -> None:
+    made, records = reach(), 0
+    for at in range(600):
+        now = 10.0 * at
+        records += len(made.told(now, "b", WHY, 1.0))
+        records += kinds(made.came(now + 5.0, "b")).count(UNREACHED)
+    assert records <= 6000.0 / EVERY_S
+
+
+def test_an_answer_without_a_complaint_takes_it_back() -> None:
+    made = reach()
+    made.told(1.0, "b", WHY, LATELY_S)
+    made.told(2.0, "b", "", LATELY_S)
+    assert made.warnings(["b"]) == []
+
+
+def test_several_rounds_without_any_message_are_a_warning_until_one_comes() -> None:
+    made = reach()
+    assert made.adopted(1.0, ["b"], LATELY_S) == made.adopted(2.0, ["b"], LATELY_S) == []
+    assert made.adopted(3.0, ["b"], LATELY_S) == []  # three rounds in less than the time of a ping
+    (said,) = only(made.adopted(8.0, ["b"], LATELY_S), Record)
+    assert (said.kind, said.level) == (QUIET, "warning")
+    assert said.text.startswith(
+        "nothing has come from any peer for 4 rounds (8 s), although a live peer answers: perhaps"
+    )
+    assert made.adopted(9.0, ["b"], LATELY_S) == []
+    (now,) = made.warnings(["b"])
+    assert "for 5 rounds (9 s)" in now
+    made.came(10.0, "b")
+    assert made.warnings(["b"]) == []
+
+
+def test_a_node_alone_misses_nobody() -> None:
+    made = reach()
+    for at in range(20):
+        assert made.adopted(10.0 * at, [], LATELY_S) == []
+    assert made.warnings([]) == []
+
+
+def test_a_peer_that_speaks_between_failures_lives_and_is_out_of_reach() -> None:
+    members = Members(("b",))
+    members.heard("b", 1.0, 1)
+    members.failed("b", 2.0, WHY)
+    assert not members["b"].unreached
+    members.heard("b", 3.0, 2)
+    members.failed("b", 4.0, WHY)
+    assert (members["b"].state, members["b"].unreached) == ("alive", WHY)
+    assert not out_of_reach(members["b"])
+    before = members["b"]
+    members.failed("b", 5.0, WHY)
+    assert members["b"].failures == FAILURES
+    (said,) = only(become(before, members["b"]), Record)
+    assert said.text == f"b speaks, but this node cannot reach it: {WHY}"
+    members.failed("b", 6.0, WHY)
+    assert warnings(members.view()) == [said.text]
+    members.heard("b", 7.0, 3)
+    assert (members["b"].unreached, members["b"].reason) == (WHY, WHY)
+    members.heard("b", 8.0)  # an answer
+    assert (members["b"].unreached, members["b"].reason, members["b"].failures) == ("", "", 0)
+
+
+def test_a_peer_that_is_silent_between_failures_is_not_out_of_reach() -> None:
+    members = Members(("b",))
+    members.heard("b", 1.0, 1)
+    for at in range(9):
+        members.failed("b", 2.0 + at, WHY)
+    assert not members["b"].unreached
+    assert warnings(members.view()) == []
+
+
+@pytest.mark.parametrize("state", ["dead", "left", "refused", "quarantined", "unknown"])
+def test_only_live_members_are_out_of_reach(state: str) -> None:
+    assert not out_of_reach(Member(name="b", state=state, unreached=WHY, failures=9))
+
+
+def test_many_members_out_of_reach_are_one_sentence() -> None:
+    found = [Member(name=name, state="alive", unreached=WHY, failures=9) for name in "bcdefg"]
+    assert warnings(found) == [
+        f"b, c, d, e and 2 more speak, but this node cannot reach them: {WHY}"
+    ]

@@ -1,0 +1,95 @@
+"""What status says is wrong now, and which recorded faults it leaves out because they are over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fednode.core.events import Level, Record
+from fednode.core.members.table import Member
+from fednode.core.view import KernelView
+from fednode.observe.events import Events
+from fednode.observe.present import below_zero_shot, troubles, warnings
+from fednode.observe.telemetry import Telemetry
+
+
+def view(**peers: str) -> KernelView:
+    return KernelView(
+        life="running", phase="idle", round=3, rounds_max=9, metrics={}, refused={},
+        peers=tuple(Member(name=name, state=state) for name, state in peers.items()),
+        best_round=0, best_validation=0.0, alone=False, warnings=("c speaks, but ...",),
+    )  # fmt: skip
+
+
+def shown(records: list[Record], seen: KernelView) -> list[str]:
+    events = Events()
+    for one in records:
+        events.record(one)
+    return [one.record.kind for one in troubles(events, seen)]
+
+
+def fault(kind: str, level: Level = "warning", **fields: Any) -> Record:
+    return Record(kind, "text", level, fields)
+
+
+ADOPTED = Record("round.adopted", "round 1 adopted")
+
+
+def test_a_death_is_over_when_the_peer_is_back() -> None:
+    dead = fault("peer.dead", peer="b")
+    assert shown([dead], view(b="dead")) == ["peer.dead"]
+    assert shown([dead], view(b="alive")) == []
+    assert shown([dead], view(b="left")) == []
+    assert shown([dead], view(c="alive")) == []
+
+
+def test_a_failed_commit_is_over_after_a_round_that_was_stored() -> None:
+    full = fault("adopt.failed", "error")
+    assert shown([ADOPTED, full], view()) == ["adopt.failed"]
+    assert shown([full, ADOPTED], view()) == []
+    assert shown([fault("tune.failed", "error"), ADOPTED], view()) == []
+
+
+@pytest.mark.parametrize("kind", ["start.late", "round.deadline", "round.drift", "command"])
+def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
+    assert shown([fault(kind), ADOPTED], view()) == [kind]
+    assert shown([fault(kind), ADOPTED, ADOPTED], view()) == []
+
+
+def test_a_difference_that_was_settled_is_over_and_a_bad_message_is_not() -> None:
+    other = fault("message.refused", peer="b", reason="configuration")
+    bad = fault("message.refused", peer="b", reason="norm")
+    assert shown([other, bad], view(b="refused")) == ["message.refused"] * 2
+    assert shown([other, bad], view(b="alive")) == ["message.refused"]
+
+
+def test_what_the_warnings_say_is_not_said_twice_and_damage_stays() -> None:
+    records = [
+        fault("peer.unreachable", peer="b"), fault("reach.address", peer="b"), fault("reach.quiet"),
+        fault("state.differs"), fault("state.damaged"),
+    ]  # fmt: skip
+    assert shown([*records, ADOPTED, ADOPTED, ADOPTED], view(b="alive")) == ["state.damaged"]
+
+
+def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> None:
+    (said,) = below_zero_shot(
+        {"own": 0.45, "base": 0.7, "new": 0.6, "validation": 0.1},
+        {"zero_shot_own": 0.5, "zero_shot_base": 0.7, "zero_shot_new": 0.625},
+    )
+    assert said.startswith(
+        "the tuned prompts are worse than the hand-written prompt (zero-shot): own 45.0 % against "
+        "50.0 %, new 60.0 % against 62.5 %; try a smaller tuning.lr"
+    )
+    assert below_zero_shot({"own": 0.5}, {"zero_shot_own": 0.5}) == []
+    assert below_zero_shot({"own": 0.1}, {}) == []
+
+
+def test_a_measurement_replaces_the_one_before() -> None:
+    telemetry = Telemetry()
+    telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5})
+    assert len(warnings(view(), telemetry)) == 2
+    telemetry.measure({"loss": 0.9})
+    assert len(warnings(view(), telemetry)) == 2
+    telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5})
+    assert warnings(view(), telemetry) == ["c speaks, but ..."]
