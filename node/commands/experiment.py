@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fednode.experiment.run import Done
 
 RUNS = Path("runs")
+POINTS = 10
+"""Points of a curve with --plot, unless the file says curve_every."""
 
 
 @click.command()
@@ -28,7 +31,9 @@ RUNS = Path("runs")
 @click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
-@click.option("--plot", is_flag=True, help="Draw curves.png (needs matplotlib).")
+@click.option(
+    "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
+)
 def experiment(
     file: Path, smoke: bool, flags: tuple[str, ...], out: Path | None, workers: int, plot: bool
 ) -> int:
@@ -41,6 +46,8 @@ def experiment(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
     found = load_experiment(file, smoke, flags)
+    if plot and not found.curve_every:
+        found = replace(found, curve_every=max(1, found.rounds // POINTS))
     from fednode.experiment import picture, report  # torch takes seconds; the file's faults none
     from fednode.experiment.run import cells, run_all
 

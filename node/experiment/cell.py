@@ -217,10 +217,9 @@ def _learners(
     is repeatable, and its noise protects nobody.
     """
     found: dict[str, tuple[Learner, TorchLearner]] = {}
-    tuning = replace(settings.tuning, evaluate_every=0)  # the judge measures instead
     for at, client in enumerate(scene.clients):
         objective = objectives[client.name]
-        inner = TorchLearner(parts.frozen, objective, client.data, tuning, parts.features)
+        inner = TorchLearner(parts.frozen, objective, client.data, settings.tuning, parts.features)
         told: Learner = inner
         if settings.privacy.clip is not None:
             own = accounts / client.name

@@ -212,7 +212,8 @@ def chart(
         Level(title, up(value), text(value), order.index(name))
         for name, (title, value) in drawn.items()
     )
-    said = "; ".join(f"{one.name} {one.now}" for one in (*lines, *flat))
+    shown = [(one.name, one.now) for one in lines] + [(one.name, one.now) for one in flat]
+    said = "; ".join(f"{name} {value}" for name, value in shown)
     return Chart(
         title,
         tuple(lines),

@@ -31,11 +31,13 @@ async def ask(
             channel = await dial(addresses[name], name, REPLY_BYTES_MAX)
             try:
                 stub = status_pb2_grpc.NodeStub(channel)
-                return clean(await stub.Status(status_pb2.StatusRequest(), timeout=ASK_S))
+                request = status_pb2.StatusRequest()
+                reply: status_pb2.StatusReply = await stub.Status(request, timeout=ASK_S)
             finally:
                 await channel.close()
         except (FednodeError, grpc.RpcError, OSError):
             return None
+        return clean(reply)
 
     asked = names[:ASKED_MAX]
     found = await asyncio.gather(*map(one, asked))
