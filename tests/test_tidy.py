@@ -85,6 +85,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "fednode.observe.status",
         "fednode.observe.admin",
         "fednode.observe.client",
+        "fednode.observe.others",
         "fednode.wire.gen",
         "fednode.identity.enrol",
         "fednode.bootstrap",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +20,11 @@ from fednode.experiment.scores import read
 
 if TYPE_CHECKING:
     from fednode.experiment.run import Done
+    from fednode.experiment.settings import Experiment
 
 RUNS = Path("runs")
+POINTS = 10
+"""Points of a curve with --plot, unless the file says curve_every."""
 
 
 @click.command()
@@ -30,7 +34,9 @@ RUNS = Path("runs")
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
-@click.option("--plot", is_flag=True, help="Draw curves.png (needs matplotlib).")
+@click.option(
+    "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
+)
 def experiment(
     file: Path,
     smoke: bool,
@@ -57,6 +63,8 @@ def experiment(
     console = Console()
     command = _command(file, smoke, flags)
     variants = vary.variants(found, file, smoke, flags, folder)
+    if plot:
+        variants = [replace(one, experiment=_with_curve(one.experiment)) for one in variants]
     parts = []
     with _View(console, sum(len(cells(one.experiment)) for one in variants)) as view:
         for one in variants:
@@ -77,6 +85,13 @@ def experiment(
     )
     console.print(f"All of it is in {folder}", soft_wrap=True, highlight=False)
     return 2 if any(one.fault for _, done in parts for one in done) else 0
+
+
+def _with_curve(found: Experiment) -> Experiment:
+    """Return an experiment with points for a curve, if it asks for none."""
+    if found.curve_every:
+        return found
+    return replace(found, curve_every=max(1, found.rounds // POINTS))
 
 
 def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:

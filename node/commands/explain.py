@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ from fednode.commands.given import image_files
 from fednode.commands.paths import PATH
 from fednode.commands.pictures import draw_maps, draw_scatter
 from fednode.commands.show import grid
+from fednode.core import foreign
 from fednode.errors import ConfigError, DataError
 from fednode.saved import find
 
@@ -66,7 +68,8 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
     """Draw class activation maps of IMAGES: zero-shot, and with the tuned prompts.
 
     A map shows the attention of the image tower, weighted by the gradient of the class's logit and
-    averaged over blocks.
+    averaged over blocks. Above each image stands the class that the map looks for: the predicted
+    class, or that of --class. If the image's folder is named like a class, that is its true class.
     """
     paths = list(image_files(images))
     if not 0 < len(paths) <= IMAGES_MAX:
@@ -74,8 +77,21 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
     prompts = load(find(state))
     named = [wanted] * len(paths) if wanted else prompts.names(paths)
     plain, tuned = prompts.maps(paths, named)
-    draw_maps(paths, named, plain, tuned, to, prompts.settings.data.window)
+    known = set(prompts.classes)
+    titles = [
+        _title(name, path.resolve().parent.name, bool(wanted), known)
+        for path, name in zip(paths, named, strict=True)
+    ]
+    for path, title in zip(paths, titles, strict=True):
+        click.echo(foreign.line(f"{path}: {title.replace(chr(10), ', ')}"))
+    draw_maps(paths, titles, plain, tuned, to, prompts.settings.data.window)
     click.echo(f"wrote {to}")
+
+
+def _title(name: str, folder: str, given: bool, classes: Collection[str]) -> str:
+    """Return the class that a map looks for and, if its folder is a class, the true class."""
+    looked_for = f"looked for: {name}" if given else f"predicted: {name}"
+    return f"{looked_for}\ntrue: {folder}" if folder in classes else looked_for
 
 
 @explain.command()

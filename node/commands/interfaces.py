@@ -68,7 +68,7 @@ class Interfaces:
         if self._settings.page.listen is not None:
             from fednode.observe.web import Web  # saves 36 MB in a node without a page
 
-            drawn = "" if self._settings.page.token else draw(self._state)
+            drawn = draw(self._state)
             self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
             self.service.page = await self._web.listen(self._settings.page.listen)
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)

@@ -8,13 +8,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from fednode.core import foreign
 from fednode.core.types import Array
 from fednode.data.decode import Window, read_rgb
 from fednode.errors import ConfigError, StateError
+from fednode.experiment.picture import below
 
 EXTRA: Final = "pip install 'fednode[plot]'"
 SIZE_IN: Final = 2.2
-COLOURS: Final = (("tab10", 10), ("tab20", 20))
+COLOURS: Final = 10
+SHAPES: Final = "os^DvPX*<>"
+"""The first ten classes differ by colour, the next ten have another shape, and so on."""
+TITLE_MAX: Final = 28
+"""Most characters of a line above an image."""
 PERPLEXITY: Final = 30.0
 
 
@@ -28,10 +34,11 @@ def draw_maps(
 ) -> None:
     """Draw each image beside its two maps: zero-shot, and with the tuned prompts.
 
-    window: of grey values, by which images are decoded (data.window).
+    titles: lines above each image, such as its predicted and its true class. window: of grey
+    values, by which images are decoded (data.window).
     """
     count = len(images)
-    figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.25) * count)
+    figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.4) * count)
     axes = figure.subplots(count, 3, squeeze=False)
     for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
         picture = _square(path, window)
@@ -41,7 +48,8 @@ def draw_maps(
             if one is not None:
                 axis.imshow(one, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
                             vmin=0, vmax=1)  # fmt: skip
-            axis.set_title(words or title, fontsize=9)
+            lines = (words or title).split("\n")
+            axis.set_title("\n".join(foreign.line(one, TITLE_MAX) for one in lines), fontsize=9)
             axis.set_axis_off()
     _save(figure, to)
 
@@ -55,20 +63,21 @@ def draw_scatter(
     except ModuleNotFoundError as fault:
         raise ConfigError(f"t-SNE needs scikit-learn: run `{EXTRA}`.") from fault
     names = sorted(set(labels))
-    places = np.array([names.index(one) for one in labels])
-    colours, most = COLOURS[len(names) > COLOURS[0][1]]
     figure = _figure(5 * len(features), 5)
     perplexity = min(PERPLEXITY, (len(labels) - 1) / 3)
     for axis, (title, held) in zip(
         figure.subplots(1, len(features), squeeze=False)[0], features, strict=True
     ):
         plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(held)
-        drawn = axis.scatter(*plane.T, c=places % most, cmap=colours, s=14, vmin=0, vmax=most - 1)
+        handles = []
+        for at, name in enumerate(names):
+            own = plane[[label == name for label in labels]]
+            colour, shape = f"C{at % COLOURS}", SHAPES[at // COLOURS % len(SHAPES)]
+            handles.append(axis.scatter(*own.T, color=colour, marker=shape, s=14))
         axis.set_title(title, fontsize=10)
         axis.set_xticks([])
         axis.set_yticks([])
-    handles, _ = drawn.legend_elements(num=None)
-    figure.legend(handles, names, loc="outside lower center", ncols=6, fontsize=8, frameon=False)
+    below(figure, handles, names)
     _save(figure, to)
 
 

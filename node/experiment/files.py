@@ -79,7 +79,8 @@ def settings_of(
         rounds["mode"] = "sync"
     tree: Tree = {
         "policy": policy,
-        "tuning": {**experiment.tuning, **method.tuning},
+        # What nodes measure themselves is not used: the judge of the experiment measures.
+        "tuning": {"evaluate_every": 0, **experiment.tuning, **method.tuning},
         "privacy": method.privacy,
         "guard": method.guard,
         "rounds": rounds,

@@ -87,8 +87,10 @@ class TuningSettings:
     """Only for policies with visual prompts: memory for images, in megabytes. An image is kept as
     tokens, which the model computes before the first prompt, if they are smaller than its
     pixels. Beyond this limit tokens are read from the cache, and pixels are decoded again."""
-    evaluate_every: int = 0
-    """Number of rounds between two evaluations on test images; 0: only after the last round."""
+    evaluate_every: int | None = None
+    """Number of rounds between two evaluations on test images, which the page draws; 0: only after
+    the last round. null: after the first round and then ten times in a run (each tenth round if
+    rounds.max is 0)."""
     threads: int = 0
     """CPU threads of torch; 0: all but one, which is left to the network during tuning."""
 
@@ -100,11 +102,11 @@ class TuningSettings:
             "weight_decay",
             "horizon",
             "knowledge_weight",
-            "evaluate_every",
             "views",
             "pixels_mb",
         ):
             bounded(f"tuning.{key}", getattr(self, key), 0)
+        bounded("tuning.evaluate_every", self.evaluate_every or 0, 0)
         positive("tuning.lr", self.lr)
         positive("tuning.eps", self.eps)
         for beta in self.betas:

@@ -26,14 +26,15 @@ from fednode.errors import ModelError
 from fednode.learn import optimizer
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.learner import Cancelled
+from fednode.learn.learner import ZERO_SHOT, Cancelled
 from fednode.learn.objective import Batch, Given, Objective, Tuning
 from fednode.learn.settings import TuningSettings
 
 EXAMPLES = 3
 PRIVATE = "private/"
 """Prefix of arrays in the carry that are trained and never exchanged."""
-ZERO_SHOT = "zero_shot_"
+EVALUATIONS = 10
+"""How often a run is evaluated on test images by default."""
 """Prefix of the hand-written prompt's accuracies in the metrics of an evaluated round."""
 
 
@@ -249,18 +250,25 @@ class TorchLearner:
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]
     ) -> Mapping[str, float]:
-        every = self._settings.evaluate_every
         metrics: dict[str, float] = {}
         if self.data.validation.images:
             found = self._score(self.data.validation, tuned, cancelled)
             metrics["validation"], metrics["validation_loss"] = found
-        due = (job.rounds and job.round >= job.rounds) or (every and job.round % every == 0)
-        if job.measure and due:
+        if job.measure and self._due(job):
             metrics.update(self.evaluate(tuned, cancelled))
             if not self._zero_shot:
                 self._zero_shot = self.evaluate(Tensors(), cancelled)
             metrics.update({ZERO_SHOT + name: one for name, one in self._zero_shot.items()})
         return metrics
+
+    def _due(self, job: Job) -> bool:
+        """Tell whether a round is evaluated on test images (tuning.evaluate_every)."""
+        every = self._settings.evaluate_every
+        last = bool(job.rounds) and job.round >= job.rounds
+        if every is None:
+            every = -(-job.rounds // EVALUATIONS) or EVALUATIONS
+            return last or job.round == 1 or job.round % every == 0
+        return last or (every > 0 and job.round % every == 0)
 
     def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
         """Return accuracies (0..1) on own, base and new test images, if there are any.

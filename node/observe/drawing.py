@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-LEFT: Final = 48.0
-RIGHT: Final = 332.0
-TOP: Final = 10.0
-BOTTOM: Final = 158.0
+WIDTH: Final = 400.0
+LEFT: Final = 62.0
+RIGHT: Final = 390.0
+TOP: Final = 12.0
+BOTTOM: Final = 178.0
 RADIUS: Final = 95.0
 THICKEST: Final = 6.0
 POINTS_MAX: Final = 200
+DOTS_MAX: Final = 60
+"""A line of more points is drawn without a dot at each point."""
+MOMENTS_MAX: Final = 60
+"""Most rounds of a chart whose values are shown under the pointer."""
+BOX: Final = 150.0
+ROW: Final = 17.0
+"""Width of the box with the values of a round, and height of a line of text in it."""
 TICKS: Final = 4
 TINY: Final = 1e-9
 """Values that differ by less than this share of themselves (or of 1) count as equal."""
@@ -54,11 +63,38 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A quantity over rounds. now: its last value, as text."""
+    """A quantity over rounds. now: its last value, as text. dots: its points, if they are few."""
 
     name: str
     points: str
     now: str
+    dots: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A dashed line across a chart. at: number of the line whose colour it has."""
+
+    name: str
+    y: float
+    now: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """The values of a round, in a box that is shown while the pointer is between two edges.
+
+    left, width: of the strip that belongs to the round. x: where the round is. box: left edge of
+    the box. height: of the box. texts: the round, then its values.
+    """
+
+    left: float
+    width: float
+    x: float
+    box: float
+    height: float
+    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +115,8 @@ class Chart:
     first: int = 0
     last: int = 0
     said: str = ""
+    levels: tuple[Level, ...] = ()
+    moments: tuple[Moment, ...] = ()
 
 
 def graph(
@@ -116,7 +154,7 @@ def _dot(name: str, state: str, own: bool, angle: float) -> Dot:
     anchor = "middle" if abs(across) < 0.3 else "start" if across > 0 else "end"
     down = 4.0 if abs(across) >= 0.3 else (20.0 if y > 0 else -13.0)
     beside = 0.0 if anchor == "middle" else math.copysign(12.0, across)
-    shown = name if len(name) <= 14 else name[:13] + "\u2026"
+    shown = name if len(name) <= 12 else name[:11] + "\u2026"
     title = f"{name}: {state}" + (" (this node)" if own else "")
     return Dot(name=shown, state=state, own=own, title=title, x=round(x, 1), y=round(y, 1),
                label_x=round(x + beside, 1), label_y=round(y + down, 1), anchor=anchor)  # fmt: skip
@@ -130,11 +168,15 @@ def chart(
     title: str,
     series: Mapping[str, Sequence[tuple[int, float]]],
     text: Callable[[float], str],
-    floor: float | None = None,
+    least: tuple[float, float] | None = None,
+    levels: Mapping[str, tuple[str, float]] | None = None,
+    span: tuple[int, int] | None = None,
 ) -> Chart:
     """Return the chart of lines over rounds.
 
-    series: (round, value) by name. text: writes a value. floor: the least end of the axis.
+    series: (round, value) by name. text: writes a value. least: two values that the axis has at
+    least. levels: by the name of a line, the name and value of a dashed line in its colour. span:
+    the first and the last round of the axis; None for those of the lines.
     """
     kept = {
         name: [(at, value) for at, value in points if math.isfinite(value)]
@@ -145,24 +187,72 @@ def chart(
         return Chart(title)
     rounds = [at for points in kept.values() for at, _ in points]
     values = [value for points in kept.values() for _, value in points]
-    first, last = min(rounds), max(rounds)
-    marks = scale(min(values) if floor is None else min(floor, *values), max(values))
+    drawn = {name: one for name, one in (levels or {}).items() if name in kept}
+    values += [value for _, value in drawn.values()]
+    first, last = span or (min(rounds), max(rounds))
+    values += least or ()
+    marks = scale(min(values), max(values))
     low, high = marks[0], marks[-1]
 
-    def place(at: int, value: float) -> str:
-        x = LEFT + (RIGHT - LEFT) * ((at - first) / (last - first) if last > first else 1.0)
-        return f"{x:.1f},{BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low):.1f}"
+    def across(at: int) -> float:
+        return LEFT + (RIGHT - LEFT) * ((at - first) / (last - first) if last > first else 0.5)
 
-    lines = tuple(
-        Line(name, " ".join(place(*one) for one in thinned(points)), text(points[-1][1]))
-        for name, points in kept.items()
+    def up(value: float) -> float:
+        return round(BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low), 1)
+
+    lines = []
+    for name, points in kept.items():
+        placed = tuple((round(across(at), 1), up(value)) for at, value in thinned(points))
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+        lines.append(
+            Line(name, path, text(points[-1][1]), placed if len(placed) <= DOTS_MAX else ())
+        )
+    order = list(kept)
+    flat = tuple(
+        Level(title, up(value), text(value), order.index(name))
+        for name, (title, value) in drawn.items()
     )
-    ticks = tuple(
-        Tick(round(BOTTOM - (BOTTOM - TOP) * (mark - low) / (high - low), 1), text(mark))
-        for mark in marks
+    shown = [(one.name, one.now) for one in lines] + [(one.name, one.now) for one in flat]
+    said = "; ".join(f"{name} {value}" for name, value in shown)
+    return Chart(
+        title,
+        tuple(lines),
+        tuple(Tick(up(mark), text(mark)) for mark in marks),
+        first,
+        last,
+        f"{title} up to round {last}: {said}",
+        flat,
+        moments(kept, across, text),
     )
-    said = "; ".join(f"{line.name} {line.now}" for line in lines)
-    return Chart(title, lines, ticks, first, last, f"{title} up to round {last}: {said}")
+
+
+def moments(
+    series: Mapping[str, Sequence[tuple[int, float]]],
+    across: Callable[[int], float],
+    text: Callable[[float], str],
+) -> tuple[Moment, ...]:
+    """Return the values of at most MOMENTS_MAX + 1 rounds, each with its strip of the chart.
+
+    across: the horizontal place of a round. The strips touch, and cover the chart.
+    """
+    found: dict[int, list[str]] = {}
+    for name, points in series.items():
+        for at, value in points:
+            found.setdefault(at, []).append(f"{name} {text(value)}")
+    rounds = [at for at, _ in thinned([(at, 0.0) for at in sorted(found)], MOMENTS_MAX)]
+    places = [across(at) for at in rounds]
+    edges = [LEFT, *((one + other) / 2 for one, other in pairwise(places)), RIGHT]
+    return tuple(
+        Moment(
+            left=round(left, 1),
+            width=round(right - left, 1),
+            x=round(x, 1),
+            box=round(x + 8 if x + 8 + BOX <= WIDTH else x - 8 - BOX, 1),
+            height=ROW * (1 + len(found[at])) + 8,
+            texts=(f"round {at}", *found[at]),
+        )
+        for at, x, (left, right) in zip(rounds, places, pairwise(edges), strict=True)
+    )
 
 
 def scale(low: float, high: float) -> list[float]:
@@ -176,8 +266,8 @@ def scale(low: float, high: float) -> list[float]:
     return [at * step for at in range(first, last + 1)]
 
 
-def thinned(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
-    """Return at most POINTS_MAX + 1 of the points, evenly spaced, with the last point."""
-    step = max(1, math.ceil(len(points) / POINTS_MAX))
+def thinned(points: Sequence[tuple[int, float]], most: int = POINTS_MAX) -> list[tuple[int, float]]:
+    """Return at most `most` + 1 of the points, evenly spaced, with the last point."""
+    step = max(1, math.ceil(len(points) / most))
     found = list(points[::step])
     return found if found[-1] == points[-1] else [*found, points[-1]]

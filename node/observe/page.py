@@ -1,8 +1,9 @@
 """The page of a node, rendered here; changed parts are sent as they change (server-sent events).
 
-The page shows this node's own view, except the graph. For the graph the node asks its live peers
-for their view, as `fednode status` would, and only while somebody views the page. Names of peers
-and classes are text: templates escape everything they print. Nothing is fetched from other hosts.
+The page shows this node's own view, and beside it what the other nodes say of themselves. The node
+asks its live peers, as `fednode status` would, and only while somebody views the page. Names of
+peers and classes are text: templates escape everything they print. Nothing is fetched from other
+hosts. A reader who may command the node can pause and resume it here.
 """
 
 from __future__ import annotations
@@ -11,24 +12,29 @@ import asyncio
 import io
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import jinja2
 from aiohttp import web
 from PIL import Image
 
 from fednode import units
+from fednode.core.events import Command
 from fednode.core.members.table import LIVE
+from fednode.errors import Refused
+from fednode.learn.learner import ZERO_SHOT
+from fednode.observe import rows
 from fednode.observe.drawing import Chart, Graph, chart, graph
+from fednode.observe.events import Logged
 from fednode.observe.status import NodeService
 from fednode.observe.telemetry import SPLITS
 from fednode.wire.gen import status_pb2
 
 ASSETS: Final = Path(__file__).with_name("assets")
 FILES: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
-PARTS: Final = ("head", "mesh", "charts", "peers", "events")
+PARTS: Final = ("head", "command", "nodes", "mesh", "charts", "events")
 EVERY_S: Final = 1.0
 ASKED_EVERY_S: Final = 3.0
 ROUNDS: Final = 1000
@@ -41,11 +47,19 @@ History = list[tuple[int, Mapping[str, float], Mapping[str, int]]]
 class Page:
     """The routes of the page, shared by all viewers."""
 
-    def __init__(self, service: NodeService, knows: Callable[[web.Request], bool]) -> None:
-        """Set up. knows: tells whether a request shows the token, which training images need."""
-        self._service, self._knows = service, knows
+    def __init__(
+        self,
+        service: NodeService,
+        knows: Callable[[web.Request], bool],
+        commands: Callable[[web.Request], bool] = lambda _: False,
+    ) -> None:
+        """Set up. knows: tells whether a request shows a token, which training images need.
+
+        commands: tells whether it shows the token of the node's operator, which commands need.
+        """
+        self._service, self._knows, self._commands = service, knows, commands
         self._viewers = 0
-        self._sent: dict[tuple[str, str], int] = {}
+        self._told: dict[str, rows.Told] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._past: tuple[int, list[Chart]] = (-1, [])
@@ -56,15 +70,15 @@ class Page:
             undefined=jinja2.StrictUndefined,
         )
         self._templates.filters.update(
-            size=units.size, duration=units.duration, clock=lambda at: time.strftime(
-                "%H:%M:%S", time.localtime(at))
-        )  # fmt: skip
+            size=units.size, duration=units.duration, clock=_clock, percent=_percent
+        )
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes to a router."""
         router.add_get("/", self._whole)
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
+        router.add_post("/command/{command:pause|resume}", self._command)
         for name in FILES:
             router.add_get(f"/{name}", self._file)
 
@@ -72,7 +86,11 @@ class Page:
         facts = await self._facts()
         classes = [(name, len(paths)) for name, paths in self._service.examples()]
         html = self._templates.get_template("page.html").render(
-            parts=PARTS, classes=classes, pictured=self._knows(request), **facts
+            parts=PARTS,
+            classes=classes,
+            pictured=self._knows(request),
+            commands=self._commands(request),
+            **facts,
         )
         return web.Response(text=html, content_type="text/html")
 
@@ -85,12 +103,15 @@ class Page:
         )
         await stream.prepare(request)
         self._viewers += 1
+        commands = self._commands(request)
         try:
             shown: dict[str, str] = {}
             while True:
                 facts = await self._facts()
                 parts = {
-                    name: self._templates.get_template(f"{name}.html").render(**facts)
+                    name: self._templates.get_template(f"{name}.html").render(
+                        commands=commands, **facts
+                    )
                     for name in PARTS
                 }
                 changed = {name: html for name, html in parts.items() if shown.get(name) != html}
@@ -123,20 +144,44 @@ class Page:
             raise web.HTTPNotFound from fault
         return web.Response(body=data, content_type="image/jpeg")
 
+    async def _command(self, request: web.Request) -> web.Response:
+        """Pause or resume the node, if the request comes from this page and its operator.
+
+        The Origin must be the host of the request. Every browser sends it with a POST, and no
+        foreign page can choose it; the cookie alone would not do, because a browser also sends it
+        for pages of other ports of the same machine.
+        """
+        origin = request.headers.get("Origin", "").partition("://")[2]
+        site = request.headers.get("Sec-Fetch-Site", "same-origin")
+        if not origin or origin != request.host or site != "same-origin":
+            raise web.HTTPForbidden(text="commands are taken from this node's own page only\n")
+        if not self._commands(request):
+            raise web.HTTPUnauthorized(
+                text="commands take the token that this node drew: open the link that `fednode "
+                "status` prints on the node's own machine\n"
+            )
+        try:
+            said = self._service.command(cast("Command", request.match_info["command"]))
+        except Refused as fault:
+            raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
+        return web.Response(text=f"{said}\n")
+
     async def _facts(self) -> dict[str, Any]:
-        now = self._service.now()
-        events = list(self._service.events.kept)[-EVENTS:][::-1]
+        now, clock = self._service.now(), asyncio.get_running_loop().time
+        kept = self._service.events
         await self._ask(now)
         return {
             "now": now,
             "splits": SPLITS,
+            "zero_shot": ZERO_SHOT,
             "alive": sum(peer.state == "alive" for peer in now.peers),
+            "headline": rows.headline(now.peers),
+            "left_s": rows.left_s(now),
+            "nodes": rows.rows(now, self._told, clock()),
             "graph": self._graph(now),
             "charts": await self._charts(now.round),
-            "events": [
-                {"time": one.time, "level": one.record.level, "text": one.record.text}
-                for one in events
-            ],
+            "events": _shown(list(kept.kept)[-EVENTS:]),
+            "troubles": _shown(kept.troubles),
         }
 
     async def _charts(self, number: int) -> list[Chart]:
@@ -150,33 +195,33 @@ class Page:
     def _graph(self, now: status_pb2.StatusReply) -> Graph:
         own = now.name
         states = {peer.name: peer.state for peer in now.peers}
-        sent = dict(self._sent)
+        sent = {
+            (name, other): count
+            for name, one in self._told.items()
+            for other, count in one.sent.items()
+        }
         for peer in now.peers:
             sent[own, peer.name] = peer.traffic.messages_out
             sent.setdefault((peer.name, own), peer.traffic.messages_in)
-        silent = [name for name, state in states.items() if state in LIVE]
-        told = {one for one, _ in self._sent}
-        missing = sorted(set(silent) - told)
+        live = {name for name, state in states.items() if state in LIVE}
+        missing = sorted(live - self._told.keys())
         note = f"; what {', '.join(missing)} sent to others is not known" if missing else ""
         return graph(own, {**states, own: now.life}, sent, note)
 
     async def _ask(self, now: status_pb2.StatusReply) -> None:
-        """Ask live peers how many messages they sent to whom, at most every ASKED_EVERY_S."""
+        """Ask live peers for their status, at most every ASKED_EVERY_S."""
         clock = asyncio.get_running_loop().time
         if self._asking.locked() or clock() - self._asked_at < ASKED_EVERY_S:
             return
         async with self._asking:
             self._asked_at = clock()
             live = [peer.name for peer in now.peers if peer.state in LIVE]
-            told = {
-                (name, peer.name): peer.traffic.messages_out
-                for name, peers in (await self._service.ask(live)).items()
-                for peer in peers
-            }
+            found = await self._service.ask(live)
             # Only members of this mesh are kept, whatever names a peer makes up.
-            known = {now.name, *(peer.name for peer in now.peers)}
-            self._sent = {
-                pair: count for pair, count in (self._sent | told).items() if known.issuperset(pair)
+            members = frozenset({now.name, *(peer.name for peer in now.peers)})
+            fresh = {name: rows.told(one, members, clock()) for name, one in found.items()}
+            self._told = {
+                name: one for name, one in (self._told | fresh).items() if name in members
             }
 
 
@@ -185,17 +230,46 @@ def charts(history: History) -> list[Chart]:
     accuracies = {
         key: [(at, metrics[key]) for at, metrics, _ in history if key in metrics] for key in SPLITS
     }
+    zero_shot = {
+        key: (f"zero-shot {key}", metrics[ZERO_SHOT + key])
+        for key in SPLITS
+        for _, metrics, _ in history
+        if ZERO_SHOT + key in metrics
+    }
     losses = [(at, metrics["loss"]) for at, metrics, _ in history if "loss" in metrics]
+    span = (history[0][0], history[-1][0]) if history else None
     ways = {"tensors": "payload_out", "serialized": "serialized_out", "wire": "wire_out"}
     sizes = {
         name: [(at, float(meters.get(key, 0))) for at, _, meters in history]
         for name, key in ways.items()
     }
     return [
-        chart("Accuracy", accuracies, lambda value: f"{100 * value:.3g} %"),
-        chart("Training loss", {"loss": losses}, lambda value: f"{value:.3g}"),
-        chart("Bytes sent", sizes, lambda value: units.size(round(value)), floor=0.0),
+        chart("Accuracy", accuracies, _percent, levels=zero_shot, span=span),
+        chart("Training loss", {"loss": losses}, lambda value: f"{value:.3g}", span=span),
+        chart("Bytes sent", sizes, _size, least=(0.0, 1000.0), span=span),
     ]
+
+
+def _shown(events: Iterable[Logged]) -> list[dict[str, Any]]:
+    """Return records for the page, newest first."""
+    found = [
+        {"time": one.time, "level": one.record.level, "text": one.record.text} for one in events
+    ]
+    return found[::-1]
+
+
+def _clock(at: float) -> str:
+    """Return the local time of day; with the date if it is not today's."""
+    then, now = time.localtime(at), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M:%S", then)
+
+
+def _size(count: float) -> str:
+    return units.size(round(count)).replace(".0 ", " ")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _thumbnail(path: Path) -> bytes:

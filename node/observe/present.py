@@ -9,8 +9,9 @@ from fednode.core.agreement import DIFFERS
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import Member
 from fednode.core.view import KernelView
+from fednode.learn.learner import ZERO_SHOT
 from fednode.observe.events import Events, Logged
-from fednode.observe.telemetry import ZERO_SHOT, Telemetry
+from fednode.observe.telemetry import Telemetry
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
@@ -26,15 +27,15 @@ SETTLED: Final = "configuration"
 
 def warnings(view: KernelView, telemetry: Telemetry) -> list[str]:
     """Return what is wrong now, one sentence each."""
-    return [*view.warnings, *below_zero_shot(telemetry.measured, telemetry.zero_shot)]
+    return [*view.warnings, *below_zero_shot(telemetry.measured)]
 
 
-def below_zero_shot(tuned: Mapping[str, float], written: Mapping[str, float]) -> list[str]:
+def below_zero_shot(measured: Mapping[str, float]) -> list[str]:
     """Return a sentence on the accuracies below those of the hand-written prompt, and a remedy."""
     worse = [
-        f"{name} {100 * value:.1f} % against {100 * written[ZERO_SHOT + name]:.1f} %"
-        for name, value in tuned.items()
-        if value < written.get(ZERO_SHOT + name, 0.0)
+        f"{name} {100 * value:.1f} % against {100 * measured[ZERO_SHOT + name]:.1f} %"
+        for name, value in measured.items()
+        if value < measured.get(ZERO_SHOT + name, 0.0)
     ]
     if not worse:
         return []

@@ -21,9 +21,9 @@ from fednode.core.members.table import LIVE
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Json
 from fednode.core.view import KernelView
-from fednode.errors import FednodeError, IdentityError
+from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner
-from fednode.observe import present
+from fednode.observe import others, present
 from fednode.observe.events import LEVELS, Events, Logged
 from fednode.observe.metrics import Reading
 from fednode.observe.telemetry import Exchanged
@@ -32,16 +32,14 @@ from fednode.runtime.quota import Quota
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
-from fednode.wire.replies import clean
 
+LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
 WATCHERS_MAX: Final = 16
 WATCHERS_EACH: Final = 4
 """Watch streams of one member at a time; the operator has WATCHERS_MAX of its own."""
 ASKS_S: Final = 10.0
 """Questions of one member per second, on average."""
-ASKED_MAX: Final = 32
-ASK_S: Final = 1.0
 MEASURED_IN: Final = 200
 """After a restart, the latest accuracies are taken from this many rounds before it."""
 
@@ -68,7 +66,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         about: About,
         caller: Callable[[Any], str | None] = lambda _: "",
         events: Events | None = None,
-        dial: Callable[[str, str], Awaitable[Any]] | None = None,
+        dial: Callable[..., Awaitable[Any]] | None = None,
         is_revoked: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Set up; until `attach` the node is loading.
@@ -193,26 +191,18 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Return some training images of each class, for the operator only."""
         return [] if self._learner is None else list(self._learner.examples.items())
 
-    async def ask(self, names: Sequence[str]) -> dict[str, list[status_pb2.Peer]]:
-        """Return how some peers see the mesh; peers that do not answer soon are left out."""
-        driver, dial = self._driver, self._dial
-        if driver is None or dial is None:
+    async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
+        """Return the status of some peers; peers that do not answer soon are left out."""
+        if self._driver is None or self._dial is None:
             return {}
+        return await others.ask(self._dial, self._driver.addresses, names)
 
-        async def one(name: str) -> tuple[str, list[status_pb2.Peer]]:
-            try:
-                channel = await dial(driver.addresses[name], name)
-                try:
-                    stub = status_pb2_grpc.NodeStub(channel)
-                    reply = await stub.Peers(status_pb2.PeersRequest(), timeout=ASK_S)
-                finally:
-                    await channel.close()
-            except (FednodeError, grpc.RpcError, OSError):
-                return name, []
-            return name, list(clean(reply).peers)
-
-        found = await asyncio.gather(*(one(name) for name in names[:ASKED_MAX]))
-        return {name: peers for name, peers in found if peers}
+    def command(self, command: Command) -> str:
+        """Pass a command to the kernel; return what the node does. Raise Refused while it loads."""
+        if self._driver is None:
+            raise Refused(LOADING.format(name=self.name))
+        self._driver.post(Commanded(command))
+        return f"{self.name} was asked to {command}"
 
     def _running(self, driver: Driver, learner: Learner) -> status_pb2.StatusReply:
         kernel, telemetry, progress = driver.kernel, driver.telemetry, driver.progress
@@ -227,6 +217,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             steps=progress.steps if progress else 0,
             metrics=dict(view.metrics),
             measured=telemetry.measured,
+            round_s=telemetry.round_s,
             samples=learner.samples,
             classes=learner.classes,
             backbone=learner.backbone,
@@ -306,20 +297,24 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if request.command not in known:
             text = f"there is no command {request.command!r}; there are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
-        name = self._about.name
+        text = ""
+        try:
+            if request.command != "revoke":
+                text = self.command(cast("Command", request.command))
+            else:
+                text = self._revoke(request.proof)
+        except Refused as fault:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
+        except IdentityError as fault:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+        return status_pb2.ControlReply(text=text)
+
+    def _revoke(self, proof: bytes) -> str:
         if self._driver is None:
-            text = f"{name} is still loading its model and images; ask again in a moment"
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text)
-            raise AssertionError("abort raises")
-        if request.command == "revoke":
-            try:
-                news = self._driver.trust.take_revocation(request.proof)
-            except IdentityError as fault:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
-            self._driver.post(Told((news,)))
-            return status_pb2.ControlReply(text=f"{name} tells everyone that {news.id} is revoked")
-        self._driver.post(Commanded(cast("Command", request.command)))
-        return status_pb2.ControlReply(text=f"{name} was asked to {request.command}")
+            raise Refused(LOADING.format(name=self.name))
+        news = self._driver.trust.take_revocation(proof)
+        self._driver.post(Told((news,)))
+        return f"{self.name} tells everyone that {news.id} is revoked"
 
 
 class ReadOnly(status_pb2_grpc.NodeServicer):

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import statistics
+import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from typing import Final, Literal, Self
 
 from fednode.core.events import Record
 from fednode.core.reputation import Tally
 from fednode.core.types import Job, Json, Message, Report, Snapshot
+from fednode.learn.learner import ZERO_SHOT
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.storage.store import TOTAL
@@ -18,10 +23,11 @@ from fednode.transports.framing import Traffic
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
 WAYS: Final[tuple[Direction, ...]] = ("in", "out")
-ZERO_SHOT: Final = "zero_shot_"
-"""Before the name of an accuracy: that of the hand-written prompt."""
 SPLITS: Final = ("own", "base", "new", "validation")
 """What accuracies are called: of the node's own test images, base and new classes, validation."""
+MEASURED: Final = (*SPLITS, *(ZERO_SHOT + one for one in SPLITS[:3]))
+PACE_OF: Final = 20
+"""The pace is the median over this many rounds, the latest ones."""
 
 
 @dataclass(slots=True)
@@ -64,11 +70,13 @@ class Telemetry:
         peers: dict[str, Exchanged] | None = None,
         events: Events | None = None,
         metrics: Metrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.peers = peers or {}
         self.events, self.metrics = events or Events(), metrics or Metrics()
         self.measured: dict[str, float] = {}
-        self.zero_shot: dict[str, float] = {}  # by "zero_shot_" + name, measured with them
+        self._clock = clock
+        self._ends: deque[float] = deque(maxlen=PACE_OF + 1)
 
     @classmethod
     def restored(
@@ -130,13 +138,20 @@ class Telemetry:
 
     def measure(self, metrics: Mapping[str, float]) -> None:
         """Keep the accuracies among a round's figures, until they are measured again."""
-        self.measured |= {key: metrics[key] for key in SPLITS if key in metrics}
-        self.zero_shot |= {key: metrics[key] for key in metrics if key.startswith(ZERO_SHOT)}
+        self.measured |= {key: metrics[key] for key in MEASURED if key in metrics}
+
+    @property
+    def round_s(self) -> float:
+        """Seconds from one round's end to the next, the median lately; 0 before two rounds."""
+        if len(self._ends) < 2:
+            return 0.0
+        return statistics.median(later - sooner for sooner, later in pairwise(self._ends))
 
     def committed(self, snapshot: Snapshot, givers: tuple[str, ...], seconds: float) -> None:
         """Tell of a round that is on disk, and whose contributions it holds."""
         number = snapshot.policy.round
         self.metrics.committed(seconds)
+        self._ends.append(self._clock())
         self.measure(snapshot.metrics)
         if givers:
             names: list[Json] = list(givers)

@@ -1,12 +1,14 @@
 """The HTTP server of one node: metrics for Prometheus, health, and the page.
 
-By default the server listens on loopback without page.token. Then only training images need a
-token: the token that the node drew, which other users of the machine cannot read. The Host header
-must name loopback, so that a foreign site whose name was pointed here reads nothing.
+The node draws a token, which other users of the machine cannot read. It stands for the operator:
+training images and commands need it. By default the server listens on loopback without page.token,
+and all else needs no token. The Host header must name loopback, so that a foreign site whose name
+was pointed here reads nothing.
 
-If page.token is set, as it must be off loopback, every request must show it: as a bearer token, or
-as a cookie that `/?token=...` sets once. Only /healthz needs no token; it answers one word to
-programs that start and stop containers.
+If page.token is set, as it must be off loopback, every request must show it or the operator's
+token: as a bearer token, or as a cookie that `/?token=...` sets once. page.token shows images and
+commands nothing, because programs that only read metrics have it, too. Only /healthz needs no
+token; it answers one word to programs that start and stop containers.
 """
 
 from __future__ import annotations
@@ -67,10 +69,11 @@ class Web:
     ) -> None:
         """Set up. metrics: returns the metrics in the exposition format, and its content type.
 
-        drawn: the token that training images need if the settings have none; "" shows no images.
+        drawn: the operator's token; "" takes no commands, and shows no images without page.token.
         """
         self._service, self._metrics = service, metrics
-        self._closed, self._token = bool(settings.token), settings.token or drawn
+        self._closed, self._drawn = bool(settings.token), drawn
+        self._tokens = [one for one in (settings.token, drawn) if one]
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[Doorway, None] = {}
@@ -78,12 +81,12 @@ class Web:
 
     async def listen(self, address: str) -> str:
         """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
-        endpoint = admissible(address, self._token if self._closed else "")
+        endpoint = admissible(address, self._tokens[0] if self._closed else "")
         self._loopback = endpoint.loopback
         app = web.Application(middlewares=[self._guard], client_max_size=1 << 10)
         app.router.add_get("/metrics", self._show_metrics)
         app.router.add_get(HEALTH, self._show_health)
-        Page(self._service, self._knows).add_to(app.router)
+        Page(self._service, self._knows, self._is_operator).add_to(app.router)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=CLOSE_S
         )
@@ -130,27 +133,40 @@ class Web:
 
     def _admit(self, request: web.Request) -> None:
         """Raise the response for a reader who may not read, or whose token moves into a cookie."""
-        knows = self._knows(request)
-        if self._closed and not knows:
+        shown = self._shown(request)
+        if self._closed and not shown:
             raise web.HTTPUnauthorized(
                 text="a token is needed: open /?token=..., or send it as a bearer\n",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         if not self._closed and self._loopback and (request.url.host or "") not in LOCAL:
             raise web.HTTPForbidden(text="this page is for its own machine only\n")
-        if knows and "token" in request.query:
+        if shown and "token" in request.query:
             found = web.HTTPSeeOther(location="/")
-            found.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict")
+            found.set_cookie(self._cookie, shown, httponly=True, samesite="Strict")
             raise found
 
     def _knows(self, request: web.Request) -> bool:
-        """Tell whether a request shows the token; comparisons take constant time."""
-        if not self._token:
-            return False
+        """Tell whether a request shows a token."""
+        return bool(self._shown(request))
+
+    def _is_operator(self, request: web.Request) -> bool:
+        """Tell whether a request shows the operator's token."""
+        return bool(self._drawn) and self._shown(request) == self._drawn
+
+    def _shown(self, request: web.Request) -> str:
+        """Return the token that a request shows, the operator's before page.token; "" for none.
+
+        Comparisons take constant time.
+        """
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        shown = (bearer, request.cookies.get(self._cookie, ""), request.query.get("token", ""))
-        wanted = self._token.encode()
-        return any(hmac.compare_digest(one.encode(errors="replace"), wanted) for one in shown)
+        given = (request.query.get("token", ""), bearer, request.cookies.get(self._cookie, ""))
+        shown = ""
+        for token in self._tokens:
+            wanted = token.encode()
+            if any(hmac.compare_digest(one.encode(errors="replace"), wanted) for one in given):
+                shown = token
+        return shown
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         text, kind = self._metrics()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,10 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright, expect
 
 from fednode.core.events import Record
+from fednode.observe.status import NodeService
 from fednode.runtime.settings import PageSettings
-from tests.unit.runtime.test_web import HOSTILE, TOKEN, page
+from fednode.wire.gen import status_pb2
+from tests.unit.runtime.test_web import DRAWN, HOSTILE, TOKEN, page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -25,6 +27,14 @@ pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine"),
 ]
 WIDTHS = (1280, 390)
+CUT = """
+[...document.querySelectorAll("tbody th, td[data-name], p, li, dd, h1, svg text")].filter((one) => {
+  const box = one.getBoundingClientRect();
+  const room = (one.closest("svg") ?? document.documentElement).getBoundingClientRect();
+  return box.width && (box.left < room.left - 1 || box.right > room.right + 1);
+}).map((one) => one.outerHTML)
+"""
+"""Elements whose text is cut at the left or the right."""
 
 
 @dataclass
@@ -57,6 +67,39 @@ async def browser(**context: Any) -> AsyncIterator[tuple[Any, Seen]]:
             await chromium.close()
 
 
+def meshed(service: NodeService) -> None:
+    """Put peers in several states around a node; two of them answer the page's questions."""
+    traffic = status_pb2.Traffic(messages_out=30, serialized_out=4_000_000, serialized_in=3_000_000)
+    states = {"b-at-a-clinic-with-a-long-name": "alive", "c": "suspect", "d": "dead"}
+    reasons = {"d": "nobody answers at d.a-long-name-of-a-host.clinic.example:7443"}
+    peers = [
+        status_pb2.Peer(
+            name=name,
+            address=f"{name}.clinic.example:7443",
+            state=state,
+            round=3,
+            heard_s=80,
+            reason=reasons.get(name, ""),
+            traffic=traffic,
+        )
+        for name, state in states.items()
+    ]
+    alone = service.now
+
+    def now() -> status_pb2.StatusReply:
+        reply = alone()
+        reply.MergeFrom(status_pb2.StatusReply(peers=peers))
+        return reply
+
+    async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
+        measured = {"own": 0.875, "zero_shot_own": 0.5}
+        said = status_pb2.StatusReply(life="running", phase="tuning", measured=measured)
+        said.peers.add(name="d", state="dead")
+        return dict.fromkeys(names[:2], said)
+
+    service.now, service.ask = now, ask  # type: ignore[method-assign]
+
+
 async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_path: Path) -> None:
     async with page(tmp_path, pictures={HOSTILE: ()}) as (service, url), browser() as (tab, seen):
         await tab.goto(url)
@@ -76,22 +119,53 @@ async def test_it_is_live_asks_nobody_else_and_shows_hostile_names_as_text(tmp_p
 async def test_everyone_can_read_it(scheme: Any, width: int, tmp_path: Path) -> None:
     size = {"width": width, "height": 900}
     async with (
-        page(tmp_path, pictures={"lemon": ()}) as (_, url),
+        page(tmp_path, pictures={"lemon": ()}) as (service, url),
         # axe itself is put into the page, which the page's own policy forbids.
         browser(viewport=size, color_scheme=scheme, bypass_csp=True) as (tab, _),
     ):
-        await tab.goto(url)
-        await expect(tab.locator("h1")).to_be_visible()
+        meshed(service)
+        await tab.goto(f"{url}?token={DRAWN}")
+        await expect(tab.get_by_text("2 of 3 peers can be reached")).to_be_visible()
+        await expect(tab.get_by_text("own 87.5 %").first).to_be_visible()
+        await expect(tab).to_have_title("a: d is dead · fednode")
         found = await Axe().run(tab)
         assert [one["id"] for one in found.response["violations"]] == []
         wide = await tab.evaluate("document.documentElement.scrollWidth")
         assert wide <= width
+        assert await tab.evaluate(CUT) == []
         red, green, blue = await tab.evaluate(
             "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)"
         )
         assert (red + green + blue > 380) == (scheme == "light")
-        picture = await tab.screenshot(full_page=True)
+        picture = await tab.screenshot(full_page=True, path=tmp_path / "page.png")
         assert len(picture) > 10_000
+
+
+async def test_values_are_shown_under_the_pointer(tmp_path: Path) -> None:
+    async with page(tmp_path) as (_, url), browser() as (tab, _):
+        await tab.goto(url)
+        loss = tab.get_by_label("Training loss", exact=True)
+        shown = loss.locator(".moment").nth(1).get_by_text("round 2", exact=True)
+        await expect(shown).to_be_hidden()
+        await loss.locator(".strip").nth(1).hover()
+        await expect(shown).to_be_visible()
+        await expect(loss.locator(".moment").nth(0).get_by_text("round 1")).to_be_hidden()
+
+
+async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url), browser() as (tab, seen):
+        await tab.goto(url)
+        await expect(tab.locator("h1")).to_be_visible()
+        assert await tab.get_by_role("button").count() == 0
+        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.get_by_role("button", name="Pause this node").press("Enter")
+        await expect(tab.get_by_text("a was asked to pause")).to_be_visible()
+        resume = tab.get_by_role("button", name="Resume this node")
+        await expect(resume).to_be_focused()
+        assert service.now().life == "paused"
+        await resume.click()
+        await expect(tab.get_by_role("button", name="Pause this node")).to_be_visible()
+        assert seen.faults == []
 
 
 async def test_a_token_opens_it_once_and_is_gone_from_the_address(tmp_path: Path) -> None:

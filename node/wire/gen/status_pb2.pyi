@@ -11,7 +11,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class StatusReply(_message.Message):
     PAGE_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     node_id: str
     mesh: str
@@ -97,7 +98,8 @@ class StatusReply(_message.Message):
     page: str
     measured: _containers.ScalarMap[str, float]
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., pool: _Optional[_Iterable[_Union[PoolEntry, _Mapping]]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    round_s: float
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., pool: _Optional[_Iterable[_Union[PoolEntry, _Mapping]]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("name", "address", "state", "selected", "round", "heard_s", "reason", "traffic", "unreached")

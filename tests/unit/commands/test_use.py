@@ -193,6 +193,15 @@ def test_explain_prints_words_and_draws_pictures(
     assert fednode("explain", "maps", lemon, "--state", state, "--to", picture) == 0
     with Image.open(picture) as drawn:
         assert drawn.width > 2 * drawn.height  # one row of three
+    assert "0.png: predicted: " in fednode.out
+    assert ", true: lemon\n" in fednode.out
+    given = ("explain", "maps", lemon, "--class", "sea", "--state", state, "--to", picture)
+    assert fednode(*given) == 0
+    assert "0.png: looked for: sea, true: lemon\n" in fednode.out
+    elsewhere = tmp_path / "photo.png"
+    shutil.copy(lemon, elsewhere)
+    assert fednode("explain", "maps", elsewhere, "--state", state, "--to", picture) == 0
+    assert "true:" not in fednode.out
     plane = tmp_path / "tsne.png"
     assert fednode("explain", "scatter", images, "--state", state, "--to", plane) == 0
     assert "tunes no visual prompts: images are seen as before" in fednode.out

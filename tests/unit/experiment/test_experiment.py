@@ -456,6 +456,9 @@ def test_curves_are_drawn(
     file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
     code, _, err = start(capsys, file, "--set", model, "--out", tmp_path / "out", "--plot")
     assert code == 0, err
+    rows = (tmp_path / "out/curves.csv").read_text().splitlines()[1:]
+    drawn_at = {row.split(",")[3] for row in rows if row.startswith("local,") and "accuracy" in row}
+    assert len(drawn_at) > 1, rows
     drawn = np.asarray(Image.open(tmp_path / "out/curves.png").convert("RGB"))
     assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"
 

@@ -137,7 +137,9 @@ def test_accuracies_are_those_of_the_arg_max(
 @pytest.mark.parametrize(
     ("number", "rounds", "every", "evaluated"),
     [(1, 4, 0, False), (4, 4, 0, True), (5, 4, 0, True), (2, 4, 2, True), (3, 4, 2, False),
-     (7, 0, 0, False), (8, 0, 4, True)],
+     (7, 0, 0, False), (8, 0, 4, True), (1, 4, None, True), (1, 50, None, True),
+     (4, 50, None, False), (5, 50, None, True), (50, 50, None, True), (9, 0, None, False),
+     (10, 0, None, True)],
 )  # fmt: skip
 def test_rounds_that_are_evaluated(
     mini: Backbone,
@@ -145,7 +147,7 @@ def test_rounds_that_are_evaluated(
     features: Features,
     number: int,
     rounds: int,
-    every: int,
+    every: int | None,
     evaluated: bool,
 ) -> None:
     one = learner(mini, data, features, evaluate_every=every)

@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from fednode.core.events import Record
+from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.observe.events import TROUBLES
-from fednode.observe.telemetry import Exchanged, Telemetry
+from fednode.observe.telemetry import PACE_OF, Exchanged, Telemetry
 from fednode.transports.framing import Traffic, wire_bytes
 
 
@@ -32,6 +33,29 @@ def test_counters_survive_a_restart_and_unknown_ones_are_passed_over() -> None:
     later = {"b": {"messages_in": 2, "of_a_later_version": 9}}
     assert Telemetry.restored(later).total == Exchanged(Traffic(2))
     assert Telemetry.restored({}).total == Exchanged()
+
+
+def test_the_pace_is_the_median_of_the_latest_rounds() -> None:
+    ends = iter([0.0, 2.0, 4.0, 100.0, 103.0, 105.0, *(110.0 + 5 * at for at in range(PACE_OF))])
+    telemetry = Telemetry(clock=lambda: next(ends))
+    snapshot = Snapshot(PolicyState(1, Tensors(), Tensors()), {})
+
+    def after(rounds: int) -> float:
+        for _ in range(rounds):
+            telemetry.committed(snapshot, (), 0.0)
+        return telemetry.round_s
+
+    assert after(1) == 0.0
+    assert after(2) == 2.0
+    assert after(3) == 2.0  # 2, 2, 96, 3, 2
+    assert after(PACE_OF) == 5.0
+
+
+def test_accuracies_are_kept_until_they_are_measured_again() -> None:
+    telemetry = Telemetry()
+    telemetry.measure({"own": 0.5, "zero_shot_own": 0.4, "loss": 1.0})
+    telemetry.measure({"own": 0.6, "loss": 0.9})
+    assert telemetry.measured == {"own": 0.6, "zero_shot_own": 0.4}
 
 
 def test_records_are_logged_and_only_warnings_and_errors_are_kept(

@@ -134,7 +134,7 @@ async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
         assert stream.headers["Content-Type"] == "text/event-stream"
         async with asyncio.timeout(30):
             first = json.loads((await stream.content.readuntil(b"\n\n"))[6:])
-            assert set(first) == {"head", "mesh", "charts", "peers", "events"}
+            assert set(first) == {"head", "command", "nodes", "mesh", "charts", "events"}
             service.events.record(Record("peer.dead", "b is dead", "warning"))
             parts: dict[str, str] = {}
             while "events" not in parts:
@@ -161,7 +161,7 @@ async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:
         service.events.record(Record("peer.dead", HOSTILE, "warning"))
         _, html, _ = await get(url)
         assert HOSTILE not in html
-        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 2
+        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 3
 
 
 async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
@@ -189,6 +189,90 @@ async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
             assert (await get(url + bad, headers=shown))[0] == 404
     async with page(tmp_path, pictures={"cup": (image,)}, drawn="") as (_, url):
         assert (await get(url + "image/0/0", headers={"Authorization": "Bearer "}))[0] == 401
+
+
+async def until(service: NodeService, life: str) -> None:
+    """Wait until a record comes after which the node is in a state of its life."""
+    async with asyncio.timeout(30):
+        async for _ in service.events.follow(0, "info"):
+            if service.now().life == life:
+                return
+
+
+async def post(url: str, command: str, **headers: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.post(f"{url}command/{command}", headers=headers, allow_redirects=False) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        here = url.rstrip("/")
+        _, _, headers = await get(f"{url}?token={DRAWN}")
+        cookie = headers["Set-Cookie"].split(";")[0]
+        shown = await get(url, headers={"Cookie": cookie})
+        assert 'data-command="pause"' in shown[1]
+        assert "data-command" not in (await get(url))[1]
+        said = await post(url, "pause", Origin=here, Cookie=cookie)
+        assert said == (200, "a was asked to pause\n")
+        await until(service, "paused")
+        assert 'data-command="resume"' in (await get(url, headers={"Cookie": cookie}))[1]
+        bearer = "Bearer " + DRAWN
+        assert (await post(url, "resume", Origin=here, Authorization=bearer))[0] == 200
+        await until(service, "finished")
+
+
+async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None:
+    """No token, a foreign page, a link, another port of this machine, a reader's token."""
+    async with page(tmp_path) as (service, url):
+        here = url.rstrip("/")
+        cookie = (await get(f"{url}?token={DRAWN}"))[2]["Set-Cookie"].split(";")[0]
+        own = {"Origin": here, "Cookie": cookie}
+        refused = [
+            (401, {"Origin": here}),
+            (401, {"Origin": here, "Authorization": "Bearer " + DRAWN[:-1]}),
+            (403, {"Cookie": cookie}),
+            (403, {"Cookie": cookie, "Origin": "null"}),
+            (403, {"Cookie": cookie, "Origin": "http://evil.example"}),
+            (403, {"Cookie": cookie, "Origin": "http://127.0.0.1:9"}),
+            (403, {"Cookie": cookie, "Origin": "http://127.0.0.1"}),
+            (403, {**own, "Sec-Fetch-Site": "same-site"}),
+            (403, {**own, "Host": "evil.example", "Origin": "http://evil.example"}),
+        ]
+        for code, headers in refused:
+            assert (await post(url, "pause", **headers))[0] == code, headers
+        assert (await post(f"{url}", f"pause?token={DRAWN}", Origin=here))[0] == 303
+        assert (await get(f"{url}command/pause", headers=own))[0] == 405
+        for unknown in ("leave", "rollback", "revoke", "pause/"):
+            assert (await post(url, unknown, **own))[0] == 404
+        assert service.now().life == "finished"
+    async with page(tmp_path / "closed", PageSettings(token=TOKEN)) as (service, url):
+        here = url.rstrip("/")
+        reader, operator = ("Bearer " + one for one in (TOKEN, DRAWN))
+        assert (await post(url, "pause", Origin=here))[0] == 401
+        code, text = await post(url, "pause", Origin=here, Authorization=reader)
+        assert code == 401
+        assert "fednode status" in text
+        assert "data-command" not in (await get(url, headers={"Authorization": reader}))[1]
+        assert service.now().life == "finished"
+        assert (await post(url, "pause", Origin=here, Authorization=operator))[0] == 200
+        # A proxy with TLS: the name and port that the browser asked for, and another scheme.
+        proxied = {"Host": "clinic.example", "Origin": "https://clinic.example"}
+        assert (await post(url, "resume", **proxied, Authorization=operator))[0] == 200
+
+
+async def test_a_node_that_loads_takes_no_command(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    web = Web(NodeService(store, ABOUT), Metrics().text, PageSettings(), DRAWN)
+    url = await web.listen("127.0.0.1:0")
+    bearer = {"Authorization": "Bearer " + DRAWN}
+    code, text = await post(url, "pause", Origin=url.rstrip("/"), **bearer)
+    assert (code, "still loading" in text) == (503, True)
+    assert "data-command" not in (await get(url, headers=bearer))[1]
+    await web.close()
+    store.close()
 
 
 async def test_slow_headers_end_and_keep_nobody_out(
@@ -221,17 +305,21 @@ async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Pat
     made = Page(service, lambda _: False)
     rounds = iter(range(100))
 
-    async def ask(names: Sequence[str]) -> dict[str, list[status_pb2.Peer]]:
+    async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         start = 50 * next(rounds)
         ghosts = [status_pb2.Peer(name=f"ghost{start + number}") for number in range(50)]
-        return {"b": [*ghosts, status_pb2.Peer(name="a")]}
+        return {"b": status_pb2.StatusReply(peers=[*ghosts, status_pb2.Peer(name="a")])}
 
     service.ask = ask  # type: ignore[method-assign]
     now = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", state="alive")])
     for _ in range(3):
         made._asked_at = float("-inf")
         await made._ask(now)
-    assert made._sent == {("b", "a"): 0}
+    assert {name: one.sent for name, one in made._told.items()} == {"b": {"a": 0}}
+    gone = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="c", state="alive")])
+    made._asked_at = float("-inf")
+    await made._ask(gone)
+    assert made._told == {}
     store.close()
 
 
