@@ -53,6 +53,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedtpg": {},
     "fedclip": {},
     "fedmaple": {},
+    "fedotp": {},
     "feddpt": {"domains": ["art", "photo"]},
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
