@@ -70,8 +70,8 @@ class Personal:
 
     def tuned(self, start: MethodState, report: Report) -> Tensors:
         """Return what a node would use if nobody had contributed but itself."""
-        shared = Tensors({**start.shared, **report.tensors})
-        return self.method.used(replace(start, shared=shared, carry=report.carry))
+        state, alone = replace(start, carry=report.carry), {**start.shared, **report.tensors}
+        return self.method.used(self.method.using(state, Tensors(alone)))
 
     def _own(self, now: Round, used: Tensors) -> MethodState:
         """Return the state that the own prompts are trained from."""

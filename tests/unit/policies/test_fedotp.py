@@ -15,7 +15,7 @@ from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.fedotp.config import FedOTPConfig
 from fednode.policies.fedotp.objective import Objective as FedOTP
-from fednode.policies.fedotp.transport import transport
+from fednode.policies.fedotp.objective import transport
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
