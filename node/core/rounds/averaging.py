@@ -1,4 +1,4 @@
-"""The policy of PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP: all nodes tune, all get the mean.
+"""The policy of PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP and FedPGP: all tune, all get the mean.
 
 This is federated averaging without a server: each node sends to all others, and all compute the
 same mean. In int8 the nodes send what training changed. Each node adds the rounding error of its

@@ -79,6 +79,6 @@ def test_every_method_runs_from_the_one_file(
     wanted = [one.label for one in load_experiment(FILE).methods]
     assert list(rows) == wanted
     policies = {one.policy["name"] for one in load_experiment(FILE).methods}
-    assert {"promptfl", "fedotp", "fedtpg", "zerodfl"} <= policies
+    assert {"promptfl", "fedotp", "fedpgp", "fedtpg", "zerodfl"} <= policies
     for row in rows.values():
         assert {"base", "new", "own"} <= set(row["figures"])

@@ -54,6 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
     "fedclip": {},
     "fedmaple": {},
     "fedotp": {},
+    "fedpgp": {},
     "feddpt": {"domains": ["art", "photo"]},
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
