@@ -11,6 +11,7 @@ from fednode.learn.context import ContextObjective
 from fednode.learn.objective import (
     Batch,
     Classifier,
+    Constant,
     Given,
     Objective,
     Parameters,
@@ -29,6 +30,7 @@ __all__ = [
     "Batch",
     "ClassTexts",
     "Classifier",
+    "Constant",
     "ContextObjective",
     "Given",
     "Job",

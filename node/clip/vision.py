@@ -165,6 +165,44 @@ class VisionTower:
         found: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
         return found
 
+    @property
+    def patches_shape(self) -> tuple[int, int]:
+        """Number and width of `patches`; raise ModelError if the tower has none."""
+        self._need_blocks()
+        tower, (rows, columns) = self._tower, self.grid
+        if tower.attn_pool is not None:
+            raise ModelError(
+                f"{self._label} has no features of patches: its tower pools by attention; choose a "
+                "model such as ViT-B-16."
+            )
+        width = self.width if tower.proj is None else int(tower.proj.shape[1])
+        return rows * columns, width
+
+    @torch.no_grad()
+    def states(self, images: Tensor) -> Tensor:
+        """Return the tokens' states [B, length, width] after the last block, without prompts.
+
+        images: as in `encode`. Raise ModelError if the tower is no plain or hybrid ViT.
+        """
+        self._need_blocks()
+        x = images if images.dim() == 3 else self.tokens(images)
+        for block in self._blocks:
+            x = _kept(block, x, x[:1, :0])
+        return x
+
+    @torch.no_grad()
+    def patches(self, images: Tensor) -> Tensor:
+        """Return unit features [B, rows * columns, D] in float32 of the patches, row by row.
+
+        A patch goes through the tower's last norm and projection, as the class token does. images:
+        as in `encode`. Raise ModelError if the tower has no such patches.
+        """
+        tower, (count, _) = self._tower, self.patches_shape
+        x = tower.ln_post(self.states(images)[:, 1 : 1 + count])
+        if tower.proj is not None:
+            x = x @ tower.proj
+        return F.normalize(x.float(), dim=-1)
+
     def _read(self, x: Tensor, fresh: Tensor) -> Seen:
         """Run the last block, for the class token alone if nothing else is read."""
         tower, block = self._tower, self._blocks[-1]
@@ -183,9 +221,9 @@ class VisionTower:
     def _need_blocks(self) -> None:
         if not self._blocks:
             raise ModelError(
-                f"{self._label} takes no visual prompts: its vision tower "
-                f"({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; choose one "
-                "such as ViT-B-16."
+                f"{self._label} takes no visual prompts and gives no features of patches: its "
+                f"vision tower ({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; "
+                "choose one such as ViT-B-16."
             )
 
 

@@ -116,6 +116,8 @@ class Tensors(Mapping[str, Array]):
 EMPTY: Final[Tensors] = Tensors()
 MEASURE: Final = "measure"
 """The stage of a job that trains nothing."""
+PRIVATE: Final = "private/"
+"""Prefix of arrays in the carry that are trained and never exchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

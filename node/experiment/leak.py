@@ -63,7 +63,8 @@ class Overheard:
         if frozenset(job.tensors) != self._whole:
             raise FednodeError(
                 "leak is true, and membership inference takes a policy whose nodes tune all "
-                "exchanged prompts at once: local, zerodfl, promptfl, fedmaple, fedclip, fedtpg."
+                "exchanged prompts at once: local, zerodfl, promptfl, fedmaple, fedclip, fedtpg, "
+                "fedotp, fedpgp."
             )
         report = self._told.tune(job, cancelled, progress)
         before, after = self._losses(job.tensors), self._losses(report.tensors)

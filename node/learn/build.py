@@ -101,7 +101,7 @@ def predictor(
     @torch.no_grad()
     def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Array:
         classify = made.classifier(leaves(prompts, frozen.device), classes)
-        shown = Images(features, made.looks, tuning)
+        shown = Images(features, made.looks, tuning, made.constant)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
         found = [classify(batch) for batch in shown.in_order(split, lambda: False)]

@@ -95,8 +95,14 @@ class Explainer:
         blocks. Each map is scaled so that its maximum is 1.
 
         names: the class to look for in each image. Raise ModelError if the image tower is not a
-        vision transformer, DataError if an image is damaged.
+        vision transformer, or if the objective classifies by more than the class token; DataError
+        if an image is damaged.
         """
+        if self._objective.constant is not None:
+            raise ModelError(
+                "these prompts classify by more than the class token, whose attention a map shows: "
+                "their policy has no maps."
+            )
         if not self._model.vision.promptable:
             raise ModelError(
                 f"{self._model.label} has no vision transformer whose attention could be drawn."

@@ -9,7 +9,7 @@ images were encoded with it and whichever node encoded it.
 A policy with visual prompts needs more than features. It gets the images' tokens, which the tower
 computes before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens never change
 either and are kept in the same cache, in float32, as the model computes them. Cached and computed
-tokens are equal bit for bit.
+tokens are equal bit for bit. The same holds for an objective's constants (FedOTP's patches).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
 from fednode.learn.learner import Cancelled
 from fednode.learn.memory import trim
+from fednode.learn.objective import Constant
 
 BATCH: Final = 32
 WORKERS: Final = 4
@@ -69,6 +70,7 @@ class Features:
         self._known: dict[bytes, Tensor] = {}
         self._pixels: dict[Decoded, Tensor] = {}
         self._tokens: dict[Decoded, Tensor] = {}
+        self._constants: dict[str, dict[Decoded, Tensor]] = {}
         self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
 
     @property
@@ -144,6 +146,38 @@ class Features:
 
         return self._gathered(self._tokens, wanted, found, cancelled)
 
+    def constants(
+        self, wanted: Sequence[tuple[Path, int]], of: Constant, cancelled: Callable[[], bool]
+    ) -> Tensor:
+        """Return an objective's constants [n, *shape] on the model's device.
+
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
+        """
+        suffix = f"/{of.name}".encode()
+
+        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
+            names = [hashlib.sha256(one + suffix).digest() for one in digests]
+            cached = self._cache.get(names) if self._cache else {}
+            known = {name: _floats(value).view(of.shape) for name, value in cached.items()}
+            todo = {
+                name: (digest, *key[:2])
+                for name, digest, key in zip(names, digests, missing, strict=True)
+                if name not in known
+            }
+            if todo:
+                sources = {digest: (path, view) for digest, path, view in todo.values()}
+                images = self._shown(sources, pool)
+                made = of.of(torch.stack(images).to(self._backbone.device)).cpu()
+                fresh = dict(zip(todo, made[: len(todo)].clone().unbind(), strict=True))
+                known.update(fresh)
+                if self._cache:
+                    self._cache.put({name: _bytes(one) for name, one in fresh.items()})
+            return {key: known[name] for key, name in zip(missing, names, strict=True)}
+
+        return self._gathered(self._constants.setdefault(of.name, {}), wanted, found, cancelled)
+
     def _gathered(
         self,
         kept: dict[Decoded, Tensor],
@@ -187,12 +221,7 @@ class Features:
         found = {names[name]: _floats(value).view(shape) for name, value in cached.items()}
         missing = {name: digest for name, digest in names.items() if digest not in found}
         if missing:
-            pixels = list(
-                pool.map(
-                    lambda one: self._decode(sources[one][0], one.hex() if sources[one][1] else ""),
-                    missing.values(),
-                )
-            )
+            pixels = list(pool.map(lambda one: self._seen(one, sources[one]), missing.values()))
             if not vision.steady:
                 pixels += [pixels[0]] * (BATCH - len(pixels))
             made = vision.tokens(torch.stack(pixels).to(self._backbone.device)).cpu()
@@ -213,14 +242,7 @@ class Features:
     def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor, view: int) -> None:
         if not part:
             return
-        if self.compact:
-            sources = {digest: (path, view) for digest, path in part.items()}
-            tokens = self._tokens_of(sources, pool, keep=False)
-            images = [tokens[digest] for digest in part]
-        else:
-            seeds = {digest: digest.hex() if view else "" for digest in part}
-            images = list(pool.map(lambda one: self._decode(one[1], seeds[one[0]]), part.items()))
-        images += [images[0]] * (BATCH - len(images))
+        images = self._shown({digest: (path, view) for digest, path in part.items()}, pool)
         raw = self._backbone.encode_raw(torch.stack(images))
         norms = raw.norm(dim=1, keepdim=True)
         encoded = torch.cat([F.normalize(raw, dim=1), norms], dim=1).cpu()
@@ -228,6 +250,21 @@ class Features:
         self._known.update(fresh)
         if self._cache:
             self._cache.put({_entry(one): _bytes(value) for one, value in fresh.items()})
+
+    def _shown(
+        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor
+    ) -> list[Tensor]:
+        """Return BATCH tokens or decoded images: of the files and views, by digest, and filler."""
+        if self.compact:
+            tokens = self._tokens_of(sources, pool, keep=False)
+            images = [tokens[digest] for digest in sources]
+        else:
+            images = list(pool.map(lambda one: self._seen(*one), sources.items()))
+        return images + [images[0]] * (BATCH - len(images))
+
+    def _seen(self, digest: bytes, source: tuple[Path, int]) -> Tensor:
+        path, view = source
+        return self._decode(path, digest.hex() if view else "")
 
     def _decode(self, path: Path, seed: str) -> Tensor:
         try:

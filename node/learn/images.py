@@ -4,14 +4,14 @@ Features of a split are encoded once. An objective with visual prompts gets the 
 is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
 the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
 `tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
-again each time. If there are K views of each image, an epoch takes one view of each
-(node/data/views.py).
+again each time. An objective's constants (FedOTP's features of patches) are kept as tokens are. If
+there are K views of each image, an epoch takes one view of each (node/data/views.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,18 +20,18 @@ from torch import Tensor
 
 from fednode.data.base import Split
 from fednode.learn.features import Encoded, Features
-from fednode.learn.objective import Batch
+from fednode.learn.objective import Batch, Constant
 from fednode.learn.settings import TuningSettings
 
 EVALUATED = 64
 """Images in a batch of an evaluation."""
-Looked = dict[Literal["tokens", "pixels"], Tensor]
-"""Tokens or pixels, by their field name in Batch."""
+Looked = dict[Literal["tokens", "pixels", "constants"], Tensor]
+"""Tokens, pixels or constants, by their field name in Batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The images of one epoch; `look` returns the tokens or pixels at some places."""
+    """The images of one epoch; `look` returns tokens, pixels or constants at some places."""
 
     labels: Tensor
     encoded: Encoded | None
@@ -40,19 +40,25 @@ class Epoch:
     def batch(self, index: Tensor) -> Batch:
         """Return the images at places index [B]."""
         labels = self.labels[index.to(self.labels.device)]
-        if self.encoded is not None:
-            places = index.to(labels.device)
-            features, norms = (one[places] for one in self.encoded)
-            return Batch(features=features, norms=norms, labels=labels, index=index)
-        assert self.look is not None, "an epoch has features, tokens or pixels"
-        return Batch(labels=labels, index=index, **self.look(index))
+        found = Batch(labels=labels, index=index, **(self.look(index) if self.look else {}))
+        if self.encoded is None:
+            return found
+        features, norms = (one[index.to(labels.device)] for one in self.encoded)
+        return replace(found, features=features, norms=norms)
 
 
 class Images:
     """Give batches of a node's images; see the file's header."""
 
-    def __init__(self, features: Features, looks: bool, settings: TuningSettings) -> None:
+    def __init__(
+        self,
+        features: Features,
+        looks: bool,
+        settings: TuningSettings,
+        constant: Constant | None = None,
+    ) -> None:
         self._features = features
+        self._constant = constant
         self._looks = looks
         self._views = tuple(range(1, 1 + settings.views)) or (0,)
         features.keep_pixels(settings.pixels_mb * 1_000_000)
@@ -73,36 +79,41 @@ class Images:
         if len(self._views) > 1:
             drawn = torch.randint(len(self._views), (count,), generator=order)
             chosen = [int(one) for one in drawn]
+        wanted = [
+            (image.path, self._views[at]) for image, at in zip(split.images, chosen, strict=True)
+        ]
+
+        def look(index: Tensor) -> Looked:
+            return self._look([wanted[at] for at in index], cancelled)
+
         if self._looks:
-            wanted = [
-                (image.path, self._views[at])
-                for image, at in zip(split.images, chosen, strict=True)
-            ]
-            return Epoch(
-                labels,
-                None,
-                lambda index: self._look([wanted[at] for at in index], cancelled),
-            )
+            return Epoch(labels, None, look)
+        beside = None if self._constant is None else look
         views = [self._encoded(split, view, cancelled) for view in self._views]
         if len(views) == 1:
-            return Epoch(labels, views[0], None)
+            return Epoch(labels, views[0], beside)
         places = torch.tensor(chosen), torch.arange(count)
         features, norms = (torch.stack(part)[places] for part in zip(*views, strict=True))
-        return Epoch(labels, Encoded(features, norms), None)
+        return Epoch(labels, Encoded(features, norms), beside)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the unaugmented images in batches, in their order."""
         labels = self._labels(split)
-        if not self._looks:
-            features, norms = self._encoded(split, 0, cancelled)
-            yield Batch(features=features, norms=norms, labels=labels)
+        encoded = None if self._looks else self._encoded(split, 0, cancelled)
+        if encoded is not None and self._constant is None:
+            yield Batch(features=encoded.features, norms=encoded.norms, labels=labels)
             return
         paths = [(image.path, 0) for image in split.images]
         for at in range(0, len(paths), EVALUATED):
-            looked = self._look(paths[at : at + EVALUATED], cancelled)
-            yield Batch(labels=labels[at : at + EVALUATED], **looked)
+            part = slice(at, at + EVALUATED)
+            found = Batch(labels=labels[part], **self._look(paths[part], cancelled))
+            if encoded is not None:
+                found = replace(found, features=encoded.features[part], norms=encoded.norms[part])
+            yield found
 
     def _look(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Looked:
+        if self._constant is not None:
+            return {"constants": self._features.constants(wanted, self._constant, cancelled)}
         if self._features.compact:
             return {"tokens": self._features.tokens(wanted, cancelled)}
         return {"pixels": self._features.pixels(wanted, cancelled)}

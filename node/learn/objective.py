@@ -23,6 +23,23 @@ Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Constant:
+    """Numbers of each image that an objective needs beside its features, computed once and cached.
+
+    They depend on the image and the frozen model alone, such as FedOTP's features of patches.
+
+    Attributes:
+        name: names everything else that the numbers depend on; a part of the cache's key
+        shape: of one image's numbers
+        of: returns them, [B, *shape] in float32, for images [B, 3, H, W] or their tokens
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    of: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """Some images: features, or, if the objective's `looks` is true, tokens or pixels.
 
@@ -33,6 +50,7 @@ class Batch:
         pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
         labels: [B], indices of the class names in use; None if unknown
         index: [B], each image's place among all images of the job, the same in every epoch
+        constants: [B, ...], the numbers of the objective's `constant`, if it has one
     """
 
     features: Tensor | None = None
@@ -41,6 +59,7 @@ class Batch:
     index: Tensor | None = None
     tokens: Tensor | None = None
     norms: Tensor | None = None
+    constants: Tensor | None = None
 
     @property
     def seen(self) -> Tensor:
@@ -53,6 +72,12 @@ class Batch:
         """Return the features [B, D] as the image tower gives them, before they are made unit."""
         assert self.norms is not None, "this objective works on features that are not unit"
         return self.norms[:, None] * self.seen
+
+    @property
+    def known(self) -> Tensor:
+        """Return the images' constants; requires an objective with a `constant`."""
+        assert self.constants is not None, "this objective needs its constants of the images"
+        return self.constants
 
     @property
     def looked(self) -> Tensor:
@@ -115,12 +140,23 @@ class Objective(Protocol):
         """Tell whether it needs tokens or pixels, because its prompts change the image tower."""
         ...
 
+    @property
+    def constant(self) -> Constant | None:
+        """Return what it needs of each image beside features; None if features are enough.
+
+        An objective that looks has none.
+        """
+        ...
+
     def initial(self, seed: int) -> Tensors:
         """Return the exchanged arrays that round 1 starts from, equal for equal seeds."""
         ...
 
-    def private(self) -> Tensors:
-        """Return the initial values of arrays that are trained and never exchanged."""
+    def private(self, seed: int) -> Tensors:
+        """Return the initial values of arrays that are trained and never exchanged.
+
+        seed: of the node's own job, so each node may begin with other values.
+        """
         ...
 
     def begin(self, given: Given) -> Tuning:
@@ -158,6 +194,7 @@ class Written:
     """Base of most objectives: no pixels, no private arrays, zero-shot by hand-written texts."""
 
     looks = False
+    constant: Constant | None = None
 
     def __init__(self, backbone: Backbone, settings: TuningSettings, config: Any = None) -> None:
         self.backbone = backbone
@@ -165,7 +202,7 @@ class Written:
         self.config = config
         self.texts = ClassTexts(backbone)
 
-    def private(self) -> Tensors:
+    def private(self, seed: int) -> Tensors:
         """Return no arrays."""
         return EMPTY
 

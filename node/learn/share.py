@@ -120,7 +120,7 @@ def matrix(
         "these prompts do more than a matrix of text features can: they change how images are "
         "seen. Use `fednode predict`, or export them as safetensors."
     )
-    if made.looks:
+    if made.looks or made.constant is not None:
         raise refused
     classify = made.classifier(leaves(prompts, frozen.device), tuple(classes))
     width = ClassTexts(frozen).written(tuple(classes), tuning.template).shape[1]

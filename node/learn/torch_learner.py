@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.core.facts import fingerprint
-from fednode.core.types import MEASURE, Array, Job, Progress, Report, Tensors
+from fednode.core.types import MEASURE, PRIVATE, Array, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
@@ -31,11 +31,8 @@ from fednode.learn.objective import Batch, Given, Objective, Tuning
 from fednode.learn.settings import TuningSettings
 
 EXAMPLES = 3
-PRIVATE = "private/"
-"""Prefix of arrays in the carry that are trained and never exchanged."""
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
-"""Prefix of the hand-written prompt's accuracies in the metrics of an evaluated round."""
 
 
 def leaves(tensors: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
@@ -101,7 +98,7 @@ class TorchLearner:
         self._objective = objective
         self._settings = settings
         self._features = features
-        self._images = Images(features, objective.looks, settings)
+        self._images = Images(features, objective.looks, settings, objective.constant)
         self._zero_shot: Mapping[str, float] = {}
         self._shapes = objective.initial(0).shapes
 
@@ -188,13 +185,19 @@ class TorchLearner:
                 f"{losses[-1]:.4g}; lower tuning.lr ({self._settings.lr:g})."
             )
         metrics = {"loss": float(np.mean(losses))}
+        carry = training.carry()
         if job.measure:
-            metrics.update(self._measure(job, tuned, cancelled))
+            own = {
+                name.removeprefix(PRIVATE): one
+                for name, one in carry.items()
+                if name.startswith(PRIVATE)
+            }
+            metrics.update(self._measure(job, Tensors({**tuned, **own}), cancelled))
         return Report(
             tensors=tuned,
             metrics=metrics,
             samples=self.samples,
-            carry=training.carry(),
+            carry=carry,
             seconds=time.monotonic() - began,
             steps=len(losses),
             changed=tuple(sorted(training.changed & set(job.tensors))),
@@ -202,7 +205,7 @@ class TorchLearner:
 
     def _training(self, job: Job) -> _Training:
         """Put a job's tensors and the private arrays under an optimizer."""
-        kept = self._objective.private()
+        kept = self._objective.private(job.seed)
         private = {name: job.carry.get(PRIVATE + name, one) for name, one in kept.items()}
         leaves_ = self._leaves(Tensors({**job.tensors, **private}))
         prompts = {name: leaf.requires_grad_() for name, leaf in leaves_.items()}

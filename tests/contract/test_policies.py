@@ -19,6 +19,8 @@ from fednode.policies.fedclip.exchange import FedCLIP
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.fedmaple.exchange import FedMaPLe
+from fednode.policies.fedotp.exchange import FedOTP
+from fednode.policies.fedpgp.exchange import FedPGP
 from fednode.policies.fedtpg.exchange import FedTPG
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.plan import aggregator
@@ -89,7 +91,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         *(
             (MethodPolicy(kind), "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
                 weights="equal", optimizer="keep", wire_dtype="float16")}))
-            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG)
+            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP, FedPGP)
         ),
     ]  # fmt: skip
     variants: list[dict[str, Any]] = [

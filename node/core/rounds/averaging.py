@@ -1,9 +1,12 @@
-"""The policy of PromptFL, FedMaPLe, FedCLIP and FedTPG: all nodes tune, all nodes get the mean.
+"""The policy of PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP and FedPGP: all tune, all get the mean.
 
 This is federated averaging without a server: each node sends to all others, and all compute the
 same mean. In int8 the nodes send what training changed. Each node adds the rounding error of its
 last change to its next change (error feedback), so that no error is lost for good. That needs equal
 prompts to begin from, so int8 needs sync mode.
+
+An objective may train private tensors, too (FedOTP's local prompt). They stay in the learner's
+carry, through every merge, and the node uses them beside the merged tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
 from fednode.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
-from fednode.core.types import EMPTY, Dtype, Report, Tensors
+from fednode.core.types import PRIVATE, Dtype, Report, Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,21 @@ class Averaging(Method):
         """Tell whether nodes that differ may stay different; in int8 only changes are merged."""
         return super().drifts or bool(self.config.wire_dtype == "int8")
 
+    def used(self, state: MethodState) -> Tensors:
+        """Return the shared tensors and, once trained, the node's private ones (FedOTP, FedPGP)."""
+        own = {
+            name.removeprefix(PRIVATE): one
+            for name, one in state.carry.items()
+            if name.startswith(PRIVATE)
+        }
+        return Tensors({**state.shared, **own}) if own else state.shared
+
+    def using(self, state: MethodState, used: Tensors) -> MethodState:
+        """Return a state with the shared and the private tensors among `used`."""
+        shared = {name: one for name, one in used.items() if name in state.shared}
+        own = {PRIVATE + name: one for name, one in used.items() if name not in state.shared}
+        return replace(state, shared=Tensors(shared), carry=Tensors({**state.carry, **own}))
+
     def contribution(self, now: Round, report: Report) -> Sent:
         """Return the tuned tensors; in int8 their change plus the last change's rounding error."""
         if self.config.wire_dtype != "int8":
@@ -101,7 +119,9 @@ class Averaging(Method):
         before = now.draft.shared
         changes = self.config.wire_dtype == "int8"
         tensors = [_added(before, one.tensors) if changes else one.tensors for one in filled]
-        carry = EMPTY if self.config.optimizer == "reset" else now.draft.carry
+        carry = now.draft.carry
+        if self.config.optimizer == "reset":
+            carry = Tensors({key: one for key, one in carry.items() if key.startswith(PRIVATE)})
         agrees = now.base_agrees
         shared = combine(self.config.merge, tensors, weights, before, base_agrees=agrees)
         return replace(now.draft, shared=shared, carry=carry)

@@ -188,7 +188,7 @@ class Rounds:
         self._exchange.known = others or self._exchange.known
         held = self.now.held
         if event.start is not None:
-            held, self._used = replace(held, shared=event.start), event.start
+            held, self._used = self.method.using(held, event.start), event.start
         return self._begin(event.round, held)
 
     def _begin(self, number: int, held: MethodState) -> list[Effect]:
@@ -227,7 +227,7 @@ class Rounds:
             case _:
                 progress.metrics = {**progress.metrics, **report.metrics}
                 if self._personal.rise is not None and self.now.stage == self.method.stages[0]:
-                    progress.tuned = Tensors({**draft.shared, **report.tensors})
+                    progress.tuned = self._personal.tuned(draft, report)
                 return self._contribute(report)
 
     def _contribute(self, report: Report | None) -> list[Effect]:
@@ -396,4 +396,4 @@ class Rounds:
             text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
             effects.append(Record("round.skipped", text, "warning", {"round": number}))
         apart = self._personal.apart(now, self._used)
-        return [*effects, *self._finish(self._used if apart else draft.shared)]
+        return [*effects, *self._finish(self._used if apart else method.used(draft))]

@@ -130,6 +130,17 @@ class Method(ABC):
         """Return the state before round 1."""
         return MethodState(initial)
 
+    def used(self, state: MethodState) -> Tensors:
+        """Return what a node measures, predicts and exports with in a state: the shared tensors.
+
+        A method whose nodes hold prompts of their own adds them; `using` undoes that.
+        """
+        return state.shared
+
+    def using(self, state: MethodState, used: Tensors) -> MethodState:
+        """Return a state in which the node uses given tensors, which `used` returned before."""
+        return replace(state, shared=used)
+
     def job(self, now: Round) -> Job | None:
         """Return the job that trains in a stage; None if this node only listens."""
         return self.training(now, now.draft.shared)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from fednode.core.rounds.method import Method, Round
+from fednode.core.rounds.method import Method, MethodState, Round
 from fednode.core.rounds.progress import Comparing, Measuring, TrainingOwn
 from fednode.core.types import EMPTY, MEASURE, Job, Report, Tensors
 
@@ -40,18 +40,17 @@ class Personal:
 
     def apart(self, now: Round, used: Tensors) -> bool:
         """Tell whether a node uses other prompts than those that were merged last."""
-        return self.rise is not None and bool(used) and used != now.held.shared
+        return self.rise is not None and bool(used) and used != self.method.used(now.held)
 
     def after_merge(self, now: Round, used: Tensors, tuned: Tensors) -> Work:
         """Return the next job: to measure the draft, or to compare it with personal prompts."""
         apart = self.apart(now, used)
         if self.rise is None or not (tuned or apart):
-            return self._measure(now, now.draft.shared)
+            return self._measure(now, self.method.used(now.draft))
         if not (tuned and apart):
             return self._compare(now, tuned or used)
-        start = replace(now.held, shared=used, carry=EMPTY)
         first = self.method.stages[0]
-        job = self.method.job(replace(now, stage=first, draft=start, heard={}))
+        job = self.method.job(replace(now, stage=first, draft=self._own(now, used), heard={}))
         assert job is not None, "this node was drawn to tune"
         return TrainingOwn(job)
 
@@ -60,7 +59,7 @@ class Personal:
     ) -> tuple[Work, str]:
         """Return the next job, and why the personal prompts are used ("" if they are not)."""
         if isinstance(ended, TrainingOwn):
-            return self._compare(now, Tensors({**used, **report.tensors})), ""
+            return self._compare(now, self.tuned(self._own(now, used), report)), ""
         loss = report.metrics.get("validation_loss", math.nan)
         losses = (*ended.losses, loss)
         if len(losses) == 1 and math.isfinite(loss):
@@ -68,6 +67,15 @@ class Personal:
             return replace(ended, job=trial, losses=losses), ""
         why = self._refusal(losses)
         return self._measure(now, ended.own if why else ended.merged), why
+
+    def tuned(self, start: MethodState, report: Report) -> Tensors:
+        """Return what a node would use if nobody had contributed but itself."""
+        state, alone = replace(start, carry=report.carry), {**start.shared, **report.tensors}
+        return self.method.used(self.method.using(state, Tensors(alone)))
+
+    def _own(self, now: Round, used: Tensors) -> MethodState:
+        """Return the state that the own prompts are trained from."""
+        return self.method.using(replace(now.held, carry=EMPTY), used)
 
     def _refusal(self, losses: tuple[float, ...]) -> str:
         """Return why the merged prompts are not used; "" if they are.
@@ -83,7 +91,7 @@ class Personal:
         )
 
     def _compare(self, now: Round, own: Tensors) -> Comparing:
-        merged = now.draft.shared
+        merged = self.method.used(now.draft)
         return Comparing(self._trial(now, merged), merged, own)
 
     def _trial(self, now: Round, tensors: Tensors) -> Job:

@@ -47,8 +47,8 @@ class Objective(Written):
             {name: start.context(self.backbone, self.settings, draw) for name in self.config.names}
         )
 
-    def private(self) -> Tensors:
-        """Return the Q prompt, whose initial value is words."""
+    def private(self, seed: int) -> Tensors:
+        """Return the Q prompt, whose initial value is words for every seed."""
         if self.config.query != "learn" or not self.has_domains:
             return Tensors()
         return Tensors({QUERY: self.query_start().cpu().numpy()})

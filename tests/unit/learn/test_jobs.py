@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from fednode.clip.backbone import Backbone
-from fednode.core.types import MEASURE, Job, Progress, Report, Tensors
+from fednode.core.types import MEASURE, PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.decode import Window, read_rgb
 from fednode.data.load import load
@@ -21,7 +21,7 @@ from fednode.learn.build import predictor
 from fednode.learn.features import Features
 from fednode.learn.learner import Cancelled
 from fednode.learn.settings import TuningSettings
-from fednode.learn.torch_learner import PRIVATE, TorchLearner
+from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.objective import AVERAGE, QUERY
 from fednode.policies.diprompt.objective import Objective as DiPrompT

@@ -96,7 +96,7 @@ class Hand:
 
 
 def start(one: Objective) -> dict[str, Tensor]:
-    return leaves(Tensors({**drawn(one.initial(1), 7), **drawn(one.private(), 9, 0.5)}))
+    return leaves(Tensors({**drawn(one.initial(1), 7), **drawn(one.private(1), 9, 0.5)}))
 
 
 @pytest.mark.parametrize("contrast", [True, False])
@@ -120,7 +120,7 @@ def test_global_and_domain_losses_against_float64(model: Backbone, contrast: boo
 
 def test_true_domains_may_be_given_instead(model: Backbone) -> None:
     one = objective(model, query="labels")
-    assert one.private() == Tensors()
+    assert one.private(1) == Tensors()
     prompts = start(one)
     hand = Hand(one, prompts)
     wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(np.ones(5, dtype=int))
@@ -164,7 +164,7 @@ def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
     """Equation 7 and its gradient are zero where Q is its own average (METHODS section 3)."""
     for weight, moves in ((0.0, False), (1.0, True)):
         one = objective(model, query_supervised=weight)
-        tensors = Tensors({**one.initial(1), **one.private()})
+        tensors = Tensors({**one.initial(1), **one.private(1)})
         prompts = leaves(tensors, gradient=True)
         under_way = one.begin(given(prompts, CLASSES))
         torch.autograd.backward(under_way.loss(batch(LABELS, features=features())))

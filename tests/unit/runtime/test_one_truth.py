@@ -53,6 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
     "fedtpg": {},
     "fedclip": {},
     "fedmaple": {},
+    "fedotp": {},
+    "fedpgp": {},
     "feddpt": {"domains": ["art", "photo"]},
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},

@@ -1,0 +1,224 @@
+"""FedOTP against float64: the plan, its gradient, the logits, the loss; counts as published."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fednode.clip.backbone import Backbone
+from fednode.core.types import Tensors
+from fednode.learn.objective import Batch
+from fednode.policies.fedotp.config import FedOTPConfig
+from fednode.policies.fedotp.objective import Objective as FedOTP
+from fednode.policies.fedotp.objective import transport
+from tests.unit.learn.jobs import batch, given, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    Wide,
+    drawn,
+    frozen,
+    pixels,
+    softmax,
+    tuning,
+    wide,
+)
+
+TIGHT: dict[str, Any] = {"threshold": 1e-11, "steps": 3_000}
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
+
+
+def similarities(*shape: int) -> Tensor:
+    draw = torch.Generator().manual_seed(8)
+    return 0.9 * (2 * torch.rand(shape, generator=draw, dtype=torch.float64) - 1)
+
+
+def by_hand(s: Wide, mass: float, epsilon: float, threshold: float, steps: int) -> Wide:
+    """Return the plan of one image and class by the released code's steps, number by number."""
+    patches, prompts = s.shape
+    k = np.exp(-(1.0 - s) / epsilon)
+    u, v = np.ones(patches), np.ones(prompts)
+    for _ in range(steps):
+        for m in range(patches):
+            u[m] = min(1.0, (1.0 / patches) / sum(k[m, n] * v[n] for n in range(prompts)))
+        fresh = [
+            (mass / prompts) / sum(k[m, n] * u[m] for m in range(patches)) for n in range(prompts)
+        ]
+        moved = np.abs(np.log(fresh) - np.log(v)).mean()
+        v = np.array(fresh)
+        if moved < threshold:
+            break
+    return np.asarray(u[:, None] * k * v)
+
+
+@pytest.mark.parametrize(("mass", "epsilon"), [(0.8, 0.1), (0.3, 0.05), (1.0, 0.1), (0.8, 1.0)])
+def test_the_plan_is_the_published_one(mass: float, epsilon: float) -> None:
+    s = similarities(2, 3, 7, 2)
+    found = transport(s, mass, epsilon, 1e-3, 100)
+    rough = transport(s.float(), mass, epsilon, 1e-3, 100)
+    for image in range(2):
+        for at in range(3):
+            wanted = by_hand(wide(s[image, at]), mass, epsilon, 1e-3, 100)
+            assert np.allclose(wide(found[image, at]), wanted, atol=1e-12)
+            assert np.allclose(wide(rough[image, at]), wanted, atol=1e-5)
+
+
+def test_the_plan_solves_the_convex_problem() -> None:
+    """The conditions of Karush, Kuhn and Tucker, which only the one minimum fulfils."""
+    s, mass, epsilon = similarities(4, 9, 2), 0.6, 0.2
+    plan = wide(transport(s, mass, epsilon, **TIGHT))
+    assert np.allclose(plan.sum(axis=1), mass / 2, atol=1e-10)
+    rows = plan.sum(axis=2)
+    assert (rows <= 1 / 9 + 1e-10).all()
+    # log T = (f_m + g_n - cost) / epsilon, f <= 0, and f = 0 in rows with room.
+    scales = np.log(plan) - (wide(s) - 1.0) / epsilon
+    room = rows < 1 / 9 - 1e-6
+    assert room.any()
+    assert (~room).any()
+    for one, free in zip(scales, room, strict=True):
+        f = one - one[free][0]
+        assert np.allclose(f[:, :1], f, atol=1e-8), "f does not depend on the prompt"
+        assert np.allclose(f[free], 0.0, atol=1e-8)
+        assert (f[~free] < 1e-8).all()
+
+
+class Minimum(torch.autograd.Function):
+    """The largest <T, S> plus epsilon times entropy, with T as its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, s: Tensor, mass: float, epsilon: float) -> Tensor:
+        plan = transport(s, mass, epsilon, **TIGHT)
+        ctx.save_for_backward(plan)
+        return (plan * s - epsilon * plan * (plan.log() - 1.0)).sum(dim=(-2, -1))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        (plan,) = ctx.saved_tensors
+        return gradients[0][..., None, None] * plan, None, None
+
+
+@pytest.mark.parametrize("mass", [0.8, 1.0])
+def test_the_plan_is_the_gradient_of_the_minimum(mass: float) -> None:
+    s = similarities(1, 4, 2).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: Minimum.apply(x, mass, 0.3), (s,), atol=1e-6)
+
+
+def test_the_logits_gradient_is_the_plan_s(model: Backbone) -> None:
+    """With the plan held, as in the released code: a linear function of the features."""
+    one = FedOTP(model, tuning(), FedOTPConfig())
+    draw = torch.Generator().manual_seed(3)
+    units = [
+        torch.nn.functional.normalize(torch.randn(shape, generator=draw).double(), dim=-1)
+        for shape in ((2, 4, 16), (2, 3, 16))
+    ]
+    patches, texts = units
+    s = torch.einsum("bmd,ncd->bcmn", patches, texts)
+    held = transport(s, 0.8, 0.1, 1e-3, 100)
+    asked = texts.clone().requires_grad_()
+    torch.autograd.backward(one._logits(patches, asked).sum())
+    wanted = model.logit_scale * torch.einsum("bcmn,bmd->ncd", held, patches)
+    assert asked.grad is not None
+    assert torch.allclose(asked.grad, wanted, rtol=1e-10)
+    assert torch.autograd.gradcheck(
+        lambda x: (held * torch.einsum("bmd,ncd->bcmn", patches, x)).sum(dim=(2, 3)),
+        (texts.clone().requires_grad_(),),
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.001])
+def test_a_small_epsilon_gives_finite_plans(epsilon: float) -> None:
+    """exp(-(1 - S) / epsilon) is 0 in float32; the plan of the logarithms is not."""
+    s = similarities(5, 8, 2).float()
+    assert not torch.exp((s - 1) / epsilon).all()
+    plan = transport(s, 0.8, epsilon, 1e-3, 100)
+    assert torch.isfinite(plan).all()
+    assert torch.allclose(plan.sum(dim=(1, 2)), torch.tensor(0.8), atol=1e-4)
+
+
+def test_an_image_s_plan_does_not_depend_on_its_batch() -> None:
+    s = similarities(6, 3, 7, 2).float()
+    together = transport(s, 0.8, 0.1, 1e-3, 100)
+    alone = torch.cat([transport(one[None], 0.8, 0.1, 1e-3, 100) for one in s])
+    assert torch.equal(alone, together)
+
+
+@pytest.mark.parametrize("names", [("global", "local"), ("global",)])
+def test_loss_and_logits_against_float64(model: Backbone, names: tuple[str, ...]) -> None:
+    one = FedOTP(model, tuning(), FedOTPConfig(epsilon=0.2))
+    both = Tensors({**drawn(one.initial(1), 3), **drawn(one.private(2), 4)})
+    prompts = leaves(Tensors({name: both[name] for name in names}), gradient=True)
+    model.model.visual.output_tokens = True
+    with torch.no_grad():
+        _, tokens = model.model.visual(pixels())
+    model.model.visual.output_tokens = False
+    seen = wide(tokens) @ wide(model.model.visual.proj)
+    seen /= np.linalg.norm(seen, axis=2, keepdims=True)
+    classes = model.text.tokens(CLASSES, 3)
+    texts = np.stack([wide(model.text.encode(classes, prompts[name])) for name in names])
+    logits = np.zeros((5, 3))
+    for image in range(5):
+        for at in range(3):
+            s = seen[image] @ texts[:, at].T
+            logits[image, at] = model.logit_scale * (by_hand(s, 0.8, 0.2, 1e-3, 100) * s).sum()
+    known = model.vision.patches(pixels())
+    shown = one.classifier(prompts, CLASSES)(Batch(constants=known))
+    assert np.allclose(wide(shown), logits, atol=1e-3)
+    wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
+    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, constants=known))
+    assert float(loss.detach()) == pytest.approx(wanted, rel=1e-3)
+    torch.autograd.backward(loss)
+    for leaf in prompts.values():
+        assert leaf.grad is not None
+        assert float(leaf.grad.abs().max()) > 0
+
+
+def test_prompts_start_apart_and_from_their_own_seeds(model: Backbone) -> None:
+    one = FedOTP(model, tuning(), FedOTPConfig())
+    assert one.initial(1) == one.initial(1)
+    assert one.private(5) == one.private(5)
+    assert one.private(5) != one.private(6)
+    assert not np.array_equal(one.initial(1)["global"], one.private(5)["local"])
+
+
+def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ViT-B/16: 16,384 trained, 8,192 sent; METHODS section 9.1."""
+
+    class Sizes:
+        class text:
+            width = 512
+
+        class vision:
+            patches_shape = (196, 512)
+            patches = None
+
+    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
+    one = FedOTP(Sizes, tuning(context_length=16), FedOTPConfig())  # type: ignore[arg-type]
+    assert math.prod(one.initial(1).shapes["global"]) == 8_192
+    assert math.prod(one.private(1).shapes["local"]) == 8_192
+    config = FedOTPConfig()
+    assert (config.mass, config.epsilon, config.threshold, config.steps) == (0.8, 0.1, 1e-3, 100)
+    assert config.weights == "samples"
+
+
+@pytest.mark.parametrize(
+    ("set_", "text"),
+    [
+        ({"mass": 0.0}, "policy.mass is 0; it must be above 0 and at most 1"),
+        ({"mass": 1.5}, "policy.mass is 1.5"),
+        ({"epsilon": 0.0}, "policy.epsilon is 0; it must be above 0"),
+        ({"steps": 0}, "policy.steps is 0; it must be at least 1"),
+        ({"threshold": -1.0}, "policy.threshold is -1"),
+    ],
+)
+def test_settings_out_of_range_are_a_sentence(set_: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        FedOTPConfig(**set_)

@@ -1,0 +1,152 @@
+"""FedPGP against float64: prompt, loss, contrast and gradients; counts as published."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fednode.clip.backbone import Backbone
+from fednode.core.types import Tensors
+from fednode.learn.objective import Batch
+from fednode.policies.fedpgp.config import FedPGPConfig
+from fednode.policies.fedpgp.exchange import FedPGP as Exchange
+from fednode.policies.fedpgp.objective import Objective as FedPGP
+from tests.unit.learn.jobs import batch, given, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    Wide,
+    drawn,
+    features,
+    frozen,
+    softmax,
+    tuning,
+    wide,
+)
+
+SETTINGS = tuning(context_length=3, template="a sketch of a {}.")
+
+
+@pytest.fixture(scope="module")
+def model() -> Backbone:
+    return frozen()
+
+
+def arrays(one: FedPGP) -> Tensors:
+    return Tensors({**drawn(one.initial(1), 3), **drawn(one.private(2), 4, 0.5)})
+
+
+def encoded(model: Backbone, context: Wide) -> Wide:
+    tokens = model.text.tokens(CLASSES, 3)
+    return wide(model.text.encode(tokens, torch.tensor(context).float()))
+
+
+@pytest.mark.parametrize("anchor", ["template", "letters"])
+@pytest.mark.parametrize("contrast", [0.0, 0.7])
+def test_loss_against_float64(model: Backbone, anchor: Any, contrast: float) -> None:
+    config = FedPGPConfig(rank=2, contrast=contrast, temperature=0.4, anchor=anchor)
+    one = FedPGP(model, SETTINGS, config)
+    w = {name: np.asarray(x, dtype=np.float64) for name, x in arrays(one).items()}
+    common, own = (encoded(model, x) for x in (w["global"], w["global"] + w["left"] @ w["right"]))
+    text = "a sketch of a {}." if anchor == "template" else "X X X {}."
+    written = wide(model.text.encode(model.text.texts(CLASSES, text)))
+    logits = model.logit_scale * wide(features()) @ own.T
+    wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
+    terms = []
+    for at in range(len(CLASSES)):
+        near = math.exp(float(written[at] @ common[at]) / 0.4)
+        far = math.exp(float(common[at] @ own[at]) / 0.4)
+        terms.append(-math.log(near / (near + far)))
+    wanted += contrast * float(np.mean(terms))
+    prompts = leaves(arrays(one))
+    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    assert float(loss) == pytest.approx(wanted, rel=1e-4)
+    shown = one.classifier(prompts, CLASSES)(Batch(features=features()))
+    assert np.allclose(wide(shown), logits, atol=1e-3)
+
+
+def test_the_contrast_moves_the_private_change_through_the_own_text_alone(
+    model: Backbone,
+) -> None:
+    """Gradients against differences: of all arrays, and none through the anchor."""
+    one = FedPGP(model, SETTINGS, FedPGPConfig(rank=2, contrast=5.0))
+    start = arrays(one)
+
+    def loss(changed: Tensors) -> float:
+        made = one.begin(given(leaves(changed), CLASSES))
+        return float(made.loss(batch(LABELS, features=features())))
+
+    prompts = leaves(start, gradient=True)
+    value = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    torch.autograd.backward(value)
+    draw = np.random.default_rng(1)
+    for name, leaf in prompts.items():
+        way = draw.standard_normal(start[name].shape)
+        way /= np.linalg.norm(way)
+        step = 2e-3
+        ahead, behind = (
+            loss(Tensors({**start, name: start[name] + sign * step * way})) for sign in (1, -1)
+        )
+        assert leaf.grad is not None
+        slope = float((wide(leaf.grad) * way).sum())
+        assert (ahead - behind) / (2 * step) == pytest.approx(slope, rel=0.05, abs=0.02)
+
+
+def test_the_global_prompt_predicts_where_asked_or_alone(model: Backbone) -> None:
+    config = FedPGPConfig(rank=2)
+    one = FedPGP(model, SETTINGS, config)
+    prompts = leaves(arrays(one))
+    wanted = one.scaled(features(), torch.tensor(encoded(model, wide(prompts["global"]))).float())
+    common = FedPGP(model, SETTINGS, FedPGPConfig(rank=2, predict="global"))
+    images = Batch(features=features())
+    assert torch.allclose(common.classifier(prompts, CLASSES)(images), wanted, atol=1e-4)
+    alone = {"global": prompts["global"]}
+    assert torch.allclose(one.classifier(alone, CLASSES)(images), wanted, atol=1e-4)
+    assert not torch.allclose(one.classifier(prompts, CLASSES)(images), wanted, atol=1e-2)
+
+
+def test_the_change_starts_small_and_from_its_own_seed(model: Backbone) -> None:
+    """No matrix is zero; with the published deviation 0.02, U V has about 0.02^2 sqrt(8)."""
+    one = FedPGP(model, tuning(context_length=16, init_std=0.02), FedPGPConfig())
+    first, other = one.private(1), one.private(2)
+    assert first == one.private(1)
+    assert first != other
+    change = np.concatenate([(x["left"] @ x["right"]).ravel() for x in map(one.private, range(9))])
+    assert float(change.std()) == pytest.approx(0.02**2 * 8**0.5, rel=0.1)
+
+
+def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ViT-B/16: 12,416 trained, 8,192 sent, 4,224 private; METHODS section 9.2."""
+
+    class Sizes:
+        class text:
+            width = 512
+
+    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
+    settings = tuning(context_length=Exchange.tuning["context_length"])
+
+    def count(tensors: Tensors) -> int:
+        return sum(math.prod(shape) for shape in tensors.shapes.values())
+
+    for rank, private in ((8, 4_224), (4, 2_112)):
+        one = FedPGP(Sizes, settings, FedPGPConfig(rank=rank))  # type: ignore[arg-type]
+        assert (count(one.initial(1)), count(one.private(1))) == (8_192, private)
+    config = FedPGPConfig()
+    assert (config.rank, config.contrast, config.temperature) == (8, 0.5, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("set_", "text"),
+    [
+        ({"rank": 0}, "policy.rank is 0; it must be at least 1"),
+        ({"contrast": -1.0}, "policy.contrast is -1; it must be at least 0"),
+        ({"temperature": 0.0}, "policy.temperature is 0; it must be above 0"),
+    ],
+)
+def test_settings_out_of_range_are_a_sentence(set_: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        FedPGPConfig(**set_)
