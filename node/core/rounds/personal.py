@@ -52,7 +52,6 @@ class Personal:
         start = replace(now.held, shared=used, carry=EMPTY)
         first = self.method.stages[0]
         job = self.method.job(replace(now, stage=first, draft=start, heard={}))
-        assert job is not None, "this node was drawn to tune"
         return TrainingOwn(job)
 
     def after_job(
