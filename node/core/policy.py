@@ -93,11 +93,6 @@ class NodeContext:
             facts=facts or {},
         )
 
-    def common_random(self, round_number: int, purpose: str) -> random.Random:
-        """Return the generator for a draw that is the same on all nodes of a mesh."""
-        digest = hashlib.sha256(f"{self.seed}\0{round_number}\0{purpose}".encode()).digest()
-        return random.Random(int.from_bytes(digest[:8], "big") >> 1)
-
     def random(self, round_number: int, purpose: str) -> random.Random:
         """Return a new generator for one draw, so that no generator has to be stored."""
         return random.Random(self.draw_seed(round_number, purpose))

@@ -7,9 +7,9 @@ jobs: state that must live on leaves as carry and comes back with the next job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -121,6 +121,15 @@ class Tuning(Protocol):
 
     def carry(self) -> Parameters:
         """Return the arrays for the next job, without optimizer state and private arrays."""
+        ...
+
+
+@runtime_checkable
+class InTurns(Protocol):
+    """A job in progress that has several losses for a batch, each of other arrays."""
+
+    def losses(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield scalar losses; the optimizer takes a step for each before the next is computed."""
         ...
 
 

@@ -53,6 +53,9 @@ class TuningSettings:
     epochs: int = 1
     """Passes over the training images in a round. More passes drift further from the other nodes
     between two merges."""
+    iterations: int = 0
+    """Number of steps in a round, each on the next batch of the shuffled images; it replaces
+    `epochs`. 0: whole epochs."""
     batch_size: int = 200
     """Images per step. With 200 and few shots, a round is a single step."""
     optimizer: Literal["sgd", "adam", "adamw"] = "sgd"
@@ -101,6 +104,7 @@ class TuningSettings:
             "init_std",
             "weight_decay",
             "horizon",
+            "iterations",
             "knowledge_weight",
             "views",
             "pixels_mb",

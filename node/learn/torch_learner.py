@@ -27,7 +27,7 @@ from fednode.learn import optimizer
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import ZERO_SHOT, Cancelled
-from fednode.learn.objective import Batch, Given, Objective, Tuning
+from fednode.learn.objective import Batch, Given, InTurns, Objective, Tuning
 from fednode.learn.settings import TuningSettings
 
 EXAMPLES = 3
@@ -62,15 +62,17 @@ class _Training:
         self._descent = descent
 
     def step(self, batch: Batch) -> float:
-        """Take one step; return the loss before it."""
-        loss = self._tuning.loss(batch)
-        self._descent.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        # Optimizers skip parameters without a gradient: no momentum and no decay either.
-        self.changed |= {name for name, leaf in self.prompts.items() if leaf.grad is not None}
-        self._descent.step()
-        self._tuning.stepped()
-        return float(loss.detach())
+        """Take a step for each loss of a batch; return the sum of the losses."""
+        tuning, total = self._tuning, 0.0
+        for loss in tuning.losses(batch) if isinstance(tuning, InTurns) else [tuning.loss(batch)]:
+            self._descent.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            # Optimizers skip parameters without a gradient: no momentum and no decay either.
+            self.changed |= {name for name, leaf in self.prompts.items() if leaf.grad is not None}
+            self._descent.step()
+            total += float(loss.detach())
+        tuning.stepped()
+        return total
 
     def carry(self) -> Tensors:
         """Return optimizer state, private prompts and the objective's carry."""
@@ -161,7 +163,7 @@ class TorchLearner:
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Run `epochs` epochs over the training images, in an order drawn from job.seed.
+        """Run `epochs` epochs or `iterations` steps over the images, in an order of job.seed.
 
         A job of stage MEASURE trains nothing: the report has job.tensors and their metrics. Raise
         Cancelled if `cancelled` turns true, ModelError if the tuned arrays are not finite.
@@ -231,12 +233,12 @@ class TorchLearner:
         settings = self._settings
         order = torch.Generator().manual_seed(job.seed)
         count = self.samples
-        steps = settings.epochs * -(-count // settings.batch_size)
+        steps = settings.iterations or settings.epochs * -(-count // settings.batch_size)
         losses: list[float] = []
-        for _ in range(settings.epochs):
+        while len(losses) < steps:
             shuffled = torch.randperm(count, generator=order)
             images = self._images.epoch(self.data.train, order, cancelled)
-            for batch in torch.split(shuffled, settings.batch_size):
+            for batch in torch.split(shuffled, settings.batch_size)[: steps - len(losses)]:
                 if cancelled():
                     raise Cancelled
                 losses.append(training.step(images.batch(batch)))

@@ -43,7 +43,8 @@ CONTEXT: Shapes = {"context": (4, 2)}
 class Case:
     """One policy with one configuration.
 
-    shapes: of all its arrays. says: the phases of its messages, and what each carries.
+    shapes: of all its arrays. says: the phases of its messages, and what each carries. sits_out:
+    rounds in which node "a" is not drawn, so that it neither tunes nor sends.
     """
 
     kind: PolicyKind
@@ -52,6 +53,7 @@ class Case:
     shapes: Shapes
     says: Mapping[str, Shapes]
     guard: GuardSettings = field(default_factory=GuardSettings)
+    sits_out: frozenset[int] = frozenset()
 
     @property
     def initial(self) -> Tensors:
@@ -78,6 +80,10 @@ class Case:
 
     def start(self) -> Policy:
         return self.kind.start(self.config, self.context(), self.initial)
+
+    def player(self) -> Player:
+        """Return a host of a policy that has just started."""
+        return Player(self.start(), self.sits_out)
 
     def from_peer(self, peer: str, number: int, phase: str = "") -> Message:
         """Return a message of a peer, with the arrays that the phase has (the first one's)."""
@@ -106,6 +112,7 @@ class Player:
     """The host's side of one policy: checks each effect and remembers what is under way."""
 
     policy: Policy
+    sits_out: frozenset[int] = frozenset()
     tune: Tune | None = None
     adopt: Adopt | None = None
     sent: list[Send] = field(default_factory=list)
@@ -156,6 +163,13 @@ class Player:
             case _:
                 pass
 
+    def begin(self, number: int) -> None:
+        """Let a round begin, and end its tuning well, if the node takes part in the round."""
+        self.feed(RoundDue(number))
+        assert (self.tune is None) == (number in self.sits_out), f"round {number}: who is drawn?"
+        if self.tune is not None:
+            self.tuned()
+
     def tuned(self) -> list[Effect]:
         """End the tuning well."""
         assert self.tune is not None
@@ -184,8 +198,7 @@ class Player:
 
     def run_round(self, number: int, hear: Sequence[Message] = ()) -> None:
         """Carry a round through with what peers say meanwhile."""
-        self.feed(RoundDue(number))
-        self.tuned()
+        self.begin(number)
         for message in hear:
             self.feed(Received(message))
         self.wait_out()

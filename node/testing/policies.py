@@ -66,14 +66,14 @@ class PolicyContract:
     @pytest.mark.parametrize("seed", seeds(1, 20))
     def test_total_and_orderly_in_any_order_of_events(self, case: Case, seed: int) -> None:
         chance = random.Random(seed)
-        player = Player(case.start())
+        player = case.player()
         for _ in range(300):
             player.feed(any_event(case, chance, player))
             assert player.policy.phase in {"idle", "tuning", "exchanging", "adopting"}
 
     @pytest.mark.parametrize("seed", seeds(1, 5))
     def test_pure_equal_events_give_equal_effects_and_states(self, case: Case, seed: int) -> None:
-        one, two = Player(case.start()), Player(case.start())
+        one, two = case.player(), case.player()
         chance = random.Random(seed)
         for step in range(200):
             event = any_event(case, chance, one)
@@ -82,7 +82,7 @@ class PolicyContract:
             assert one.policy.state() == two.policy.state()
 
     def test_a_state_that_was_returned_never_changes(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         player.run_round(1, accepted(player.policy, [case.from_peer("b", 1)]))
         before = player.policy.state()
         copied = PolicyState(
@@ -101,11 +101,10 @@ class PolicyContract:
 
     def test_rounds_end_whatever_peers_do(self, case: Case) -> None:
         """Silent peers, lost messages and deaths cost time, never the round."""
-        player = up(Player(case.start()))
+        player = up(case.player())
         for number in range(1, 5):
             before = len(player.sent)
-            player.feed(RoundDue(number))
-            player.tuned()
+            player.begin(number)
             for send in player.sent[before:]:
                 if player.adopt is None:
                     lost = Undelivered(send.to, send.message, "unreachable", "nobody")
@@ -115,7 +114,7 @@ class PolicyContract:
             assert player.policy.state().round == number
 
     def test_alone_a_round_needs_no_timer(self, case: Case) -> None:
-        player = Player(case.start())
+        player = case.player()
         player.feed(RoundDue(1))
         player.train()
         assert player.adopt is not None
@@ -125,7 +124,7 @@ class PolicyContract:
             assert player.policy.state().tuned == player.policy.state().tensors
 
     def test_the_death_of_all_peers_ends_the_waiting(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         player.feed(RoundDue(1))
         player.tuned()
         for peer in PEERS:
@@ -134,7 +133,7 @@ class PolicyContract:
         assert player.adopt is not None
 
     def test_a_round_adopts_what_it_tuned_or_merged_and_measured(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         player.feed(RoundDue(1))
         assert player.tune is not None
         expected = report(player.tune)
@@ -161,7 +160,7 @@ class PolicyContract:
     def test_a_failed_tuning_changes_nothing_and_the_round_can_be_run_again(
         self, case: Case
     ) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         player.feed(RoundDue(1))
         assert player.tune is not None
         first = player.tune.job
@@ -173,7 +172,7 @@ class PolicyContract:
         assert player.tune.job == first
 
     def test_a_failed_commit_leaves_it_waiting_for_the_next_try(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         player.feed(RoundDue(1))
         player.tuned()
         player.wait_out()
@@ -186,7 +185,7 @@ class PolicyContract:
         assert player.policy.phase == "idle"
 
     def test_a_rollback_starts_from_what_it_is_given(self, case: Case) -> None:
-        player = Player(case.start())
+        player = case.player()
         other = Tensors({name: -np.ones(shape) for name, shape in case.shapes.items()})
         player.feed(RoundDue(1, other))
         assert player.tune is not None
@@ -194,7 +193,7 @@ class PolicyContract:
         assert all(bool((one == -1).all()) for one in player.tune.job.tensors.values())
 
     def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         names: set[str] = set()
         for number in (1, 2):
             player.feed(RoundDue(number))
@@ -213,7 +212,7 @@ class PolicyContract:
     @pytest.mark.parametrize("died_after", [1, 2, 3])
     def test_restart_faithful(self, case: Case, died_after: int) -> None:
         """A node restored from what it adopted does what the one that never stopped does."""
-        original = up(Player(case.start()))
+        original = up(case.player())
         for number in range(1, died_after + 1):
             heard = [case.from_peer(peer, number) for peer in PEERS]
             original.run_round(number, accepted(original.policy, heard))
@@ -223,7 +222,7 @@ class PolicyContract:
         # What was heard after the commit is lost with the crash: store once more, then compare.
         number = died_after + 1
         original.run_round(number)
-        again = up(Player(case.restore(original.policy.state())))
+        again = up(Player(case.restore(original.policy.state()), case.sits_out))
         assert again.policy.state() == original.policy.state()
         for later in (number + 1, number + 2):
             marks = len(original.effects), len(again.effects)
@@ -236,7 +235,7 @@ class PolicyContract:
             assert original.policy.state() == again.policy.state()
 
     def test_its_own_messages_pass_its_own_check(self, case: Case) -> None:
-        player = up(Player(case.start()))
+        player = up(case.player())
         for number in (1, 2, 3):
             player.run_round(number)
         assert all(not player.policy.fault(send.message) for send in player.sent)

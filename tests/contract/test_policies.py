@@ -132,12 +132,32 @@ def guarded() -> list[tuple[PolicyKind, str, Kind]]:
     ]
 
 
+def some() -> list[tuple[PolicyKind, str, Kind]]:
+    """Return policies of which two nodes take part in a round."""
+    text, told, dpt_config = dpt(participants=2)
+    prompt = DiPrompTConfig(domains=DOMAINS, participants=2)
+    shapes = dict.fromkeys(prompt.names, (4, 2))
+    says = {"prompts": shapes, **SHARED}
+    return [
+        (MethodPolicy(PromptFL), "some", averaging(**{"": PromptFLConfig(participants=2)})),
+        (MethodPolicy(FedDPT), "some", Kind(text, {"prompts": told, **SHARED}, {"": dpt_config})),
+        (MethodPolicy(DiPrompT), "some", Kind(shapes, says, {"": prompt})),
+        (MethodPolicy(Plan), "some", plan(PlanConfig(reduction=2, participants=2))),
+    ]
+
+
+NOT_DRAWN = frozenset({4, 5, 8, 9})
+"""Of the first nine rounds, those in which the draw of two nodes leaves out node "a"."""
 CASES = [
     pytest.param(
-        Case(kind, config, mode, told.shapes, told.says, guard),
+        Case(kind, config, mode, told.shapes, told.says, guard, sits_out),
         id="-".join(filter(None, (kind.name, title, variant, mode))),
     )
-    for made, guard in ((kinds(), GuardSettings()), (guarded(), GuardSettings(merged_rise=0.0)))
+    for made, guard, sits_out in (
+        (kinds(), GuardSettings(), frozenset[int]()),
+        (guarded(), GuardSettings(merged_rise=0.0), frozenset[int]()),
+        (some(), GuardSettings(), NOT_DRAWN),
+    )
     for kind, title, told in made
     for variant, config in told.configs.items()
     for mode in kind.modes

@@ -1,4 +1,4 @@
-"""The policy of PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP and FedPGP: all tune, all get the mean.
+"""The policy of PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP and FedPGP: the mean of what was tuned.
 
 This is federated averaging without a server: each node sends to all others, and all compute the
 same mean. In int8 the nodes send what training changed. Each node adds the rounding error of its
@@ -19,16 +19,15 @@ from typing import ClassVar, Literal
 from fednode.core.merge.mean import weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
+from fednode.core.rounds.draw import ParticipantSettings
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
-from fednode.core.settings import STRICT, Barrier, MergeSettings, RoundSettings, bounded
+from fednode.core.settings import Barrier, MergeSettings, RoundSettings, bounded
 from fednode.core.types import PRIVATE, Dtype, Report, Tensors
 
 
 @dataclass(frozen=True, slots=True)
-class AveragingConfig:
+class AveragingConfig(ParticipantSettings):
     """Federated averaging."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     weights: Literal["samples", "equal"] = "samples"
     """Weight of a node in the mean. samples: its number of images, as the node states it (FedAvg).
@@ -43,6 +42,7 @@ class AveragingConfig:
     merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
+        ParticipantSettings.__post_init__(self)
         bounded("policy.samples_cap", self.samples_cap, 0)
 
 

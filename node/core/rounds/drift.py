@@ -35,60 +35,73 @@ def first_stage(
 ) -> Judged:
     """Judge the contributions to a round's first stage; all of them are merged.
 
-    told: the digest that this node's own contribution named; since then a catch-up may have changed
-    what the node merges into. waits: False in async mode, where nodes begin from what they have.
+    told: the digest that this node's own contribution named, "" if it did not contribute; since
+    then a catch-up may have changed what the node merges into. waits: False in async mode, where
+    nodes begin from what they have.
     """
     base = now.held.shared.digest
     others = ", ".join(one for one in heard if heard[one].contributors != base)
-    bases = [told, *(one.contributors for one in heard.values())]
+    bases = [*([told] if told else []), *(one.contributors for one in heard.values())]
     if not waits:
         return Judged(heard)
     note = f"round {now.number} began from other prompts at {others}" if others else ""
     agrees = base_agrees(bases, base)
-    return Judged(heard, note, agrees, majority(heard, base, trusting) if others else frozenset())
+    holders = majority(heard, base, trusting, bool(told)) if others else frozenset()
+    return Judged(heard, note, agrees, holders)
 
 
-def later_stage(now: Round, heard: Mapping[str, Message], told: str, trusting: bool) -> Judged:
-    """Judge the contributions to a later stage, by what their senders merged before it."""
+def later_stage(
+    now: Round, heard: Mapping[str, Message], told: str, *, trusting: bool, own: bool = True
+) -> Judged:
+    """Judge the contributions to a later stage, by what their senders merged before it.
+
+    told: the digest of what this node merged before it. own: whether this node contributes, too.
+    """
     others = ", ".join(one for one in heard if heard[one].contributors != told)
     if not others:
         return Judged(heard, "", now.base_agrees)
     note = f"round {now.number}: {others} merged other contributions before {now.stage}"
-    kept = like_minded(heard, told, trusting)
+    kept = like_minded(heard, told, trusting, own)
     return Judged(kept, note, now.base_agrees, refused=not kept)
 
 
 def base_agrees(bases: Sequence[str], own: str) -> bool:
     """Tell whether more than half of all began from what this node merges into.
 
-    bases: of all contributions, this node's among them, the digests that they began from.
+    bases: of all contributions, the digests that they began from.
     """
     return 2 * bases.count(own) > len(bases)
 
 
-def like_minded(heard: Mapping[str, Message], base: str, trusting: bool) -> dict[str, Message]:
+def like_minded(
+    heard: Mapping[str, Message], base: str, trusting: bool, own: bool = True
+) -> dict[str, Message]:
     """Return the contributions to a later stage that this node merges.
 
-    base: the digest of the contributions that this node merged in the stage before. If more than
-    half of all nodes, this node among them, merged the same, the others are left out: a liar, whose
+    base: the digest of the contributions that this node merged in the stage before. own: whether
+    this node contributes, too. If more than half of all contributors merged the same as this node,
+    the others are left out: a liar, whose
     set no honest node shares, stops nobody. Otherwise a robust merge takes all contributions and
     bears with some liars, and a trusting merge takes none.
     """
     same = {name: one for name, one in heard.items() if one.contributors == base}
-    if 2 * (1 + len(same)) > 1 + len(heard):
+    if 2 * (own + len(same)) > own + len(heard):
         return same
     return {} if trusting else dict(heard)
 
 
-def majority(heard: Mapping[str, Message], own: str, trusting: bool) -> frozenset[str]:
+def majority(
+    heard: Mapping[str, Message], own: str, trusting: bool, counts: bool = True
+) -> frozenset[str]:
     """Return the peers that began from what most began from; none if this node did so itself.
 
-    own: the digest of what this node began from. Of equally common digests the greater one counts,
-    on all nodes. A digest of a single peer counts only where merges are trusting.
+    own: the digest of what this node began from; it counts if this node contributed (`counts`). Of
+    equally common digests the greater one counts, on all nodes. A digest of a single peer counts
+    only where merges are trusting.
     """
     bases = {name: one.contributors for name, one in heard.items() if one.contributors}
-    counts = Counter([*bases.values(), own])
-    most = max(counts, key=lambda digest: (counts[digest], digest))
-    if most == own or (counts[most] < 2 and not trusting):
+    numbers = Counter([*bases.values(), *([own] if counts or not bases else [])])
+    most = max(numbers, key=lambda digest: (numbers[digest], digest))
+    if most == own or (numbers[most] < 2 and not trusting):
         return frozenset()
     return frozenset(name for name, one in bases.items() if one == most)

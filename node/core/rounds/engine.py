@@ -1,9 +1,10 @@
 """Rounds that a whole mesh runs together: tune, tell everyone, wait, merge; once or more a round.
 
 Averaging, Fed-DPT, DiPrompT and PLAN are methods (method.py); this engine runs their rounds. A
-round goes through the method's `stages`. In each stage a node runs a job (or none, if it only
-listens), sends a contribution to every live peer, and merges all contributions, sorted by sender
-(its own in the wire's number format, as its peers see it). After the last stage it measures the
+round goes through the method's `stages`. In each stage a node runs a job, sends a contribution to
+every live peer, and merges all contributions, sorted by sender (its own in the wire's number
+format, as its peers see it). If only some nodes are drawn for the round (draw.py), the others run
+no job and send nothing, but merge the same contributions. After the last stage a node measures the
 prompts that it will use, merged or personal (personal.py), and adopts the round.
 
     Idle -> Training -> Exchanging -> (next stage) ... -> Measuring -> Adopting -> Idle
@@ -45,9 +46,10 @@ from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext
 from fednode.core.rounds.catchup import CatchUp, Situation
+from fednode.core.rounds.draw import wanted
 from fednode.core.rounds.drift import first_stage, later_stage
 from fednode.core.rounds.exchange import AGAIN, Exchange
-from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
+from fednode.core.rounds.method import Contribution, Method, MethodState, Round
 from fednode.core.rounds.personal import Personal
 from fednode.core.rounds.progress import (
     Adopting,
@@ -64,15 +66,7 @@ from fednode.core.rounds.progress import (
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
 from fednode.core.rounds.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
 from fednode.core.settings import Barrier
-from fednode.core.types import (
-    EMPTY,
-    Job,
-    Message,
-    PolicyState,
-    Report,
-    Snapshot,
-    Tensors,
-)
+from fednode.core.types import Job, Message, PolicyState, Report, Snapshot, Tensors
 
 REPEATABLE: Final = QUESTIONS | {AGAIN}
 
@@ -95,7 +89,7 @@ class Rounds:
         self._waiting: Waiting = Idle()
         self._progress = Progress()
         self._personal = Personal(method, context.guard.merged_rise)
-        self._exchange = Exchange(context, self._mode, self.stragglers)
+        self._exchange = Exchange(context, self._mode, self.stragglers, wanted(method.config))
         self._holders = frozenset[str]()  # peers with the most common prompts, if ours differ
         self._catch_up = CatchUp(
             context,
@@ -204,8 +198,9 @@ class Rounds:
         return [*asked, *self._start_stage()]
 
     def _start_stage(self) -> list[Effect]:
-        job = self.method.job(self.now)
-        return self._contribute(None) if job is None else self._work(Training(job))
+        if self._exchange.takes_part_now:
+            return self._work(Training(self.method.job(self.now)))
+        return self._exchange_now(self._exchange.first_words())
 
     def _work(self, on: Working) -> list[Effect]:
         self._waiting = on
@@ -230,26 +225,28 @@ class Rounds:
                     progress.tuned = self._personal.tuned(draft, report)
                 return self._contribute(report)
 
-    def _contribute(self, report: Report | None) -> list[Effect]:
-        now, method, context = self.now, self.method, self.context
-        told, samples = Sent(EMPTY, now.draft), context.samples
-        if report is not None:
-            told, samples = method.contribution(now, report), report.samples
-            told = replace(told, draft=replace(told.draft, carry=report.carry))
-        dtype = method.dtype(now.stage)
-        self.now = replace(now, draft=told.draft)
+    def _contribute(self, report: Report) -> list[Effect]:
+        now, context = self.now, self.context
+        told, dtype = self.method.contribution(now, report), self.method.dtype(now.stage)
+        self.now = replace(now, draft=replace(told.draft, carry=report.carry))
         message = replace(
             context.message(now.number, now.stage, told.tensors),
             contributors=self._progress.merged or now.held.shared.digest,
-            samples=samples,
+            samples=report.samples,
             dtype=dtype,
         )
-        own = Contribution(context.name, roundtrip(told.tensors, dtype), samples)
+        own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
         self._progress.told[now.stage] = own
+        return self._exchange_now(self._exchange.tell(message))
+
+    def _exchange_now(self, said: list[Effect]) -> list[Effect]:
+        """Wait for the contributions to a stage. said: this node's own, if it takes part."""
+        now = self.now
+        self._progress.base = self._progress.merged or now.held.shared.digest
         self._waiting = Exchanging()
-        deadline = SetTimer(DEADLINE, context.rounds.deadline_s)
-        sent = [*self._exchange.tell(message), deadline]
-        return [*sent, *self._look_ahead(now.number + 1), *self._advance()]
+        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
+        again = self._exchange.remind_all(now.number, now.stage)
+        return [*said, deadline, *again, *self._look_ahead(now.number + 1), *self._advance()]
 
     def _advance(self) -> list[Effect]:
         waiting, now = isinstance(self._waiting, Exchanging), self.now
@@ -260,30 +257,32 @@ class Rounds:
     def _give_up(self, now: float) -> list[Effect]:
         number, stage, limit = self.now.number, self.now.stage, self.context.rounds.deadline_s
         late = self._exchange.missing(number, stage)
-        missing = self.stragglers.missed(late, number, now, limit)
+        missing = self.stragglers.missed(late, number, now, limit) or "any live peer"
         text = f"round {number}, {stage}: the deadline passed without {missing}"
         return [Record("round.deadline", text, "warning"), *self._merge()]
 
     def _merge(self) -> list[Effect]:
         now, method, exchange = self.now, self.method, self._exchange
         heard = exchange.heard(now.number, now.stage)
-        base = exchange.mail.said(now.number, now.stage).contributors  # named by this node
+        base, own = self._progress.base, self._progress.told.get(now.stage)
+        if own is None and not heard:
+            return self._abort(f"round {now.number}: no node that was drawn contributed")
         trusting, waits = method.trusting, self._mode != "async"
         if self._progress.merged:
-            found = later_stage(now, heard, base, trusting)
+            found = later_stage(now, heard, base, trusting=trusting, own=bool(own))
         else:
-            found = first_stage(now, heard, base, trusting=trusting, waits=waits)
+            told = base if own else ""
+            found = first_stage(now, heard, told, trusting=trusting, waits=waits)
             self._holders = found.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=found.base_agrees)
-        notes: list[Effect] = []
-        if found.note:
-            notes = [Record("round.drift", found.note, "warning")]
+        notes: list[Effect] = [Record("round.drift", found.note, "warning")] if found.note else []
         if found.refused:
             return self._abort(f"{found.note}; no majority merged the same as this node")
         given = {
             name: Contribution(name, one.tensors, one.samples) for name, one in found.heard.items()
         }
-        given[self.context.name] = self._progress.told[now.stage]
+        if own is not None:
+            given[self.context.name] = own
         return [*notes, *self._merged(tuple(given[name] for name in sorted(given)))]
 
     def _merged(self, given: tuple[Contribution, ...]) -> list[Effect]:
@@ -329,6 +328,8 @@ class Rounds:
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
             return [*self._catch_up.question(self._situation, message), *self._move()]
+        if not self._exchange.takes_part(sender, message.round):
+            return []  # it was not drawn, or it knows other members than this node
         if message.round == number and message.phase == self.method.stages[-1]:
             # In time only with the last stage: a peer that sends only the first makes all wait.
             self.stragglers.kept(sender)

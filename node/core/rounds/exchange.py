@@ -1,4 +1,8 @@
-"""One node's exchange of contributions with its peers: what was sent, heard, and is missing."""
+"""One node's exchange of contributions with its peers: what was sent, heard, and is missing.
+
+If nodes are drawn (draw.py), only the drawn nodes of a round contribute to it, and a round waits
+only for them. A node that is not drawn hears what they say, and merges it as they do.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Collection
 
 from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import RESEND, RESEND_S, NodeContext
+from fednode.core.rounds.draw import drawn, span
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.settings import Barrier
@@ -18,23 +23,46 @@ AGAIN = "again"
 class Exchange:
     """The peers of a node, and its messages of the present round and of the rounds beside it.
 
-    live: the peers that are live. known: all other members, live or not.
+    participants: how many nodes contribute to a round; 0: all. live: the peers that are live.
+    known: all other members, live or not.
     """
 
-    def __init__(self, context: NodeContext, mode: Barrier, stragglers: Stragglers) -> None:
+    def __init__(
+        self, context: NodeContext, mode: Barrier, stragglers: Stragglers, participants: int
+    ) -> None:
         self.context = context
         self.mode = mode
         self.stragglers = stragglers
+        self.participants = participants
         self.live = set[str]()
         self.known = set(context.peers)
         self.mail = Mailbox()
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded = set[str]()
+        self._draw = 0, frozenset[str]()  # a round, and the nodes drawn for it
 
     def begin(self, number: int) -> None:
-        """Begin a round: forget older messages."""
+        """Begin a round: draw who contributes, and forget older messages."""
         self._reminded = set()
+        self._draw = number, self._drawn(number)
+        self.mail.span = span(1 + len(self.known), self.participants)
         self.mail.begin(number, keep=self.mode == "async")
+
+    def _drawn(self, number: int) -> frozenset[str]:
+        members = self.known | {self.context.name}
+        return drawn(self.context.seed, number, members, self.participants)
+
+    def takes_part(self, name: str, number: int) -> bool:
+        """Tell whether a node contributes to a round."""
+        if not self.participants:
+            return True
+        of, names = self._draw
+        return name in (names if of == number else self._drawn(number))
+
+    @property
+    def takes_part_now(self) -> bool:
+        """Tell whether this node contributes to the round under way."""
+        return self.takes_part(self.context.name, self._draw[0])
 
     # Peers ----------------------------------------------------------------------------------------
 
@@ -55,8 +83,11 @@ class Exchange:
         """Send a contribution to all live peers."""
         live = sorted(self.live)
         self.mail.say(message, live)
-        sent: list[Effect] = [Send(peer, message) for peer in live]
-        return [*sent, SetTimer(RESEND, RESEND_S)] if self._newborn else sent
+        return [*(Send(peer, message) for peer in live), *self.first_words()]
+
+    def first_words(self) -> list[Effect]:
+        """Set the timer after which a node that has just started asks the silent."""
+        return [SetTimer(RESEND, RESEND_S)] if self._newborn else []
 
     def repeat(self, peer: str, since: int) -> list[Effect]:
         """Send a peer this node's own messages since a round."""
@@ -75,8 +106,16 @@ class Exchange:
         if not self._newborn:
             return []
         self._newborn = False
-        silent = sorted(self.live - set(self.mail.heard(number, stage)))
-        return [Send(peer, self.context.message(number, AGAIN)) for peer in silent]
+        return [
+            Send(peer, self.context.message(number, AGAIN)) for peer in self._silent(number, stage)
+        ]
+
+    def _silent(self, number: int, stage: str) -> list[str]:
+        """Return the live peers that contribute to a stage and were not heard in it."""
+        heard = self.mail.heard(number, stage)
+        return [
+            one for one in sorted(self.live) if one not in heard and self.takes_part(one, number)
+        ]
 
     # In -------------------------------------------------------------------------------------------
 
@@ -89,32 +128,62 @@ class Exchange:
 
     def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
-        sender, early = message.sender, message.round > number
-        if not early or sender in self._reminded or sender in self.mail.heard(number, stage):
-            return []
-        self._reminded.add(sender)
-        return [Send(sender, self.context.message(number, AGAIN))]
+        if self.participants:
+            return self.remind_all(number, stage)
+        return self._ask(number, stage, {message.sender}) if message.round > number else []
+
+    def remind_all(self, number: int, stage: str) -> list[Effect]:
+        """Ask the drawn peers for what they said in this round, if a peer is in a later one.
+
+        A drawn peer may say nothing in later rounds by which it could be known to be in them.
+        """
+        later = any(at > number for at in self.mail.newest.values())
+        return self._ask(number, stage, self.live) if self.participants and later else []
+
+    def _ask(self, number: int, stage: str, peers: Collection[str]) -> list[Effect]:
+        """Ask those of the peers that are silent to repeat themselves, once a round."""
+        asked = {*self._silent(number, stage)} & {*peers} - self._reminded
+        self._reminded |= asked
+        return [Send(peer, self.context.message(number, AGAIN)) for peer in sorted(asked)]
 
     def heard(self, number: int, stage: str) -> dict[str, Message]:
         """Return the contributions to merge; in async mode those since the last merge."""
-        loose = self.mode == "async"
-        return self.mail.latest(stage) if loose else self.mail.heard(number, stage)
+        if self.mode == "async":
+            return self.mail.latest(stage)
+        return self._heard(number, stage)
+
+    def _heard(self, number: int, stage: str) -> dict[str, Message]:
+        found = self.mail.heard(number, stage)
+        return {name: one for name, one in found.items() if self.takes_part(name, number)}
 
     def enough(self, number: int, stage: str) -> bool:
-        """Tell whether a stage may end before its deadline."""
-        if self.mode == "async" or not self.missing(number, stage):
+        """Tell whether a stage may end before its deadline.
+
+        A node that was not drawn and has no live peer waits for the deadline. Otherwise it would
+        run through its rounds at once, and find its peers in much earlier rounds.
+        """
+        if self.mode == "async":
             return True
-        heard = 1 + len(self.mail.heard(number, stage))
+        if not (self.takes_part_now or self.live):
+            return False
+        if not self.missing(number, stage):
+            return True
+        heard = self.takes_part_now + len(self._heard(number, stage))
         return self.mode == "quorum" and heard >= self.context.rounds.quorum
 
     def missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
 
-        A peer that is beyond the next round will say no more of this one.
+        Only peers that contribute to the round count. A peer that is further ahead than the rounds
+        of which it stores its messages will say no more of this round. A node that was not drawn
+        and heard nobody waits for stragglers, too: without a contribution it has nothing to merge.
         """
-        pending, heard = self.mail.pending, self.mail.heard(number, stage)
-        near = [peer for peer in self.live if self.mail.round_of(peer) <= number + 1]
-        awaited: Collection[str] = self.stragglers.awaited(near, number)
+        pending, heard = self.mail.pending, self._heard(number, stage)
+        near = {peer for peer in self.live if self.mail.round_of(peer) <= number + self.mail.span}
+        part = {peer for peer in near if self.takes_part(peer, number)}
+        awaited = part & self.stragglers.awaited(near, number)
+        if not (awaited or heard or self.takes_part_now):
+            awaited = part
         return [
             peer
             for peer in sorted(awaited)

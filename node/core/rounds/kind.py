@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fednode.core.policy import NodeContext
+from fednode.core.rounds import draw
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.method import Method
 from fednode.core.settings import Barrier, RoundSettings
@@ -52,8 +53,9 @@ class MethodPolicy:
     def paper_bytes(
         self, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
     ) -> int | None:
-        """Return the bytes that the method's paper would count for a run."""
-        return self.method.paper_bytes(config, shapes, rounds, clients)
+        """Return the bytes that the method's paper would count, of the clients that take part."""
+        part = min(draw.wanted(config) or clients, clients)
+        return self.method.paper_bytes(config, shapes, rounds, part)
 
     def start(self, config: Any, context: NodeContext, initial: Tensors) -> Rounds:
         """Begin at round 0 with initial tensors."""

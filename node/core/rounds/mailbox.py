@@ -1,7 +1,9 @@
 """The messages that a node sent and received in mesh-wide rounds.
 
 Messages are stored by sender, round and stage. The node also stores its own messages of the present
-round and of the round before, because a peer that was away may ask for them again.
+round and of the round before, because a peer that was away may ask for them again. If only H of K
+nodes contribute to a round, messages of K / H times as many rounds are stored: the memory is the
+same, and a node that is not drawn may be that many rounds behind.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from fednode.core.types import Message
 Key = tuple[str, int, str]
 """Peer, round, stage."""
 WINDOW = 2
-"""Messages of up to this many rounds beyond the present round are stored."""
+"""Messages of up to this many rounds, times `span`, beyond the present round are stored."""
 
 
 class Mailbox:
-    """The inbox of one node, and copies of the messages that it sent."""
+    """The inbox of one node, and copies of the messages that it sent. span: K / H, rounded up."""
 
     def __init__(self) -> None:
+        self.span = 1
         self.pending: dict[Key, Message] = {}  # sent and not acknowledged
         self._inbox: dict[Key, Message] = {}
         self.newest: dict[str, int] = {}  # the newest round that each peer's messages named
@@ -29,11 +32,13 @@ class Mailbox:
     def begin(self, number: int, keep: bool) -> None:
         """Begin a round: forget older messages.
 
-        Own messages of the last round stay. Received messages of earlier rounds are dropped.
+        Own messages of the last `span` rounds stay. Received messages of earlier rounds are
+        dropped.
         keep: drop no received message, whatever its round.
         """
-        self._said = {key: one for key, one in self._said.items() if key[0] == number - 1}
-        self.pending = {key: one for key, one in self.pending.items() if key[1] == number - 1}
+        past = range(number - self.span, number)
+        self._said = {key: one for key, one in self._said.items() if key[0] in past}
+        self.pending = {key: one for key, one in self.pending.items() if key[1] in past}
         if not keep:
             self._inbox = {key: one for key, one in self._inbox.items() if key[1] >= number}
 
@@ -55,10 +60,6 @@ class Mailbox:
         found = [one for one in since_then if _key(peer, one) not in self.pending]
         self.pending.update({_key(peer, one): one for one in found})
         return found
-
-    def said(self, number: int, stage: str) -> Message:
-        """Return this node's own message of a stage."""
-        return self._said[number, stage]
 
     def settle(self, peer: str, message: Message) -> None:
         """Mark a message as no longer pending."""
@@ -86,9 +87,9 @@ class Mailbox:
     # In -------------------------------------------------------------------------------------------
 
     def take(self, message: Message, current: int) -> None:
-        """Store a received message of the current round or of the next WINDOW rounds."""
+        """Store a received message of the current round or of the next WINDOW * span rounds."""
         self._note_round(message)
-        if current <= message.round <= current + WINDOW:
+        if current <= message.round <= current + WINDOW * self.span:
             self._inbox[_key(message.sender, message)] = message
 
     def take_latest(self, message: Message) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from fednode.core.policy import NodeContext
+from fednode.core.rounds import draw
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
 
@@ -113,7 +114,7 @@ class Method(ABC):
         mode = rounds.mode or cls.default_mode
         if mode not in cls.modes:
             return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
-        return ""
+        return draw.settings_fault(config, mode)
 
     @classmethod
     def paper_bytes(
@@ -122,7 +123,8 @@ class Method(ABC):
         """Return the bytes that the method's paper would count for a run, None if it counts none.
 
         Papers with a server count what each client sends up and gets down in a round, in float32,
-        times clients and rounds. shapes: of the exchanged arrays.
+        times clients and rounds. shapes: of the exchanged arrays. clients: those that take part in
+        a round.
         """
         return None
 
@@ -141,8 +143,8 @@ class Method(ABC):
         """Return a state in which the node uses given tensors, which `used` returned before."""
         return replace(state, shared=used)
 
-    def job(self, now: Round) -> Job | None:
-        """Return the job that trains in a stage; None if this node only listens."""
+    def job(self, now: Round) -> Job:
+        """Return the job that trains in a stage; the engine asks only nodes that take part."""
         return self.training(now, now.draft.shared)
 
     def contribution(self, now: Round, report: Report) -> Sent:

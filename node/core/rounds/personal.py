@@ -51,7 +51,6 @@ class Personal:
             return self._compare(now, tuned or used)
         first = self.method.stages[0]
         job = self.method.job(replace(now, stage=first, draft=self._own(now, used), heard={}))
-        assert job is not None, "this node was drawn to tune"
         return TrainingOwn(job)
 
     def after_job(

@@ -82,13 +82,15 @@ Waiting = Idle | Working | Exchanging | Adopting
 class Progress:
     """The engine's notes on the round under way.
 
-    told: this node's own contributions as its peers see them, by stage. merged: digest of the
-    contributions that the stage before merged, "" in the first stage. tuned: what the first stage's
-    job tuned, if it may serve as personal prompts. givers: peers whose contributions were merged
-    last.
+    told: this node's own contributions as its peers see them, by stage; none if it does not take
+    part. base: the digest of what this node began the stage from, which its contribution names.
+    merged: digest of the contributions that the stage before merged, "" in the first stage. tuned:
+    what the first stage's job tuned, if it may serve as personal prompts. givers: peers whose
+    contributions were merged last.
     """
 
     told: dict[str, Contribution] = field(default_factory=dict)
+    base: str = ""
     merged: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     tuned: Tensors = EMPTY

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from fednode.core.settings import STRICT, MergeSettings, bounded, positive
+from fednode.core.rounds.draw import ParticipantSettings
+from fednode.core.settings import MergeSettings, bounded, positive
 from fednode.core.types import Dtype
 from fednode.policies import domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiPrompTConfig:
+class DiPrompTConfig(ParticipantSettings):
     """DiPrompT (CVPR 2024): a global prompt, and a prompt for each domain.
 
     docs/divergence.md compares these settings with the paper.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
     domains: tuple[str, ...] = ()
     """Names of all source domains. The domain of an image need not be known."""
-    participants: int = 0
-    """Number H of nodes that train in a round; all nodes draw the same ones. 0: all nodes."""
     prompts: Literal["both", "global", "domains"] = "both"
     """Prompts that are tuned (table 3): both kinds, or the global prompt or the domain prompts
     alone."""
@@ -33,6 +30,9 @@ class DiPrompTConfig:
     query: Literal["learn", "written", "labels"] = "learn"
     """How an image's domain is found (equation 6). learn: by Q prompts that are tuned. written: by
     the words from which Q prompts start. labels: data.domain is the domain."""
+    query_length: int = 4
+    """Number of vectors of Q. Q starts from the words "a photo of a", repeated or cut to this
+    length."""
     query_mse: bool = True
     """true: use the feature term of equation 7."""
     query_kl: bool = True
@@ -43,8 +43,15 @@ class DiPrompTConfig:
     momentum: bool = True
     """true: start from the beta moving average of the domain prompts (equation 5); needs
     rounds.max."""
+    adds_to: Literal["merged", "sent"] = "merged"
+    """What equation 4 adds the changes of domain prompts to. merged: to the prompts V that were
+    merged last, which are kept beside their moving averages. sent: to the moving averages from
+    which the nodes started, so that nothing else is kept. Only with momentum."""
     beta: float = 0.2
     """beta of that average's weights. Below 1, the first and the last rounds count most."""
+    optimizer: Literal["keep", "reset"] = "reset"
+    """When prompts are merged, keep the optimizer's moments of these prompts, or reset them. Q is
+    not merged, so its moments are always kept."""
     ensemble: Literal["dynamic", "top"] = "dynamic"
     """Prediction. dynamic: equation 8. top: the nearest domain's prompt alone."""
     samples_cap: int = 0
@@ -54,9 +61,10 @@ class DiPrompTConfig:
     merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
+        ParticipantSettings.__post_init__(self)
         domains.check(self.domains, 1)
-        bounded("policy.participants", self.participants, 0)
         bounded("policy.domain_weight", self.domain_weight, 0)
+        bounded("policy.query_length", self.query_length, 1)
         bounded("policy.query_supervised", self.query_supervised, 0)
         bounded("policy.samples_cap", self.samples_cap, 0)
         positive("policy.beta", self.beta)
@@ -68,6 +76,11 @@ class DiPrompTConfig:
         """Names of the exchanged prompts, [context length, width] each."""
         found = () if self.prompts == "domains" else (GLOBAL,)
         return found if self.prompts == "global" else (*found, *map(slot, self.domains))
+
+    @property
+    def moves_query(self) -> bool:
+        """Tell whether the loss of Q has any term."""
+        return bool(self.query_mse or self.query_kl or self.query_supervised)
 
 
 GLOBAL = "global"

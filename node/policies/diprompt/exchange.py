@@ -1,10 +1,9 @@
 """DiPrompT (CVPR 2024): a global prompt and a prompt per domain, each merged over its trainers.
 
-All nodes draw the same H of K nodes, which tune in a round; all nodes receive and merge. A
-contribution holds the changes of the prompts that training moved, and no others. So the presence of
-a prompt is the indicator of equation 4, and the weights are the nodes' own counts of images. Each
-domain prompt is kept twice: as merged, and as its beta moving average (equation 5). All nodes start
-and predict from the average.
+A contribution holds the changes of the prompts that training moved, and no others. So the presence
+of a prompt is the indicator of equation 4, and the weights are the nodes' own counts of images.
+Each domain prompt is kept twice: as merged, and as its beta moving average (equation 5). All nodes
+start and predict from the average. With `adds_to: sent`, the average alone is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fednode.core.merge.mean import mean, weights_of
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
 from fednode.core.settings import RoundSettings
-from fednode.core.types import Array, Job, Json, Report, Tensors
+from fednode.core.types import Array, Json, Report, Tensors
 from fednode.policies import domains
 from fednode.policies.diprompt.config import DOMAIN, DiPrompTConfig
 from fednode.policies.diprompt.momentum import alpha
@@ -60,9 +59,8 @@ class DiPrompT(Method):
     def paper_bytes(
         cls, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
     ) -> int:
-        """Return the bytes of all prompts, up and down, of the drawn clients alone."""
-        drawn = min(config.participants or clients, clients)
-        return rounds * drawn * 2 * sum(map(math.prod, shapes.values())) * 4
+        """Return the bytes of all prompts, up alone: figure 5 counts uploads."""
+        return rounds * clients * sum(map(math.prod, shapes.values())) * 4
 
     def first(self, initial: Tensors) -> MethodState:
         """Return the state before round 1: the moving averages equal the prompts."""
@@ -70,7 +68,8 @@ class DiPrompT(Method):
             return MethodState(initial)
         names = [name for name in initial if name.startswith(DOMAIN)]
         weight = alpha(0, max(1, self.context.rounds.max), self.config.beta)
-        raw: dict[str, Array] = {RAW + name: initial[name] for name in names}
+        kept = names if self.config.adds_to == "merged" else []
+        raw: dict[str, Array] = {RAW + name: initial[name] for name in kept}
         sums = {SUM + name: np.array([weight], dtype=np.float32) for name in names}
         return MethodState(initial, arrays=Tensors({**raw, **sums}))
 
@@ -78,20 +77,6 @@ class DiPrompT(Method):
     def drifts(self) -> bool:
         """True: changes are added to prompts and moving averages."""
         return True
-
-    def participants(self, number: int) -> tuple[str, ...]:
-        """Return the nodes that tune in a round, drawn from all nodes of peers.yaml."""
-        everyone = sorted({*self.context.peers, self.context.name})
-        count = self.config.participants or len(everyone)
-        if count >= len(everyone):
-            return tuple(everyone)
-        generator = self.context.common_random(number, "participants")
-        return tuple(sorted(generator.sample(everyone, count)))
-
-    def job(self, now: Round) -> Job | None:
-        """Train all prompts if this node is drawn."""
-        drawn = self.context.name in self.participants(now.number)
-        return self.training(now, now.draft.shared) if drawn else None
 
     def complete(self, names: frozenset[str], expected: frozenset[str]) -> bool:
         """Accept any subset of the prompts: a contribution holds those that changed."""
@@ -106,6 +91,7 @@ class DiPrompT(Method):
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Add the weighted mean change of each prompt over the nodes that changed it (eq. 4)."""
         shared, arrays = dict(now.draft.shared), dict(now.draft.arrays)
+        carry = dict(now.draft.carry)
         for name in now.draft.shared:
             moved = [one for one in given if name in one.tensors]
             if not moved:
@@ -115,18 +101,27 @@ class DiPrompT(Method):
             told = [{name: one.tensors[name]} for one in moved]
             change = combine(self.config.merge, told, weights, still)[name]
             if name.startswith(DOMAIN) and self.config.momentum:
-                arrays[RAW + name] = arrays[RAW + name] + change
-                self._average(now.number, name, shared, arrays)
+                raw = arrays.get(RAW + name, shared[name]) + change
+                if RAW + name in arrays:
+                    arrays[RAW + name] = raw
+                self._average(now.number, name, raw, shared, arrays)
             else:
                 shared[name] = shared[name] + change
-        return replace(now.draft, shared=Tensors(shared), arrays=Tensors(arrays))
+            if self.config.optimizer == "reset":
+                carry = {key: one for key, one in carry.items() if not key.startswith(f"{name}/")}
+        merged = replace(now.draft, shared=Tensors(shared), arrays=Tensors(arrays))
+        return replace(merged, carry=Tensors(carry))
 
     def _average(
-        self, number: int, name: str, shared: dict[str, Array], arrays: dict[str, Array]
+        self,
+        number: int,
+        name: str,
+        raw: Array,
+        shared: dict[str, Array],
+        arrays: dict[str, Array],
     ) -> None:
-        """Move a prompt's average (equation 5), and add to its sum of weights."""
+        """Move a prompt's average towards V, `raw` (equation 5), and add to its sum of weights."""
         weight = alpha(number, self.context.rounds.max, self.config.beta)
         before = max(0.0, float(arrays[SUM + name][0]))  # a state taken over may hold any number
-        mixed = [shared[name], arrays[RAW + name]]
-        shared[name] = mean(mixed, [before, weight])
+        shared[name] = mean([shared[name], raw], [before, weight])
         arrays[SUM + name] = np.array([before + weight], dtype=np.float32)

@@ -4,8 +4,12 @@ G:  CE(s cos(I, Z^G))                                                           
 D:  for the domain m* of each image, CE(s cos(I, Z^m*)) - log[ exp(sim(V_m*, W_m*)) /
     sum_i exp(sim(V_m*, V_i)) ], W the hand-written prompt of the domain               (3)
 Q:  m* = argmax_m P(y, m | x), a softmax over classes and domains                      (6)
-    MSE and KL between Q and its beta moving average (7), and -log sum_m P(y, m | x), an addition
-    of fednode: both terms of (7) are zero where Q begins, so without it Q would never move.
+    the squared distance and KL between Q and its beta moving average (7), and
+    -log sum_m P(y, m | x), an addition of fednode: both terms of (7) are zero where Q begins, so
+    without it Q would never move.
+
+For each batch Q takes a step first. Then Q finds the domains, and G and D take their step (figure
+2).
 
 Prompts of different lengths are compared by their class-averaged text features. A domain's prompt
 has a gradient only if some image was assigned to the domain. A node predicts with Z_j = sum_m w_m
@@ -14,6 +18,7 @@ Z_j^m + Z_j^G (8).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -59,8 +64,13 @@ class Objective(Written):
         return self.config.prompts != "global"
 
     def query_start(self) -> Tensor:
-        """Return the embeddings of the query's initial words, [4, width]."""
-        return self.backbone.text.embed_words(WORDS).float()
+        """Return the query's initial value, [query_length, width]: the embeddings of its words.
+
+        A longer query repeats the words, a shorter query has the last of them. So the class always
+        follows the last word.
+        """
+        words, length = self.backbone.text.embed_words(WORDS).float(), self.config.query_length
+        return words.repeat(-(-length // len(words)), 1)[-length:]
 
     def begin(self, given: Given) -> Tuning:
         """Start a job."""
@@ -146,19 +156,23 @@ class _Job:
             )
 
     def loss(self, batch: Batch) -> Tensor:
-        objective, given = self._objective, self._given
+        """Return the sum of the losses, without steps between them."""
+        return torch.stack([*self.losses(batch)]).sum()
+
+    def losses(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield the loss of Q if Q learns, then that of G and D, for domains that Q finds."""
+        objective, given, query = self._objective, self._given, self._query
+        if query is not None and objective.config.moves_query:
+            asked = objective.query_texts(given.prompts[QUERY], given.classes)
+            yield self._query_loss(batch, asked, query)
         loss = batch.seen.new_zeros(())
         if GLOBAL in given.prompts:
             texts = objective.global_texts(given.prompts, given.classes)
             loss = loss + F.cross_entropy(objective.scaled(batch.seen, texts), batch.truth)
-        if not objective.has_domains:
-            return loss
-        asked = self._asked()
-        which = self._domains(batch, asked)
-        loss = loss + objective.config.domain_weight * self._domain_loss(batch, which)
-        if self._query is not None:
-            loss = loss + self._query_loss(batch, asked, self._query)
-        return loss
+        if objective.has_domains:
+            which = self._domains(batch)
+            loss = loss + objective.config.domain_weight * self._domain_loss(batch, which)
+        yield loss
 
     def stepped(self) -> None:
         """Do nothing: averages move once per round."""
@@ -184,17 +198,14 @@ class _Job:
             texts = objective.query_texts(average, given.classes)
         return _Query(average, texts, weights)
 
-    def _asked(self) -> Tensor:
-        """Return Z^Q [M, classes, D] of the query that finds domains in this step."""
-        if self._query is not None:
-            return self._objective.query_texts(self._given.prompts[QUERY], self._given.classes)
-        return torch.empty(0) if self._written is None else self._written
-
     @torch.no_grad()
-    def _domains(self, batch: Batch, asked: Tensor) -> Tensor:
+    def _domains(self, batch: Batch) -> Tensor:
         """Return each image's domain [B], by equation 6 under its true class."""
         if self._true is not None:
             return torch.full_like(batch.truth, self._true)
+        asked = self._written
+        if asked is None:
+            asked = self._objective.query_texts(self._given.prompts[QUERY], self._given.classes)
         return torch.einsum("bd,mbd->bm", batch.seen, asked[:, batch.truth]).argmax(dim=1)
 
     def _domain_loss(self, batch: Batch, which: Tensor) -> Tensor:
@@ -230,7 +241,7 @@ class _Job:
         now, before = asked[:, batch.truth], query.texts[:, batch.truth]
         loss = batch.seen.new_zeros(())
         if config.query_mse:
-            loss = loss + (now - before).square().mean(dim=2).sum(dim=0).mean()
+            loss = loss + (now - before).square().sum(dim=2).sum(dim=0).mean()
         # Over classes, for each domain: [M, B, classes].
         logits, fixed = (
             scale * torch.einsum("bd,mcd->mbc", batch.seen, one) for one in (asked, query.texts)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from fednode.core.settings import STRICT, MergeSettings, bounded, positive
+from fednode.core.rounds.draw import ParticipantSettings
+from fednode.core.settings import MergeSettings, bounded, positive
 from fednode.core.types import Dtype
 from fednode.policies import domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedDPTConfig:
+class FedDPTConfig(ParticipantSettings):
     """Fed-DPT (Wei et al.): a text prompt for each domain.
 
     docs/divergence.md compares these settings with the paper.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     domains: tuple[str, ...] = ()
     """All domains of the mesh, in the same order on all nodes. Each node names its own domain in
@@ -48,6 +47,7 @@ class FedDPTConfig:
     merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
+        ParticipantSettings.__post_init__(self)
         domains.check(self.domains, 1)
         bounded("policy.alpha", self.alpha, 0, 1)
         positive("policy.temperature", self.temperature)

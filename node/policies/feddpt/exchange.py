@@ -55,6 +55,14 @@ class FedDPT(Method):
         visual = sum(size for name, size in sizes.items() if name.startswith("visual."))
         return rounds * clients * (text + visual + sum(sizes.values())) * 4
 
+    @property
+    def drifts(self) -> bool:
+        """Tell whether nodes that differ may stay different.
+
+        If nodes are drawn, a slot keeps its value in rounds in which none of its owners is drawn.
+        """
+        return super().drifts or self.config.participants > 0
+
     def job(self, now: Round) -> Job:
         """Train the node's own arrays; the others' arrays are the reference."""
         mine = trained(self.config, self.context.domain)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
-from fednode.core.settings import STRICT, MergeSettings, bounded
+from fednode.core.rounds.draw import ParticipantSettings
+from fednode.core.settings import MergeSettings, bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfig:
+class PlanConfig(ParticipantSettings):
     """PLAN (IEEE TIFS): deep prompts in both towers, merged by learned aggregators.
 
     docs/divergence.md compares these settings with the paper.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     kl: float = 1.0
     """alpha of equation 10: weight of the distance to the global prompts; 0: off."""
@@ -42,6 +41,7 @@ class PlanConfig:
     merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
+        ParticipantSettings.__post_init__(self)
         bounded("policy.kl", self.kl, 0)
         bounded("policy.depth", self.depth, 0)
         bounded("policy.reduction", self.reduction, 1)

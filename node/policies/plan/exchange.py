@@ -64,7 +64,7 @@ class Plan(Method):
         found: Dtype = self.config.wire_dtype
         return self.config.aggregator_dtype if stage == AGGREGATORS else found
 
-    def job(self, now: Round) -> Job | None:
+    def job(self, now: Round) -> Job:
         """Train prompts towards the global ones, or aggregators over the local prompts."""
         trained = self._part(now.stage, now.draft.shared)
         if now.stage == PROMPTS:

@@ -416,7 +416,7 @@ def test_the_papers_way_to_count_bytes() -> None:
     config = FedDPTConfig(domains=names)
     assert paper_bytes("feddpt", config, shapes, 1, 6) == 6 * (up + down)
     drawn = DiPrompTConfig(domains=names, participants=4)
-    assert paper_bytes("diprompt", drawn, context, 10, 6) == 10 * 4 * 2 * 2048 * 4
+    assert paper_bytes("diprompt", drawn, context, 10, 6) == 10 * 4 * 2048 * 4
     plan = {"text": (12, 8, 512), "visual": (12, 8, 768), "aggregator.x": (5_269_248,)}
     stage_up, each = 122_880 * 4, 5_269_248 * 4
     expected = 3 * (stage_up + each + stage_up + 3 * stage_up + each)

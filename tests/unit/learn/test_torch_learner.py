@@ -78,6 +78,27 @@ def test_a_round_equals_plain_torch(mini: Backbone, data: NodeData, features: Fe
     assert report.steps == len(losses) == 6
 
 
+@pytest.mark.parametrize("iterations", [1, 3, 4])
+def test_iterations_replace_epochs(
+    mini: Backbone, data: NodeData, features: Features, iterations: int
+) -> None:
+    """Batches of 3 of 8 images: an epoch has 3 steps, and then the order is drawn anew."""
+    assert len(data.train.images) == 8
+    steps: list[Progress] = []
+    few, whole = (
+        learner(mini, data, features, batch_size=3, lr=0.05, schedule="constant", **set_)
+        for set_ in ({"iterations": iterations, "epochs": 7}, {"epochs": 1})
+    )
+    job = Job(round=1, stage="prompts", tensors=few.initial(1), seed=9)
+    report = few.tune(job, never, steps.append)
+    assert [(one.step, one.steps) for one in steps] == [
+        (at, iterations) for at in range(1, iterations + 1)
+    ]
+    assert report.steps == iterations
+    same = report.tensors == whole.tune(job, never, ignore).tensors
+    assert same == (iterations == 3)
+
+
 def test_an_epoch_takes_one_of_the_views_of_each_image(
     mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:

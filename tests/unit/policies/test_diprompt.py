@@ -15,7 +15,7 @@ from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
-from fednode.learn.objective import Batch
+from fednode.learn.objective import Batch, InTurns
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.diprompt.momentum import alpha
@@ -144,7 +144,7 @@ def test_the_query_loss_against_float64(model: Backbone) -> None:
     one = objective(model)
     hand = Hand(one, prompts)
     now, before = hand.query(one, prompts[QUERY]), hand.query(one, average)
-    mse = np.square(now - before)[:, hand.labels].mean(axis=2).sum(axis=0).mean()
+    mse = np.square(now - before)[:, hand.labels].sum(axis=2).sum(axis=0).mean()
     p, q = (
         softmax(hand.scale * np.einsum("bd,mcd->mbc", hand.images, one)) for one in (now, before)
     )
@@ -158,6 +158,62 @@ def test_the_query_loss_against_float64(model: Backbone) -> None:
     for name, (value, wanted) in parts.items():
         assert wanted > 1e-3
         assert loss(**{**none, name: value}) - bare == pytest.approx(wanted, rel=2e-3, abs=1e-5)
+
+
+def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> None:
+    """Figure 2, steps 3 to 6: the second loss sees the domains of the query after its step."""
+    one = objective(model, contrast=False)
+    prompts = start(one)
+    hand = Hand(one, prompts)
+
+    def domains(query: Tensor) -> np.ndarray:
+        joint = np.einsum("bd,mcd->bcm", hand.images, hand.query(one, query))
+        return np.asarray(joint[hand.rows, hand.labels].argmax(axis=1))
+
+    before = domains(prompts[QUERY])
+    others = (leaves(drawn(one.private(), seed, 1.0))[QUERY] for seed in range(200))
+    after = next(query for query in others if domains(query).tolist() != before.tolist())
+    under_way = one.begin(given(prompts, CLASSES))
+    assert isinstance(under_way, InTurns)
+    losses = under_way.losses(batch(LABELS, features=features()))
+    next(losses)
+    prompts[QUERY] = after
+    second = float(next(losses))
+    wanted = hand.ce(hand.common, hand.rows).mean() + hand.domain_loss(
+        domains(after), contrast=False
+    )
+    assert second == pytest.approx(wanted, rel=1e-4)
+    assert next(losses, None) is None
+
+
+def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
+    one = objective(model)
+    prompts = leaves(Tensors({**one.initial(1), **one.private()}), gradient=True)
+    losses = one.begin(given(prompts, CLASSES)).losses(batch(LABELS, features=features()))  # type: ignore[attr-defined]
+    moved = []
+    for loss in losses:
+        for leaf in prompts.values():
+            leaf.grad = None
+        torch.autograd.backward(loss)
+        moved.append({name for name, leaf in prompts.items() if leaf.grad is not None})
+    assert moved[0] == {QUERY}
+    assert QUERY not in moved[1]
+    assert "global" in moved[1]
+
+
+@pytest.mark.parametrize("length", [1, 2, 4, 6, 9])
+def test_the_query_has_its_own_length(model: Backbone, length: int) -> None:
+    """Its words end at the class whatever its length; 4 vectors are the words themselves."""
+    one = objective(model, query_length=length)
+    words = model.text.embed_words("a photo of a").float()
+    query = one.query_start()
+    assert query.shape == (length, words.shape[1])
+    for at in range(1, length + 1):
+        assert torch.equal(query[-at], words[-1 - (at - 1) % 4])
+    assert one.private()[QUERY].shape == query.shape
+    prompts = start(one)
+    loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
+    assert np.isfinite(float(loss))
 
 
 def test_without_our_term_the_query_would_never_move(model: Backbone) -> None:
@@ -269,6 +325,44 @@ def test_domain_prompts_are_averaged_over_rounds() -> None:
     assert abs(raw - average) > 0.1
 
 
+def test_the_server_may_keep_what_it_sends_instead() -> None:
+    """The other reading of equations 4 and 5: V is the average plus the change; nothing is kept."""
+    policy = node(rounds=5, adds_to="sent")
+    average = 1.0
+    weight, now = alpha(0, 5, 0.2), first(policy)
+    assert set(now.held.arrays) == {"sum/domain.photo", "sum/domain.art_painting"}
+    for number, change in ((1, 0.5), (2, -2.0), (3, 4.0)):
+        held = policy.merge(replace(now, number=number), [said("a", 10, photo=change)])
+        now = replace(now, held=held, draft=held)
+        step = alpha(number, 5, 0.2)
+        average += step / (weight + step) * change
+        weight += step
+        assert now.held.shared["domain.photo"][0, 0] == pytest.approx(average, rel=1e-6)
+    assert set(now.held.arrays) == {"sum/domain.photo", "sum/domain.art_painting"}
+
+
+@pytest.mark.parametrize("optimizer", ["reset", "keep"])
+def test_moments_of_replaced_prompts_start_anew(optimizer: str) -> None:
+    """Those of Q, and of a prompt that no node changed, go on."""
+    policy = node(optimizer=optimizer)
+    names = ("global", "domain.photo", "domain.art_painting", "query")
+    carry = Tensors({f"{name}/exp_avg": [1.0] for name in names})
+    carry = Tensors({**carry, "private/query": [2.0], AVERAGE: [3.0]})
+    now = first(policy)
+    now = replace(now, draft=replace(now.draft, carry=carry))
+    merged = policy.merge(now, [said("b", 10, common=1.0, photo=1.0)])
+    gone = {"global/exp_avg", "domain.photo/exp_avg"} if optimizer == "reset" else set()
+    assert set(carry) - set(merged.carry) == gone
+
+
+def test_its_paper_counts_uploads_alone() -> None:
+    """Figure 5: 4 prompts of 4 x 512 float32 numbers, 5 clients a round, 100 rounds."""
+    shapes = dict.fromkeys(("global", "domain.a", "domain.b", "domain.c"), (4, 512))
+    assert DiPrompT.paper_bytes(DiPrompTConfig(domains=DOMAINS), shapes, 100, 5) == (
+        100 * 5 * 4 * 4 * 512 * 4
+    )
+
+
 def test_a_message_holds_only_what_training_moved() -> None:
     policy = node()
     now = first(policy)
@@ -278,27 +372,6 @@ def test_a_message_holds_only_what_training_moved() -> None:
     )
     assert {name: one.tolist() for name, one in told.tensors.items()} == {"global": [[0.5, 0.0]]}
     assert told.draft == now.draft
-
-
-def test_all_nodes_draw_the_same_participants() -> None:
-    drawn_by = []
-    for name, peers in (("a", ("b", "c")), ("c", ("b", "a"))):
-        config = DiPrompTConfig(domains=DOMAINS, participants=2)
-        context = NodeContext(
-            name=name,
-            peers=peers,
-            mesh="m",
-            policy="diprompt",
-            fingerprint="f",
-            seed=1,
-            rounds=RoundSettings(max=9),
-            samples=8,
-        )
-        policy = DiPrompT(config, context)
-        drawn_by.append([policy.participants(number) for number in range(1, 10)])
-    assert drawn_by[0] == drawn_by[1]
-    assert {len(one) for one in drawn_by[0]} == {2}
-    assert len(set(drawn_by[0])) == 3
 
 
 def test_the_average_of_the_query_is_carried(model: Backbone) -> None:

@@ -69,7 +69,10 @@ KINDS = {
     "feddpt-split": feddpt(visual="split", text="replace"),
     "diprompt": diprompt(),
     "diprompt-some": diprompt(participants=2),
+    "promptfl-some": promptfl(participants=2),
+    "feddpt-some": feddpt(participants=1),
     "plan": plan(),
+    "plan-some": plan(participants=2),
     "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
 }
 

@@ -1,0 +1,64 @@
+"""Participants: the H of K nodes that tune and contribute in a round, drawn without a message.
+
+Every node ranks the names of all members by a hash of (run seed, name, round) and takes the first H
+(rendezvous hashing). Members are all nodes that this node knows, live or not, except those that
+left or were revoked. If two nodes do not know the same members yet, their draws differ by no more
+names than their lists do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from fednode.core.policy import draw_seed
+from fednode.core.settings import STRICT, Barrier, bounded
+
+PURPOSE: Final = "participants"
+SPAN_MAX: Final = 64
+"""Upper limit of `span`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantSettings:
+    """How many nodes take part in a round; the base of the settings of mesh-wide policies."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    participants: int = 0
+    """Number H of nodes that tune and contribute in a round. All nodes draw the same H nodes by
+    the seed, the round and the members' names, without a message. The other nodes merge what the
+    drawn nodes send. 0: all nodes. Not in async mode."""
+
+    def __post_init__(self) -> None:
+        bounded("policy.participants", self.participants, 0)
+
+
+def wanted(config: Any) -> int:
+    """Return `participants` of a policy's settings; 0 if they have no such field."""
+    found: int = getattr(config, "participants", 0)
+    return found
+
+
+def settings_fault(config: Any, mode: Barrier) -> str:
+    """Return why nodes cannot be drawn in a mode of rounds; "" if they can."""
+    if mode == "async" and wanted(config):
+        return (
+            f"policy.participants is {wanted(config)}, which needs rounds.mode sync or quorum: in "
+            "async mode nodes are in different rounds. Set rounds.mode, or participants to 0."
+        )
+    return ""
+
+
+def drawn(seed: int, number: int, names: Collection[str], count: int) -> frozenset[str]:
+    """Return the `count` names that take part in round `number`; all names if count is 0."""
+    if not count or count >= len(names):
+        return frozenset(names)
+    ranked = sorted(names, key=lambda name: (draw_seed(seed, name, number, PURPOSE), name))
+    return frozenset(ranked[:count])
+
+
+def span(members: int, count: int) -> int:
+    """Return over how many rounds nodes contribute as often as in one round without draws."""
+    return min(SPAN_MAX, -(-members // count)) if 0 < count < members else 1
