@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fednode.commands.paths import PATH
 from fednode.errors import ConfigError
 from fednode.experiment.files import load_experiment
+from fednode.experiment.remaining import Remaining
 
 if TYPE_CHECKING:
-    from fednode.experiment.run import Done
+    from fednode.experiment.run import Cell, Done
 
 RUNS = Path("runs")
 
@@ -47,8 +49,9 @@ def experiment(
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
     command = _command(file, smoke, flags)
-    with _View(console, len(cells(found))) as view:
-        done = run_all(found, folder, workers or os.cpu_count() or 1, view.note)
+    processes = workers or os.cpu_count() or 1
+    with _View(console, cells(found), processes) as view:
+        done = run_all(found, folder, processes, view.note)
     written = report.write(found, done, folder, command)
     if plot:
         picture.draw(picture.panels_of(done), folder / "curves.png")
@@ -69,9 +72,10 @@ def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
 class _View:
     """A progress bar on a terminal, else a line per run; estimates the time left."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total = console, total
-        self._began = time.monotonic()
+    def __init__(self, console: Console, cells: Sequence[Cell], processes: int) -> None:
+        self._console, self._total = console, len(cells)
+        runs = [(one.file, one.method.label) for one in cells]
+        self._remaining = Remaining(runs, processes, time.monotonic())
         self._kept = self._fresh = 0
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -81,7 +85,7 @@ class _View:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting", total=total, left="")
+        self._task = self._bar.add_task("starting", total=self._total, left="")
 
     def __enter__(self) -> _View:
         self._bar.start()
@@ -98,12 +102,14 @@ class _View:
         """Show that one more run ended."""
         if not done.fresh:
             self._kept += 1
+            self._remaining.keep(done.cell.file, float(done.outcome.get("seconds", 0.0)))
             self._bar.update(self._task, advance=1, description="taken over")
             return
         self._fresh += 1
         ended = self._kept + self._fresh
-        passed = time.monotonic() - self._began
-        left = f"about {_span(passed / self._fresh * (self._total - ended))} left"
+        now = time.monotonic()
+        self._remaining.end(done.cell.file, done.outcome.get("seconds"), now)
+        left = str(self._remaining.left(now))
         said = f"failed: {done.fault}" if done.fault else _scores(done)
         self._bar.update(self._task, advance=1, description=done.cell.title, left=left)
         line = f"{ended}/{self._total} {done.cell.title}: {said}"
@@ -116,10 +122,3 @@ def _scores(done: Done) -> str:
     scores = done.outcome["scores"]
     shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
     return ", ".join(shown) + f" in {done.outcome['seconds']:.0f} s"
-
-
-def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

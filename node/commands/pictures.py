@@ -1,4 +1,4 @@
-"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib, scikit-learn)."""
+"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib)."""
 
 from __future__ import annotations
 
@@ -50,10 +50,8 @@ def draw_scatter(
     features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
 ) -> None:
     """Draw features [n, width] on a plane by t-SNE: one panel per set, coloured by label."""
-    try:
-        from sklearn.manifold import TSNE
-    except ModuleNotFoundError as fault:
-        raise ConfigError(f"t-SNE needs scikit-learn: run `{EXTRA}`.") from fault
+    from sklearn.manifold import TSNE  # takes a second
+
     names = sorted(set(labels))
     places = np.array([names.index(one) for one in labels])
     colours, most = COLOURS[len(names) > COLOURS[0][1]]
