@@ -17,6 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import yaml
 
 from fednode import trees
@@ -30,6 +31,7 @@ SETTINGS_MAX: Final = 1 << 16
 
 if TYPE_CHECKING:
     from fednode.clip.backbone import Backbone
+    from fednode.learn.evaluation import Evaluation, Numbers
     from fednode.learn.explain import Explainer, Near
     from fednode.learn.objective import Objective
     from fednode.learn.settings import TuningSettings
@@ -68,7 +70,39 @@ class Prompts:
         does not exist, ConfigError if there is no class name or an empty one.
         """
         paths, names = _images(images), self._names(classes)
-        return self._predictor(self.arrays, paths, names)
+        return self._predictor(self.arrays, paths, names).astype(np.float32)
+
+    def evaluate(
+        self,
+        images: Sequence[str | Path],
+        labels: Sequence[str],
+        classes: Sequence[str] | None = None,
+    ) -> Evaluation:
+        """Return accuracy, confusion matrix, and sensitivity, specificity and AUC by class.
+
+        labels: the true class name of each image. classes: the names to choose among; None for
+        those that the prompts were tuned on. Raise ConfigError if there is no image, if there are
+        not as many labels as images, or if a label is none of the classes; DataError if a file
+        does not exist.
+        """
+        from fednode.learn.evaluation import evaluation
+
+        names = self._names(classes)
+        if not images or len(labels) != len(images):
+            raise ConfigError(
+                f"{len(images)} images and {len(labels)} labels: give at least one image, and one "
+                "label for each."
+            )
+        place = {name: at for at, name in enumerate(names)}
+        if len(place) < len(names):
+            raise ConfigError("classes names a class twice: name each class once.")
+        strange = next((one for one in labels if one not in place), None)
+        if strange is not None:
+            raise ConfigError(
+                f"labels holds {strange!r}; each label must be one of {', '.join(place)}."
+            )
+        found = self._predictor(self.arrays, _images(images), names)
+        return evaluation(names, [place[one] for one in labels], found)
 
     def names(
         self, images: Sequence[str | Path], classes: Sequence[str] | None = None
@@ -140,7 +174,7 @@ class Prompts:
         return backbone.load(self.settings.model)
 
     @cached_property
-    def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]:
+    def _predictor(self) -> Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]:
         """The function that classifies images with given prompts."""
         from fednode.learn.build import predictor
 

@@ -39,6 +39,7 @@ MAY_IMPORT: dict[str, str] = {
         "core wire transports learn.learner identity storage runtime registry units data.decode"
     ),
     "runtime": "core wire transports learn.learner identity storage observe registry units",
+    "track": "core",
     "sim": "core wire transports.framing learn.learner learn.closed_form registry",
     "config": "core faults registry runtime.settings trees units",
     "peers": "config core identity.keys transports.address trees",
@@ -49,10 +50,10 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "core",
     "objective": "clip core learn",
     "testing": "clip core data learn sim transports",
-    "experiment": "clip config core data learn registry sim storage trees units",
+    "experiment": "clip config core data learn registry sim storage track trees units",
     "commands": (
         "api clip config core data experiment identity learn observe peers plan registry "
-        "runtime saved shipped sim storage transports trees units wire"
+        "runtime saved shipped sim storage track transports trees units wire"
     ),
     "bootstrap": (
         "commands config core experiment identity observe peers registry shipped storage "
@@ -104,6 +105,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("fednode.observe.page",),
     "prometheus_client": ("fednode.observe.metrics", "tests"),
     "opentelemetry": ("fednode.observe.otel", "tests"),
+    "tensorboardX": ("fednode.track.tensorboard", "tests"),
+    "wandb": ("fednode.track.wandb", "tests"),
+    "mlflow": ("fednode.track.mlflow", "tests"),
+    "sklearn": ("fednode.learn.evaluation", "fednode.commands.pictures"),
     "pickle": (),
 }
 WITHOUT_TORCH = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from fednode.commands.paths import PATH
 from fednode.errors import ConfigError
 from fednode.experiment.files import load_experiment
+from fednode.experiment.remaining import Remaining
 from fednode.experiment.scores import read
 
 if TYPE_CHECKING:
-    from fednode.experiment.run import Done
+    from fednode.experiment.run import Cell, Done
     from fednode.experiment.settings import Experiment
 
 RUNS = Path("runs")
@@ -66,11 +68,11 @@ def experiment(
     if plot:
         variants = [replace(one, experiment=_with_curve(one.experiment)) for one in variants]
     parts = []
-    with _View(console, sum(len(cells(one.experiment)) for one in variants)) as view:
+    processes = workers or os.cpu_count() or 1
+    every = [cell for one in variants for cell in cells(one.experiment)]
+    with _View(console, every, processes) as view:
         for one in variants:
-            done = run_all(
-                one.experiment, one.folder, workers or os.cpu_count() or 1, view.note, known
-            )
+            done = run_all(one.experiment, one.folder, processes, view.note, known)
             written = report.write(one.experiment, done, one.folder, command)
             if plot:
                 picture.draw(picture.panels_of(done), one.folder / "curves.png")
@@ -104,9 +106,10 @@ def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
 class _View:
     """A progress bar on a terminal, else a line per run; estimates the time left."""
 
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total = console, total
-        self._began = time.monotonic()
+    def __init__(self, console: Console, cells: Sequence[Cell], processes: int) -> None:
+        self._console, self._total = console, len(cells)
+        runs = [(one.file, one.method.label) for one in cells]
+        self._remaining = Remaining(runs, processes, time.monotonic())
         self._kept = self._fresh = 0
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -116,7 +119,7 @@ class _View:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("starting", total=total, left="")
+        self._task = self._bar.add_task("starting", total=self._total, left="")
 
     def __enter__(self) -> _View:
         self._bar.start()
@@ -133,12 +136,14 @@ class _View:
         """Show that one more run ended."""
         if not done.fresh:
             self._kept += 1
+            self._remaining.keep(done.cell.file, float(done.outcome.get("seconds", 0.0)))
             self._bar.update(self._task, advance=1, description="taken over")
             return
         self._fresh += 1
         ended = self._kept + self._fresh
-        passed = time.monotonic() - self._began
-        left = f"about {_span(passed / self._fresh * (self._total - ended))} left"
+        now = time.monotonic()
+        self._remaining.end(done.cell.file, done.outcome.get("seconds"), now)
+        left = str(self._remaining.left(now))
         said = f"failed: {done.fault}" if done.fault else _scores(done)
         self._bar.update(self._task, advance=1, description=done.cell.title, left=left)
         line = f"{ended}/{self._total} {done.cell.title}: {said}"
@@ -151,10 +156,3 @@ def _scores(done: Done) -> str:
     scores = done.outcome["scores"]
     shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
     return ", ".join(shown) + f" in {done.outcome['seconds']:.0f} s"
-
-
-def _span(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"

@@ -24,6 +24,18 @@ def format_option(command: Command) -> Command:
     )(command)
 
 
+def table_format_option(command: Command) -> Command:
+    """Add `--format text|json|csv` to a command, which gets it as `form`."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(("text", "json", "csv")),
+        default="text",
+        show_default=True,
+        help="For people, for programs, or for a spreadsheet.",
+    )(command)
+
+
 def plain(message: Any) -> dict[str, Any]:
     """Return a protobuf message as JSON types, with all fields; 64-bit numbers become text."""
     return MessageToDict(

@@ -1,4 +1,4 @@
-"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib, scikit-learn)."""
+"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib)."""
 
 from __future__ import annotations
 
@@ -58,10 +58,8 @@ def draw_scatter(
     features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
 ) -> None:
     """Draw features [n, width] on a plane by t-SNE: one panel per set, coloured by label."""
-    try:
-        from sklearn.manifold import TSNE
-    except ModuleNotFoundError as fault:
-        raise ConfigError(f"t-SNE needs scikit-learn: run `{EXTRA}`.") from fault
+    from sklearn.manifold import TSNE  # takes a second
+
     names = sorted(set(labels))
     figure = _figure(5 * len(features), 5)
     perplexity = min(PERPLEXITY, (len(labels) - 1) / 3)

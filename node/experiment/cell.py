@@ -27,11 +27,13 @@ from fednode.core.settings import MembershipSettings, StartSettings
 from fednode.core.types import EMPTY, Json, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
-from fednode.experiment import leak
+from fednode.experiment import classes, leak
+from fednode.experiment.classes import Results
 from fednode.experiment.files import learns, settings_of
 from fednode.experiment.scene import Scene
 from fednode.experiment.settings import Experiment, MethodSettings
 from fednode.learn.context import ContextObjective
+from fednode.learn.evaluation import Evaluation
 from fednode.learn.features import Features
 from fednode.learn.learner import Learner
 from fednode.learn.objective import Objective
@@ -73,6 +75,7 @@ class Judge:
         self._own = own or {}
         self._learners: dict[Split, TorchLearner] = {}
         self._known: dict[tuple[Split, str], float] = {}
+        self._results: dict[tuple[Split, str], Evaluation] = {}
 
     def scores(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Scores:
         """Return the accuracy of each node's prompts in each of its tests; none is zero-shot."""
@@ -84,21 +87,42 @@ class Judge:
             for test in scene.tests
         }
 
+    def results(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Results:
+        """Return the results by class of each node's prompts in its tests that have images."""
+        found: Results = {}
+        for test in scene.tests:
+            for name, split in test.images.items():
+                if split.images:
+                    found.setdefault(test.name, {})[name] = self._result(
+                        split, prompts.get(name, EMPTY), name
+                    )
+        return found
+
     def _score(self, split: Split, prompts: Tensors, name: str) -> float:
         key = (split, prompts.digest)
         if key not in self._known:
-            if split not in self._learners:
-                nothing = Split(split.classes, ())
-                self._learners[split] = TorchLearner(
-                    self._parts.frozen,
-                    self._own.get(name, self._objective),
-                    NodeData(train=nothing, validation=nothing, own=split),
-                    self._tuning,
-                    self._parts.features,
-                )
-            found = self._learners[split].evaluate(prompts, lambda: False)
+            found = self._learner(split, name).evaluate(prompts, lambda: False)
             self._known[key] = found.get("own", float("nan"))
         return self._known[key]
+
+    def _result(self, split: Split, prompts: Tensors, name: str) -> Evaluation:
+        key = (split, prompts.digest)
+        if key not in self._results:
+            self._results[key] = self._learner(split, name).results(prompts)["own"]
+            self._known[key] = self._results[key].accuracy
+        return self._results[key]
+
+    def _learner(self, split: Split, name: str) -> TorchLearner:
+        if split not in self._learners:
+            nothing = Split(split.classes, ())
+            self._learners[split] = TorchLearner(
+                self._parts.frozen,
+                self._own.get(name, self._objective),
+                NodeData(train=nothing, validation=nothing, own=split),
+                self._tuning,
+                self._parts.features,
+            )
+        return self._learners[split]
 
 
 def _setup(settings: Settings, scene: Scene, seed: int) -> Setup:
@@ -125,7 +149,7 @@ def run(
         tuning = TuningSettings(**{**experiment.tuning, **method.tuning})
         own = _own_texts(experiment, method, scene, tuning, partial(ContextObjective, parts.frozen))
         judge = Judge(parts, ContextObjective(parts.frozen, tuning), tuning, own)
-        return {"scores": _json(judge.scores(scene, {})), "seconds": time.monotonic() - began}
+        return {**_judged(judge, scene, {}), "seconds": time.monotonic() - began}
     settings = settings_of(experiment, method, experiment.title, scene.domains)
     kind, config = policy_of(settings)
     for client in scene.clients:
@@ -154,6 +178,7 @@ def run(
         _play(world, plan, method, cast("dict[str, Learner]", {**told, **heard}), tongues)
     trained = time.monotonic() - began
     judge = Judge(parts, objective, settings.tuning, own)
+    judged = _judged(judge, scene, diary.kept[rounds.max])
     curve = {
         str(number): _json(judge.scores(scene, prompts))
         for number, prompts in sorted(diary.kept.items())
@@ -161,7 +186,7 @@ def run(
     shapes = objective.initial(seed).shapes
     leaks = [heard[name].figures() for name in sorted(heard)]
     return {
-        "scores": curve[str(rounds.max)],
+        **judged,
         "curve": curve,
         "loss": list(diary.losses),
         "consensus": list(diary.distances),
@@ -181,6 +206,12 @@ def run(
         "training_seconds": trained,
         "seconds": time.monotonic() - began,
     }
+
+
+def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[str, Any]:
+    """Return the results by class and the accuracies of prompts, as JSON."""
+    by_class = classes.packed(judge.results(scene, prompts))
+    return {"scores": _json(judge.scores(scene, prompts)), "by_class": by_class}
 
 
 def _own_texts(

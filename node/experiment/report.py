@@ -1,27 +1,27 @@
-"""Write an experiment down: report.md, scores.csv, curves.csv, report.json, and curves.png."""
+"""Write an experiment down: report.md, classes.md, four CSV files and report.json."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.experiment import scores
-from fednode.experiment.figures import markdown_table, mean
+from fednode.experiment import classes, scores
+from fednode.experiment.figures import csv_table, markdown_table, mean
 from fednode.experiment.leak import ATTACKS, FALSE_ALARMS
 from fednode.experiment.run import ELSEWHERE, Done
 from fednode.experiment.settings import Experiment
-from fednode.experiment.table import Row, rows, shown_columns
+from fednode.experiment.table import Row, rows, shown_columns, test_images
 from fednode.learn.private import epsilon
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
 
 MIB: Final = 2**20
+ABOUT: Final = ("method", "seeds", "rounds")
+"""The first columns of every table."""
 
 
 def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: str) -> Path:
@@ -29,8 +29,11 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
     table = rows(experiment, done)
     files = {
         "report.md": markdown(experiment, table, done, command),
-        "scores.csv": csv_of(scores.lines(done)),
-        "curves.csv": csv_of(_curve_lines(done)),
+        "scores.csv": csv_table(scores.lines(done)),
+        "curves.csv": csv_table(_curve_lines(done)),
+        "classes.md": classes.markdown(experiment, table, done),
+        "classes.csv": csv_table(classes.class_lines(done)),
+        "confusion.csv": csv_table(classes.confusion_lines(done)),
         "report.json": _json(experiment, table, done, command),
     }
     for name, text in files.items():
@@ -45,15 +48,20 @@ def markdown(
     first = next((one.outcome for one in done if one.outcome), {})
     data, protocol = experiment.data, experiment.protocol
     seeds = ", ".join(map(str, experiment.seeds))
+    many = len(experiment.seeds) > 1
     lines = [
         f"# {foreign.markdown(experiment.title)}",
         "",
         f"`{command}`",
         "",
         f"{protocol.kind}, {data.shots or 'all'} shots, {first.get('backbone', 'no model')}, "
-        f"seeds {seeds}. Accuracy in percent, mean ± standard deviation over seeds.",
+        f"seed{'s' if many else ''} {seeds}. Accuracy in percent"
+        + (", mean ± standard deviation over seeds." if many else "."),
         "",
-        *_accuracy_lines(experiment, table),
+        *_accuracy_lines(experiment, table, done),
+        "",
+        "Sensitivity, specificity, AUC and confusions by class: classes.md, classes.csv and "
+        "confusion.csv.",
         "",
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
@@ -66,17 +74,27 @@ def markdown(
     return "\n".join(lines) + "\n"
 
 
-def _accuracy_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+def _accuracy_lines(
+    experiment: Experiment, table: Sequence[Row], done: Sequence[Done]
+) -> list[str]:
     names = shown_columns(experiment)
     papers = [name for name in names if any(name in row.method.paper for row in table)]
-    head = ["method", *names, *(f"paper: {name}" for name in papers)]
+    head = [*ABOUT, *names, *(f"paper: {name}" for name in papers)]
     body = []
     for row in table:
-        cells = [row.method.label, *(str(row.figures.get(name, "-")) for name in names)]
+        cells = [*_about(row), *(str(row.figures.get(name, "-")) for name in names)]
         said = [row.method.paper.get(name) for name in papers]
         cells += ["-" if one is None else f"{one:g}" for one in said]
         body.append(cells)
+    sizes = test_images(experiment, done)
+    counted = [f"{sizes[name]:.0f}" if name in sizes else "-" for name in names]
+    body.append(["test images", "", "", *counted, *([""] * len(papers))])
     return markdown_table(head, body)
+
+
+def _about(row: Row) -> list[str]:
+    """Return the first cells of a method in every table."""
+    return [row.method.label, row.seeds_said, row.rounds_said]
 
 
 def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
@@ -92,28 +110,28 @@ def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
     for row in table:
         spreads = [row.figures[name].over_nodes if name in row.figures else None for name in names]
         if any(spreads):
-            body.append(
-                [row.method.label, *("-" if one is None else f"{one:.2f}" for one in spreads)]
-            )
-    return ["Standard deviation over nodes, mean over seeds:", "",
-            *markdown_table(["method", *names], body), ""]  # fmt: skip
+            cells = ["-" if one is None else f"{one:.2f}" for one in spreads]
+            body.append([*_about(row), *cells])
+    many = "" if len(experiment.seeds) == 1 else ", mean over seeds"
+    return [f"Standard deviation over nodes{many}:", "",
+            *markdown_table([*ABOUT, *names], body), ""]  # fmt: skip
 
 
 def _traffic_lines(table: Sequence[Row]) -> list[str]:
     head = [
-        *("method", "messages", "payload MiB", "serialized MiB", "wire MiB (estimate)"),
+        *(*ABOUT, "messages", "payload MiB", "serialized MiB", "wire MiB (estimate)"),
         *("as its paper counts, MiB", "consensus distance", "seconds", "warnings"),
     ]
     body = []
     for row in table:
         sent = row.traffic
         if sent is None:
-            body.append([row.method.label, *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
+            body.append([*_about(row), *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
             continue
         sizes = (sent.payload, sent.serialized, sent.wire)
         body.append(
             [
-                row.method.label,
+                *_about(row),
                 f"{sent.messages:.0f}",
                 *(f"{one / MIB:.2f}" for one in sizes),
                 "-" if sent.paper is None else f"{sent.paper / MIB:.2f}",
@@ -138,7 +156,7 @@ def _privacy_lines(table: Sequence[Row]) -> list[str]:
         spent = epsilon(kept.noise, row.traffic.rounds, kept.delta)
         body.append(
             [
-                row.method.label,
+                *_about(row),
                 f"{kept.clip:g}",
                 f"{kept.noise:g}",
                 f"{spent:.3g}",
@@ -151,21 +169,21 @@ def _privacy_lines(table: Sequence[Row]) -> list[str]:
         "Clipping and noise: epsilon of one node's whole data set, per message, over all rounds "
         "(node/learn/private.py); no guarantee for single images, and drawn from the seed here:"
     )
-    return ["", text, "", *markdown_table(["method", "clip", "noise", "epsilon", "delta"], body)]
+    return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]
 
 
 def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
     if not experiment.leak:
         return []
     names = [f"{attack}_{what}" for attack in ATTACKS for what in ("auc", "found")]
-    body = [[row.method.label, *(str(row.leak.get(name, "-")) for name in names)] for row in table]
+    body = [[*_about(row), *(str(row.leak.get(name, "-")) for name in names)] for row in table]
     text = (
         "Membership inference by a member that hears everything (node/experiment/leak.py), in "
         "percent: AUC, of which 50 is chance, and the share of training images found where "
         f"{FALSE_ALARMS:.0%} of others are taken for some:"
     )
     head = [name.replace("_auc", ": AUC").replace("_found", ": found") for name in names]
-    return ["", text, "", *markdown_table(["method", *head], body)]
+    return ["", text, "", *markdown_table([*ABOUT, *head], body)]
 
 
 def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -183,16 +201,6 @@ def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
 
 def _place(one: Done) -> list[Any]:
     return [one.cell.method.label, one.cell.seed, one.cell.target]
-
-
-def csv_of(lines: Iterable[Sequence[Any]]) -> str:
-    """Return rows as CSV; texts cannot be taken for formulas by a spreadsheet."""
-    text = io.StringIO()
-    safe = (
-        [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines
-    )
-    csv.writer(text, lineterminator="\n").writerows(safe)
-    return text.getvalue()
 
 
 def _json(experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str) -> str:

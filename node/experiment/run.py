@@ -88,8 +88,9 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
     for name in ("title", "methods", "seeds", "smoke", "vary"):
         del tree[name]
     del tree["protocol"]["targets"]
-    if not tree["data"]["templates"]:  # files of before this setting keep their names
-        del tree["data"]["templates"]
+    for name in ("templates", "domains"):  # files of before these settings keep their names
+        if not tree["data"][name]:
+            del tree["data"][name]
     own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
     if learns(method):  # a default that changes makes another cell
         whole = asdict(settings_of(experiment, method, experiment.title, ("x",)))

@@ -59,8 +59,8 @@ def targets(experiment: Experiment) -> tuple[str, ...]:
     for name in protocol.targets or ():
         if name not in known:
             raise ConfigError(
-                f"protocol.targets names {name!r}, which is no folder in {experiment.data.path}; "
-                f"there are {', '.join(known)}."
+                f"protocol.targets names {name!r}, which is no domain of this experiment in "
+                f"{experiment.data.path}; there are {', '.join(known)}."
             )
     return protocol.targets or known
 
@@ -96,7 +96,21 @@ def _folders(experiment: Experiment) -> dict[str, Path]:
             f"data.path is {BUILTIN}, which has no domains; give a folder with one folder for each "
             "domain, or protocol.kind: base-to-new."
         )
-    return domain_folders(Path(path).expanduser())
+    found = domain_folders(Path(path).expanduser())
+    wanted = experiment.data.domains
+    for name in wanted or ():
+        if name not in found:
+            raise ConfigError(
+                f"data.domains names {name!r}, which is no folder of images in {path}; there are "
+                f"{', '.join(found)}."
+            )
+    chosen = {name: one for name, one in found.items() if wanted is None or name in wanted}
+    if len(chosen) < 2 and experiment.protocol.kind == "leave-one-domain-out":
+        raise ConfigError(
+            f"protocol.kind is leave-one-domain-out, and {', '.join(chosen)} is the only domain to "
+            f"use in {path}; use at least 2 domains."
+        )
+    return chosen
 
 
 def _settings(experiment: Experiment, path: str, seed: int, test: float) -> DataSettings:

@@ -51,7 +51,8 @@ class ProtocolSettings:
 class DataPart:
     """The images: root/<domain>/<class>/<image> for domains, root/<class>/<image> for base-to-new.
 
-    shots, test, validation: as in node.yaml. classes: to use; None for all. test_images: most
+    shots, test, validation: as in node.yaml. domains: folders of domains to use, for learning and
+    for tests; None for all. classes: folders of classes to use; None for all. test_images: most
     images of one class that a test takes, 0 for all: a slow machine's way to a rough figure.
     templates: hand-written texts by folder of protocol.datasets, as tuning.template; for the data
     sets and methods that name no template of their own.
@@ -63,6 +64,7 @@ class DataPart:
     shots: int = 16
     test: float = 0.2
     validation: float = 0.0
+    domains: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     test_images: int = 0
     templates: dict[str, str] = field(default_factory=dict)
@@ -72,6 +74,8 @@ class DataPart:
         bounded("data.test", self.test, 0, 0.99)
         bounded("data.validation", self.validation, 0, 0.99)
         bounded("data.test_images", self.test_images, 0)
+        _named("data.domains", self.domains)
+        _named("data.classes", self.classes)
         for name, text in self.templates.items():
             if text.count("{}") != 1:
                 raise ValueError(
@@ -150,6 +154,11 @@ class Experiment:
             twice = sorted({one for one in values if values.count(one) > 1})
             if twice:
                 raise ValueError(f"{what} names {twice[0]!r} twice.")
+        if self.data.domains is not None and self.protocol.kind == "base-to-new":
+            raise ValueError(
+                "data.domains is set, and protocol.kind base-to-new has no domains; name folders "
+                "of data sets in protocol.datasets."
+            )
         sets = self.protocol.datasets or ()
         unknown = sorted(set(self.data.templates) - set(sets))
         if unknown and not self.vary:  # the data sets may be what varies
@@ -167,3 +176,14 @@ class Experiment:
     def rounds_of(self, method: MethodSettings) -> RoundSettings:
         """Return the rounds of a method in the simulator, where all nodes start together."""
         return RoundSettings(max=method.rounds or self.rounds, deadline_s=600.0)
+
+
+def _named(key: str, names: tuple[str, ...] | None) -> None:
+    """Raise ValueError if a list of folders is empty or names a folder twice."""
+    if names is None:
+        return
+    if not names:
+        raise ValueError(f"{key} is empty; name folders, or leave it out for all.")
+    twice = sorted({one for one in names if names.count(one) > 1})
+    if twice:
+        raise ValueError(f"{key} names {twice[0]!r} twice.")

@@ -14,12 +14,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fednode.experiment.classes import unpacked
 from fednode.experiment.figures import harmonic, mean, spread, std
+from fednode.experiment.files import learns
 from fednode.experiment.run import Done
 from fednode.experiment.scene import columns
 from fednode.experiment.settings import Experiment, MethodSettings
 
 HARMONIC: Final = "H"
+BY_NODE: Final = "new, by node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,15 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One method: figures by column, "avg" and the like among them."""
+    """One method: figures by column, "avg" and the like among them.
+
+    seeds: that have an outcome, of `planned` ones. rounds: None if the method learns nothing.
+    """
 
     method: MethodSettings
+    seeds: int
+    planned: int
+    rounds: int | None
     figures: dict[str, Figure]
     traffic: Traffic | None
     consensus: float | None
@@ -60,6 +69,17 @@ class Row:
     seconds: float
     warnings: int
     missing: int
+
+    @property
+    def seeds_said(self) -> str:
+        """The number of seeds, and of the planned ones if some are missing."""
+        short = self.seeds < self.planned
+        return f"{self.seeds} of {self.planned}" if short else str(self.seeds)
+
+    @property
+    def rounds_said(self) -> str:
+        """The number of rounds; a dash if the method learns nothing."""
+        return "-" if self.rounds is None else str(self.rounds)
 
 
 def rows(experiment: Experiment, done: Sequence[Done]) -> list[Row]:
@@ -80,7 +100,7 @@ def shown_columns(experiment: Experiment) -> tuple[str, ...]:
     return (
         *(one for one in found if one.endswith("/new")),
         "new",
-        "new, by node",
+        BY_NODE,
         "base",
         HARMONIC,
         "own",
@@ -106,6 +126,9 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Ro
     last = [one.outcome["consensus"][-1] for one in ended if one.outcome.get("consensus")]
     return Row(
         method=method,
+        seeds=len({one.cell.seed for one in ended}),
+        planned=len(experiment.seeds),
+        rounds=experiment.rounds_of(method).max if learns(method) else None,
         figures=figures,
         traffic=_traffic([one.outcome for one in ended]),
         consensus=mean(last) if last else None,
@@ -114,6 +137,25 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Ro
         warnings=sum(len(one.outcome.get("warnings", ())) for one in ended),
         missing=len(done) - len(ended),
     )
+
+
+def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float]:
+    """Return how many test images a figure of each column is measured on.
+
+    That is the number of images that a node is tested on, mean over nodes and seeds. A column that
+    is a mean over tests has the sum of their numbers. Columns without a number are left out: those
+    that no outcome has counted, and H.
+    """
+    counts: dict[str, list[float]] = {}
+    for one in done:
+        for test, nodes in unpacked(one.outcome).items():
+            counts.setdefault(test, []).append(mean([found.images for found in nodes.values()]))
+    found = {test: mean(values) for test, values in counts.items()}
+    for column in shown_columns(experiment):
+        parts = _parts(experiment, "new" if column == BY_NODE else column)
+        if column not in found and parts and all(part in found for part in parts):
+            found[column] = sum(found[part] for part in parts)
+    return found
 
 
 def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
@@ -156,7 +198,7 @@ def _value(experiment: Experiment, column: str, scores: dict[str, list[float]]) 
     if column == HARMONIC:
         base, new = (_value(experiment, one, scores) or 0.0 for one in ("base", "new"))
         return harmonic(base, new) if base + new else None
-    if column == "new, by node":
+    if column == BY_NODE:
         values = [one for name, nodes in scores.items() if name.endswith("/new") for one in nodes]
         return mean(values) if values else None
     parts = _parts(experiment, column)

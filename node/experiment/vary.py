@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.experiment import report, scores
-from fednode.experiment.figures import markdown_table, mean
+from fednode.experiment import scores
+from fednode.experiment.figures import csv_table, markdown_table, mean
 from fednode.experiment.files import load_experiment
 from fednode.experiment.picture import Panel
 from fednode.experiment.run import ELSEWHERE, Done
@@ -107,7 +107,7 @@ def write(
     path = folder / "report.md"
     put(path, "\n".join(lines), ELSEWHERE)
     scored = [one for _, done in parts for one in done]
-    put(folder / "scores.csv", report.csv_of(scores.lines(scored)), ELSEWHERE)
+    put(folder / "scores.csv", csv_table(scores.lines(scored)), ELSEWHERE)
     return path
 
 

@@ -13,12 +13,13 @@ from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.trunk import use_workers
-from fednode.core.types import Array, Tensors
+from fednode.core.types import Tensors
 from fednode.data.base import DataSettings, Image, NodeData, Split
 from fednode.data.decode import Window
 from fednode.data.load import load
 from fednode.data.rescan import Rescan
 from fednode.learn.cache import FeatureCache, default_folder
+from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.objective import Objective
@@ -81,8 +82,8 @@ def _folder(settings: CacheSettings) -> Path:
     return Path(settings.folder) if settings.folder else default_folder()
 
 
-Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Array]
-"""Return probabilities [images, classes] from prompts, image files and class names."""
+Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]
+"""Return probabilities [images, classes], in float64, from prompts, image files and class names."""
 
 
 def predictor(
@@ -99,13 +100,12 @@ def predictor(
     features, made = Features(frozen, window=window), objective(frozen, tuning, config)
 
     @torch.no_grad()
-    def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Array:
+    def predict(prompts: Tensors, images: Sequence[Path], classes: tuple[str, ...]) -> Numbers:
         classify = made.classifier(leaves(prompts, frozen.device), classes)
         shown = Images(features, made.looks, tuning, made.constant)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
         found = [classify(batch) for batch in shown.in_order(split, lambda: False)]
-        probabilities: Array = torch.cat(found).softmax(dim=1).cpu().numpy()
-        return probabilities
+        return torch.cat(found).double().softmax(dim=1).cpu().numpy()
 
     return predict

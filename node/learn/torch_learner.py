@@ -24,6 +24,7 @@ from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
 from fednode.learn import optimizer
+from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.learner import ZERO_SHOT, Cancelled
@@ -280,12 +281,23 @@ class TorchLearner:
 
         Empty tensors mean the hand-written prompt (zero-shot).
         """
-        splits = {"own": self.data.own, "base": self.data.base, "new": self.data.new}
         return {
-            name: self._score(split, tensors, cancelled)[0]
-            for name, split in splits.items()
-            if split is not None and split.images
+            name: self._score(split, tensors, cancelled)[0] for name, split in self._tests().items()
         }
+
+    def results(self, tensors: Tensors) -> Mapping[str, Evaluation]:
+        """Return the results by class on the same test images that `evaluate` uses."""
+        found = {}
+        for name, split in self._tests().items():
+            logits, labels = self._logits(split, tensors, lambda: False)
+            shares = logits.double().softmax(dim=1).cpu().numpy()  # float32 rounds many to 1
+            found[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
+        return found
+
+    def _tests(self) -> Mapping[str, Split]:
+        """Return the test images by name, as far as there are any."""
+        splits = {"own": self.data.own, "base": self.data.base, "new": self.data.new}
+        return {name: one for name, one in splits.items() if one is not None and one.images}
 
     def _score(
         self, split: Split, tensors: Tensors, cancelled: Callable[[], bool]

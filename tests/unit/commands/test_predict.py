@@ -5,6 +5,7 @@ The images are coloured squares of two classes, made here; the model is the one 
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
@@ -15,6 +16,8 @@ import pytest
 from PIL import Image
 
 import fednode as package
+from fednode.commands import classwise
+from fednode.learn.evaluation import evaluation
 from fednode.saved import recall, remember
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import COLOURS
@@ -32,8 +35,66 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tun
     lines = fednode.out.splitlines()
     assert lines[0].startswith("Prompts of round 1 in ")
     assert lines[1] == f"Test images of {tuned / 'images'}, 2 classes: lemon, sea"
-    assert [line.split() for line in lines[2::2]] == [["accuracy,", "%", "own"], ["tuned", "100.0"]]
-    assert lines[-1].split() == ["test", "images", "4"]
+    assert [lines[2].split(), lines[4].split()] == [["accuracy,", "%", "own"], ["tuned", "100.0"]]
+    assert lines[5].split() == ["test", "images", "4"]
+    assert lines[7] == "own test images, tuned prompts, each class against the rest, in percent:"
+    assert [line.split() for line in lines[9:12]] == [
+        *(["1", "lemon", "2", "100.0", "100.0", "100.0"], ["2", "sea", "2", *["100.0"] * 3]),
+        ["mean", "of", "2", "classes", "4", *["100.0"] * 3],
+    ]
+    assert [line.split() for line in lines[-3:]] == [
+        *(["1", "2"], ["1", "lemon", "2", "0"], ["2", "sea", "0", "2"]),
+    ]
+
+
+def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
+    """The sea among the lemons, under names that a spreadsheet must not compute."""
+    mixed, sea = tmp_path / "mixed", tuned / "images" / "sea"
+    shutil.copytree(tuned / "images" / "lemon", mixed / "=lemon")
+    shutil.copytree(sea, mixed / "sea")
+    for at in range(6):
+        shutil.copy(sea / f"{at}.png", mixed / "=lemon" / f"sea{at}.png")
+    chosen = ("--set", f"data.path={mixed}", "--set", "data.test=0.5")
+    words = ("eval", "--state", tuned / "state", *chosen, "--format")
+    assert fednode(*words, "csv") == 0
+    rows = list(csv.DictReader(fednode.out.splitlines()))
+    assert [(row["prompts"], row["class"]) for row in rows] == [
+        *(("zero-shot", "'=lemon"), ("zero-shot", "sea"), ("tuned", "'=lemon"), ("tuned", "sea")),
+    ]
+    assert fednode(*words, "json") == 0
+    found = json.loads(fednode.out)["by_class"]["own"]
+    assert found["classes"] == ["=lemon", "sea"]
+    for prompts in ("zero-shot", "tuned"):
+        lemon, water = (row for row in rows if row["prompts"] == prompts)
+        counts = [[int(row[f"predicted as {name}"]) for name in found["classes"]]
+                  for row in (lemon, water)]  # fmt: skip
+        tree = found[prompts]
+        assert counts == tree["confusion"]
+        assert [int(lemon["images"]), int(water["images"])] == [sum(one) for one in counts]
+        assert [sum(one) for one in counts] == [6, 3]
+        assert float(lemon["sensitivity"]) == pytest.approx(counts[0][0] / 6, abs=1e-6)
+        assert float(water["specificity"]) == pytest.approx(counts[0][0] / 6, abs=1e-6)
+        assert float(lemon["auc"]) == pytest.approx(tree["by_class"][0]["auc"], abs=1e-6)
+        assert tree["accuracy"] == pytest.approx((counts[0][0] + counts[1][1]) / 9)
+    assert found["tuned"]["confusion"][0][1] > 0, "the sea among the lemons is seen"
+
+
+def test_eval_of_many_classes_shows_the_worst_and_the_most_frequent_mistakes() -> None:
+    names = [f"class {at}" for at in range(30)]
+    truth = [at for at in range(30) for _ in range(4)]
+    shares = np.eye(30)[truth]
+    shares[4 * 7 : 4 * 7 + 3] = np.eye(30)[8]  # three images of class 7 are taken for class 8
+    shares[0] = np.eye(30)[29]
+    lines = classwise.text("new", evaluation(names, truth, shares))
+    assert "the 20 classes of the lowest sensitivity" in lines[0]
+    assert lines[2].split() == ["8", "class", "7", "4", "25.0", "100.0", "62.5"]
+    assert lines[3].split()[:5] == ["1", "class", "0", "4", "75.0"]
+    assert lines[22].startswith("mean of 30 classes")
+    assert lines[-3:] == [
+        "Most frequent mistakes, 2 of 2 kinds:",
+        "       3  class 7 predicted as class 8",
+        "       1  class 0 predicted as class 29",
+    ]
 
 
 def test_eval_on_other_images(fednode: Fednode, tuned: Path) -> None:

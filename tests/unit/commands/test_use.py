@@ -157,6 +157,17 @@ def test_prompts_from_python(fednode: Fednode, tuned: Path, tmp_path: Path) -> N
         prompts.names(["nothing.png"])
     with pytest.raises(ConfigError, match="empty name"):
         prompts.names(images, ["", "a"])
+    lemon, sea = images
+    judged = prompts.evaluate([lemon, sea, sea], ["lemon", "sea", "lemon"])
+    assert judged.confusion.tolist() == [[1, 1], [0, 1]]
+    assert [one.sensitivity for one in judged.by_class] == [0.5, 1.0]
+    assert judged.by_class[0].auc == pytest.approx(0.75)  # one pair won, one tied: the same image
+    with pytest.raises(ConfigError, match="3 images and 2 labels: give at least one image"):
+        prompts.evaluate([lemon, sea, sea], ["lemon", "sea"])
+    with pytest.raises(ConfigError, match="labels holds 'lime'; each label must be one of lemon"):
+        prompts.evaluate([lemon], ["lime"])
+    with pytest.raises(ConfigError, match="classes names a class twice"):
+        prompts.evaluate([lemon], ["lemon"], ["lemon", "lemon"])
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         package.lode  # noqa: B018
 

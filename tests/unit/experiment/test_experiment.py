@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -19,7 +18,6 @@ import yaml
 from PIL import Image
 from safetensors.torch import save_file
 
-from fednode import registry
 from fednode.cli import main
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
@@ -27,11 +25,8 @@ from fednode.experiment import run
 from fednode.experiment.cell import consensus_distance
 from fednode.experiment.files import load_experiment
 from fednode.learn.private import epsilon
-from fednode.policies.diprompt.config import DiPrompTConfig
-from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.zerodfl.config import ZeroDFLConfig
 from tests.unit.clip import tiny
-from tests.unit.experiment.pictures import DOMAINS, domains
+from tests.unit.experiment.pictures import CLASSES, DOMAINS, domains
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs/experiments"
 FILES = sorted(CONFIGS.glob("*.yaml"))
@@ -70,10 +65,10 @@ def _threads() -> Any:
     run._parts.cache_clear()
 
 
-def write(path: Path, data: Path, **changed: Any) -> Path:
+def write(path: Path, images: Path, **changed: Any) -> Path:
     tree: dict[str, Any] = {
         "title": "a trial",
-        "data": {"path": str(data), "shots": 2, "test_images": 2},
+        "data": {"path": str(images), "shots": 2, "test_images": 2},
         "protocol": {"kind": "in-domain"},
         "rounds": 2,
         "seeds": [1, 2],
@@ -136,6 +131,22 @@ def test_tables_curves_and_a_second_start(
     assert traffic["mean"]["payload"] == 2 * 4 * 3 * (3 * 32 * 4)
     assert traffic["mean"]["payload"] < traffic["mean"]["serialized"] < traffic["mean"]["wire"]
     assert rows["mean"]["consensus"] == 0.0 < rows["ours"]["consensus"]
+    by_class, mistakes = read(out / "classes.csv"), read(out / "confusion.csv")
+    for one in scores:  # the accuracy again, from the confusion matrix and from the sensitivities
+        place = {key: one[key] for key in ("method", "seed", "left out", "test", "node")}
+        counts = [row for row in mistakes if place.items() <= row.items()]
+        assert {row["true class"] for row in counts} == set(CLASSES)
+        right = [
+            int(row["images"]) for row in counts if row["true class"] == row["predicted class"]
+        ]
+        total = sum(int(row["images"]) for row in counts)
+        assert float(one["accuracy"]) == pytest.approx(sum(right) / total, abs=1e-6)
+        found = [row for row in by_class if place.items() <= row.items()]
+        images = [int(row["images"]) for row in found]
+        shares = [float(row["sensitivity"]) for row in found]
+        weighted = sum(n * x for n, x in zip(images, shares, strict=True)) / total
+        assert float(one["accuracy"]) == pytest.approx(weighted, abs=1e-5)
+    assert f"| mean of {len(CLASSES)} classes |" in (out / "classes.md").read_text()
     curves = read(out / "curves.csv")
     assert {one["round"] for one in curves if one["method"] == "ours"} == {"1", "2"}
     # Started again, nothing is run; with another setting of one method, that one alone.
@@ -233,6 +244,23 @@ def test_a_wrong_value_to_vary_is_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_an_experiment_chooses_domains_and_classes(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
+    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
+    chosen = ["data.domains=[photo, Art]", "data.classes=[person, dog]"]
+    flags = [word for one in (model, *chosen) for word in ("--set", one)]
+    code, shown, err = start(capsys, file, *flags, "--out", out)
+    assert code == 0, err
+    assert "| method | seeds | rounds | Art | photo | avg |" in shown
+    assert {row["test"] for row in read(out / "classes.csv")} == {"Art", "photo"}
+    assert {row["class"] for row in read(out / "classes.csv")} == {"dog", "person"}
+    code, _, err = start(capsys, file, *flags, "--set", "data.domains=[Photo]", "--out", out)
+    assert code == 2
+    assert "data.domains names 'Photo', which is no folder of images in" in err
+
+
 def test_a_torn_cell_is_run_again(
     tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +340,12 @@ def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -
         ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
         ({"rounds": 0}, "rounds is 0"),
         ({"seeds": []}, "seeds is empty"),
+        ({"data": {"path": "x", "domains": []}}, "data.domains is empty; name folders"),
+        ({"data": {"path": "x", "classes": ["a", "a"]}}, "data.classes names 'a' twice"),
+        (
+            {"data": {"path": "x", "domains": ["a"]}, "protocol": {"kind": "base-to-new"}},
+            "data.domains is set, and protocol.kind base-to-new has no domains",
+        ),
     ],
 )
 def test_faults_of_a_file_are_sentences(
@@ -392,37 +426,6 @@ def test_consensus_distance_is_the_root_mean_square_from_the_mean() -> None:
     assert consensus_distance(prompts[:1] * 2) == 0.0
 
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-def paper_bytes(policy: str, config: Any, shapes: Shapes, rounds: int, clients: int) -> int | None:
-    return registry.policy(policy).paper_bytes(config, shapes, rounds, clients)
-
-
-def test_the_papers_way_to_count_bytes() -> None:
-    """METHODS, sections 1 to 5, ViT-B/16."""
-    context = {"context": (4, 512)}
-    assert paper_bytes("zerodfl", ZeroDFLConfig(), context, 500, 59) == 500 * 59 * 5 * 28 * 1024
-    assert paper_bytes("local", None, context, 500, 59) is None
-    assert paper_bytes("promptfl", None, context, 3, 2) == 3 * 2 * 2 * 2048 * 4
-    fedtpg = paper_bytes("fedtpg", None, {"net": (4_206_080,)}, 500, 59)
-    assert fedtpg is not None
-    assert fedtpg / 2**30 == pytest.approx(462.2, abs=0.1)
-    names = ("a", "b", "c", "d", "e", "f")
-    shapes: dict[str, tuple[int, ...]] = {f"text.{name}": (16, 512) for name in names}
-    shapes |= {f"visual.{name}": (768,) for name in names}
-    up = 32_768 + 6 * 3072
-    down = 6 * 32_768 + 6 * 3072
-    config = FedDPTConfig(domains=names)
-    assert paper_bytes("feddpt", config, shapes, 1, 6) == 6 * (up + down)
-    drawn = DiPrompTConfig(domains=names, participants=4)
-    assert paper_bytes("diprompt", drawn, context, 10, 6) == 10 * 4 * 2048 * 4
-    plan = {"text": (12, 8, 512), "visual": (12, 8, 768), "aggregator.x": (5_269_248,)}
-    stage_up, each = 122_880 * 4, 5_269_248 * 4
-    expected = 3 * (stage_up + each + stage_up + 3 * stage_up + each)
-    assert paper_bytes("plan", None, plan, 1, 3) == expected
-
-
 @pytest.mark.slow
 def test_two_lines_make_it_a_vit_b_16_on_ones_own_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -485,5 +488,5 @@ def test_privacy_and_what_leaks_are_in_the_report(
     assert all(0 <= one["mean"] <= 100 for one in found["open"].values())
     assert found["open"] != found["blurred"]
     spent = epsilon(2.0, 3, 1e-5)
-    assert f"\n| blurred | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
-    assert "| open | 1 |" not in shown
+    assert f"\n| blurred | 1 | 3 | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
+    assert "| open | 1 | 3 | 1 |" not in shown

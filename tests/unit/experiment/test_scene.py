@@ -118,6 +118,21 @@ def test_what_does_not_fit_the_data_is_a_sentence(
         scene(made, 1, targets(made)[0])
 
 
+def test_chosen_domains_alone_are_learned_and_tested(folder: Path) -> None:
+    made = experiment(folder, {"domains": ("sketch", "photo", "Art"), "classes": ("dog", "house")})
+    assert targets(made) == columns(made) == ("Art", "photo", "sketch")
+    found = scene(made, 1, "photo")
+    assert found.domains == ("art", "sketch")
+    assert found.clients[0].data.train.classes == ("dog", "house")
+    (test,) = found.tests
+    assert test.images["node-01"].classes == ("dog", "house")
+    assert columns(experiment(folder, {"domains": ("photo",)}, kind="in-domain")) == ("photo",)
+    with pytest.raises(ConfigError, match="photo is the only domain to use"):
+        targets(experiment(folder, {"domains": ("photo",)}))
+    with pytest.raises(ConfigError, match="'photo', which is no domain of this experiment in"):
+        targets(experiment(folder, {"domains": ("Art", "sketch")}, targets=("photo",)))
+
+
 def test_the_built_in_images_have_no_domains() -> None:
     with pytest.raises(ConfigError, match="has no domains"):
         targets(experiment(Path("builtin")))

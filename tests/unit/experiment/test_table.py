@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fednode.experiment import classes, table
+from fednode.experiment.figures import csv_table
 from fednode.experiment.files import load_experiment
 from fednode.experiment.report import markdown
 from fednode.experiment.run import Cell, Done
@@ -61,13 +65,120 @@ def test_each_figure_of_a_paper_stands_beside_its_column() -> None:
     lines = markdown(made, rows(made, done), done, "command").splitlines()
     head = next(line for line in lines if line.startswith("| method"))
     assert head == (
-        "| method | cars/new | pets/new | new | new, by node | base | H | own "
+        "| method | seeds | rounds | cars/new | pets/new | new | new, by node | base | H | own "
         "| paper: pets/new | paper: new |"
     )
     first = lines[lines.index(head) : lines.index("", lines.index(head))]
     found = {line.split(" | ")[0]: line.split(" | ")[-2:] for line in first}
     assert found["| ours"] == ["96.75", "76.19 |"]
     assert found["| theirs"] == ["-", "- |"]
+
+
+def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[dict[str, Any]]:
+    """Return what a cell's file holds of nodes with these confusion matrices."""
+    return [
+        {
+            "nodes": [name],
+            "classes": ["a|b", "=c"],
+            "auc": auc,
+            "confusion": [
+                [row, column, images]
+                for row, line in enumerate(matrix)
+                for column, images in enumerate(line)
+                if images
+            ],
+        }
+        for name, matrix in nodes.items()
+    ]
+
+
+def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
+    """Return an in-domain experiment of two nodes; seed 1 is the better one."""
+    method = MethodSettings(label="ours", policy={"name": "promptfl"}, rounds=7)
+    made = Experiment(
+        title="t",
+        data=DataPart(path="/nowhere"),
+        methods=(method,),
+        protocol=ProtocolSettings("base-to-new"),
+        seeds=seeds,
+    )
+    first = {"node-01": [[3, 1], [0, 4]], "node-02": [[2, 2], [0, 4]]}
+    second = {"node-01": [[1, 3], [4, 0]], "node-02": [[0, 4], [4, 0]]}
+    done = [
+        Done(
+            Cell(method, seed, "", "k"),
+            {
+                "scores": {"own": {"node-01": 0.9, "node-02": 0.8}},
+                "by_class": {"own": counted(matrices, auc)},
+                "seconds": 1.0,
+            },
+        )
+        for seed, matrices, auc in ((1, first, [0.75, None]), (2, second, [0.25, None]))
+        if seed in seeds
+    ]
+    return made, done
+
+
+def test_classes_are_means_over_nodes_and_then_over_seeds() -> None:
+    made, done = classified((1, 2))
+    lines = classes.markdown(made, rows(made, done), done).splitlines()
+    at = lines.index("Sensitivity:")
+    assert lines[at + 2 : at + 9] == [
+        "| class | test images | ours |",
+        "| --- | ---: | ---: |",
+        "| seeds |  | 2 |",
+        "| rounds |  | 7 |",
+        "| a\\|b | 4 | 37.5 |",  # (3 + 2) / 8 and (1 + 0) / 8
+        "| =c | 4 | 50.0 |",
+        "| mean of 2 classes | 8 | 43.8 |",
+    ]
+    at = lines.index("AUC:")
+    assert lines[at + 6 : at + 9] == [
+        *("| a\\|b | 4 | 50.0 |", "| =c | 4 | - |", "| mean of 2 classes | 8 | 50.0 |"),
+    ]
+    table = list(csv.reader(csv_table(classes.class_lines(done)).splitlines()))
+    assert table[1] == ["ours", "1", "", "own", "node-01", "a|b", "4", "0.750000", "1.000000",
+                        "0.750000"]  # fmt: skip
+    assert table[2][5:] == ["'=c", "4", "1.000000", "0.750000", ""]
+    matrix = list(csv.reader(csv_table(classes.confusion_lines(done)).splitlines()))
+    assert [int(one[-1]) for one in matrix[1:]] == [3, 1, 4, 2, 2, 4, 1, 3, 4, 4, 4]
+    assert matrix[2][4:] == ["node-01", "a|b", "'=c", "1"]
+
+
+def test_each_table_names_seeds_rounds_and_test_images() -> None:
+    made, done = classified((1, 2))
+    text = markdown(made, rows(made, done), done, "command")
+    lines = text.splitlines()
+    assert "seeds 1, 2. Accuracy in percent, mean ± standard deviation over seeds." in text
+    assert "| ours | 2 | 7 | - | - | - | 85.0 ± 0.0 |" in lines
+    assert "| test images |  |  | - | - | - | 8 |" in lines
+    heads = [line for line in lines if line.startswith("| method ")]
+    assert len(heads) == 3
+    assert all(line.startswith("| method | seeds | rounds | ") for line in heads)
+    assert "| ours | 1 of 2 | 7 | " in markdown(made, rows(made, done[:1]), done[:1], "command")
+
+
+def test_one_seed_has_no_deviation_over_seeds() -> None:
+    made, done = classified((1,))
+    text = markdown(made, rows(made, done), done, "command")
+    assert "seed 1. Accuracy in percent.\n" in text
+    assert "| ours | 1 | 7 | - | - | - | 85.0 |" in text.splitlines()
+    assert "±" not in text
+    assert "over seeds" not in text + classes.markdown(made, rows(made, done), done)
+
+
+def test_test_images_of_a_mean_are_all_that_it_counts() -> None:
+    made, done = table_of(MethodSettings(label="a", policy={"name": "zero-shot"}))
+    by_class = {
+        name: counted({key: [[images, 0], [0, 0]] for key in nodes}, [None, None])
+        for images, (name, nodes) in enumerate(SCORES.items(), 1)
+    }
+    done = [Done(one.cell, {**one.outcome, "by_class": by_class}) for one in done]
+    sizes = table.test_images(made, done)
+    assert (sizes["cars/new"], sizes["pets/new"], sizes["new"]) == (2, 5, 7)
+    assert (sizes["new, by node"], sizes["base"]) == (7, 5)
+    assert "H" not in sizes
+    assert table.test_images(made, table_of(*made.methods)[1]) == {}  # an older version's files
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

@@ -153,6 +153,10 @@ def test_accuracies_are_those_of_the_arg_max(
         for row, image in zip(images, data.new.images, strict=True)
     ]
     assert metrics["new"] == pytest.approx(np.mean(right))
+    results = one.results(EMPTY)
+    assert {name: found.accuracy for name, found in results.items()} == pytest.approx(metrics)
+    assert results["new"].classes == data.new.classes
+    assert results["new"].images == len(data.new.images)
 
 
 @pytest.mark.parametrize(
