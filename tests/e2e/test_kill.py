@@ -26,7 +26,7 @@ def killed(folder: Path, lives: int, seed: int, longest_s: float, *words: str) -
 
 
 def test_twenty_lives(tmp_path: Path) -> None:
-    found = killed(tmp_path, 20, 1, 1.0, *CLOSED, *ENDLESS)
+    found = killed(tmp_path, 20, 1, 3.0, *CLOSED, *ENDLESS)
     assert found["wrong"] == []
     assert found["lives_with_progress"] >= 8
 

@@ -383,8 +383,11 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_every_file_that_ships_is_valid(file: Path, smoke: bool) -> None:
     experiment = load_experiment(file, smoke=smoke)
-    assert experiment.methods
-    assert experiment.smoke == {} or not smoke
+    tree = yaml.safe_load(file.read_text())
+    wanted = {**tree, **(tree["smoke"] if smoke else {})}
+    assert experiment.rounds == wanted["rounds"]
+    assert list(experiment.seeds) == wanted["seeds"]
+    assert len(experiment.methods) == len(wanted["methods"])
 
 
 @pytest.mark.parametrize(
