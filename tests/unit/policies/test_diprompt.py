@@ -171,7 +171,7 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
         return np.asarray(joint[hand.rows, hand.labels].argmax(axis=1))
 
     before = domains(prompts[QUERY])
-    others = (leaves(drawn(one.private(), seed, 1.0))[QUERY] for seed in range(200))
+    others = (leaves(drawn(one.private(1), seed, 1.0))[QUERY] for seed in range(200))
     after = next(query for query in others if domains(query).tolist() != before.tolist())
     under_way = one.begin(given(prompts, CLASSES))
     assert isinstance(under_way, InTurns)
@@ -188,7 +188,7 @@ def test_the_query_takes_its_step_before_it_finds_domains(model: Backbone) -> No
 
 def test_the_two_losses_are_of_different_prompts(model: Backbone) -> None:
     one = objective(model)
-    prompts = leaves(Tensors({**one.initial(1), **one.private()}), gradient=True)
+    prompts = leaves(Tensors({**one.initial(1), **one.private(1)}), gradient=True)
     losses = one.begin(given(prompts, CLASSES)).losses(batch(LABELS, features=features()))  # type: ignore[attr-defined]
     moved = []
     for loss in losses:
@@ -210,7 +210,7 @@ def test_the_query_has_its_own_length(model: Backbone, length: int) -> None:
     assert query.shape == (length, words.shape[1])
     for at in range(1, length + 1):
         assert torch.equal(query[-at], words[-1 - (at - 1) % 4])
-    assert one.private()[QUERY].shape == query.shape
+    assert one.private(1)[QUERY].shape == query.shape
     prompts = start(one)
     loss = one.begin(given(prompts, CLASSES)).loss(batch(LABELS, features=features()))
     assert np.isfinite(float(loss))
