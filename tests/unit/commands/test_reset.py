@@ -90,7 +90,7 @@ def test_it_asks_first(
         asked.append(text)
         return len(asked) > 1
 
-    monkeypatch.setattr(reset.click, "confirm", answer)
+    monkeypatch.setattr("click.confirm", answer)
     code, out, _ = ended(capsys, "--state", state)
     assert (code, "Nothing was deleted." in out) == (0, True)
     assert held(state) == before
