@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
     "retune": ("fednode.commands.control", "Let a node run one more round."),
     "rollback": ("fednode.commands.control", "Start the next round from the best prompts so far."),
+    "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "introducer": (
         "fednode.bootstrap.introducer_command",
@@ -78,8 +79,8 @@ class _Lazy(click.Group):
             formatter.write_dl(rows)
 
 
-@click.group(cls=_Lazy)
-@click.version_option(__version__, prog_name="fednode")
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-v", "--version", prog_name="fednode")
 def group() -> None:
     """Tune CLIP prompts with your peers: images stay, prompts travel."""
 

@@ -11,6 +11,7 @@ import click
 import yaml
 
 from fednode.api import Prompts, load
+from fednode.clip.settings import MINI
 from fednode.commands.paths import PATH
 from fednode.config import Settings, load_settings, policy_of
 from fednode.core.policy import NodeContext
@@ -49,6 +50,11 @@ def export(to: Path, state: Path | None, layout: str, classes: str | None) -> No
         features, scale = prompts.text_features(named)
         share.write_matrix(features, scale, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
+    if layout == "matrix" and prompts.model == MINI:
+        click.echo(
+            f"{MINI} is no model of open_clip: use this matrix with image features of fednode "
+            "(`fednode.load(...).image_features`), or tune a model of open_clip (model.name)."
+        )
 
 
 def _facts(prompts: Prompts) -> dict[str, str]:

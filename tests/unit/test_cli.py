@@ -11,15 +11,17 @@ import click
 import pytest
 from click.shell_completion import BashComplete
 
-from fednode import cli
+from fednode import __version__, cli
 from fednode.errors import DataError, Refused
 
 # Every command of the README and the guides.
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
     *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
-    *("top", "logs", "explain", "export", "import"),
+    *("top", "logs", "explain", "export", "import", "reset"),
 }
+
+NAMED = f"fednode, version {__version__}"
 
 
 def ended(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -42,6 +44,14 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     code, out, _ = ended(capsys, name, "--help")
     assert code == 0
     assert out.startswith(f"Usage: fednode {name}")
+
+
+def test_short_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(capsys, "-v") == ended(capsys, "--version") == (0, f"{NAMED}\n", "")
+    assert ended(capsys, "-h") == ended(capsys, "--help")
+    for words in (["start"], ["identity"], ["identity", "show"]):
+        code, out, _ = ended(capsys, *words, "-h")
+        assert (code, out) == (0, ended(capsys, *words, "--help")[1])
 
 
 def complete(words: list[str], incomplete: str) -> list[tuple[str, str]]:

@@ -1,0 +1,90 @@
+"""`fednode reset`: delete what a node learned, so that its next start begins at round 0."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fednode.commands.link import FILE as PAGE_TOKEN
+from fednode.commands.mesh import IDENTITY
+from fednode.commands.paths import PATH
+from fednode.errors import ConfigError, StateError
+from fednode.observe.logs import FILE as LOG
+from fednode.saved import CLASSES, SETTINGS, find
+from fednode.storage.disk import because, lock
+
+ACCOUNT: Final = "privacy.json"
+LOCK: Final = "lock"
+LEARNED: Final = ("tensors", "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN)
+"""What a reset deletes, tensors first: a reset that was cut short is then a damaged directory,
+which no node starts from, and another reset ends the work."""
+KEPT: Final = (IDENTITY, ACCOUNT)
+"""What only --all deletes."""
+
+
+@click.command()
+@click.option("--state", type=PATH, help="State directory [the only one of this machine].")
+@click.option("--all", "whole", is_flag=True, help="Delete key and privacy account, too.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def reset(state: Path | None, whole: bool, yes: bool) -> None:
+    """Delete prompts, journal, log and settings from a state directory. Stop the node first.
+
+    The next start begins at round 0. The node keeps its key, so its peers still know it, and the
+    account of the privacy that it spent. With --all both are deleted: peers refuse a new key under
+    an old id, and privacy that was spent is counted no more. Files that are not fednode's stay.
+    """
+    folder = find(state)
+    if not folder.is_dir():
+        raise StateError(f"There is no state directory {folder}: give another with --state.")
+    doomed = _found(folder, (*LEARNED, *(KEPT if whole else ())))
+    if not doomed:
+        raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
+    descriptor = lock(folder)  # a running node holds it
+    try:
+        if not yes and not _confirmed(folder, doomed):
+            click.echo("Nothing was deleted.")
+            return
+        _delete(doomed)
+    finally:
+        os.close(descriptor)
+    kept = [path.name for path in _found(folder, KEPT)]
+    (folder / LOCK).unlink()
+    others = sorted(path.name for path in folder.iterdir() if path.name not in kept)
+    click.echo(f"{folder}: {', '.join(path.name for path in doomed)} deleted.")
+    if kept:
+        click.echo(f"Kept: {', '.join(kept)}; --all deletes these, too.")
+    if others:
+        click.echo(f"Left alone, because fednode did not write them: {', '.join(others)}.")
+    if not kept and not others:
+        folder.rmdir()
+
+
+def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Return the paths of a folder that are there, in the order of the patterns."""
+    return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
+
+
+def _confirmed(folder: Path, doomed: list[Path]) -> bool:
+    if not sys.stdin.isatty():
+        raise ConfigError("Nobody can be asked here whether to delete: give --yes.")
+    click.echo(f"In {folder}: {', '.join(path.name for path in doomed)}")
+    return click.confirm("Delete these for good?")
+
+
+def _delete(doomed: list[Path]) -> None:
+    """Delete files and folders; raise StateError if one cannot be deleted."""
+    for path in doomed:
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        except OSError as fault:
+            raise StateError(
+                f"{path} cannot be deleted: {because(fault)}; mend that and reset again."
+            ) from fault
