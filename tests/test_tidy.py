@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, str] = {
     "policy": "core",
     "objective": "clip core learn",
     "testing": "clip core data learn sim transports",
-    "experiment": "clip config core data learn registry sim storage track trees units",
+    "experiment": "clip config core data learn registry shipped sim storage track trees units",
     "commands": (
         "api clip config core data experiment identity learn observe peers plan registry "
         "runtime saved shipped sim storage track transports trees units wire"

@@ -131,7 +131,7 @@ def untrained(settings: ModelSettings) -> Backbone:
     """Return an architecture with random weights, for measuring speed."""
     if settings.name not in open_clip.list_models():
         raise ModelError(f"There is no architecture {settings.name!r} in open_clip.")
-    with hub.without_false_warnings():
+    with hub.without_records():
         model: Any = open_clip.create_model(settings.name, pretrained=None)
     preprocessing = dict(model.visual.preprocess_cfg)
     label = f"{settings.name} (random weights)"
@@ -224,7 +224,7 @@ def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
             )
         path = Path(source)
         state, openai = checkpoint.read(path)
-        with hub.without_false_warnings():
+        with hub.without_records():
             made = checkpoint.build(
                 lambda device: open_clip.create_model(name, device=device, force_quick_gelu=openai),
                 lambda model: checkpoint.put(model, state, path, name),
@@ -237,7 +237,7 @@ def _fetched(name: str, tag: str) -> nn.Module:
     """Return a model with the weights of a tag, from the hub or from its cache on this machine."""
     silent = hub.silence()
     try:
-        with hub.offline(bool(silent)):
+        with hub.offline(bool(silent)), hub.without_records():
             model: nn.Module = open_clip.create_model(name, pretrained=tag, weights_only=True)
     except Exception as fault:
         # The download and its cache fail in many ways that fednode does not control.

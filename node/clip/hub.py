@@ -18,6 +18,8 @@ ANSWER_S: Final = 5.0
 """How long the hub may take to answer the first question."""
 _UNTRUE: Final = "No pretrained weights loaded"
 """How open_clip's warning begins about a model whose weights fednode puts in afterwards."""
+_SAID_BELOW: Final = "Failed to download weights"
+"""How open_clip's record begins about a failure that fednode says in its own words."""
 
 
 def silence() -> str:
@@ -43,21 +45,21 @@ def offline(now: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_false_warnings() -> Iterator[None]:
-    """Drop open_clip's warning that a model has random weights, which get their values later.
+def without_records() -> Iterator[None]:
+    """Drop open_clip's records about weights: a false warning, and a fault that is said elsewhere.
 
     open_clip warns through the root logger, and the first warning there gives that logger a handler
     of its own. So a handler that writes nothing stands there meanwhile.
     """
     root, nothing = logging.getLogger(), logging.NullHandler()
     root.addHandler(nothing)
-    root.addFilter(_true)
+    root.addFilter(_kept)
     try:
         yield
     finally:
-        root.removeFilter(_true)
+        root.removeFilter(_kept)
         root.removeHandler(nothing)
 
 
-def _true(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith(_UNTRUE)
+def _kept(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith((_UNTRUE, _SAID_BELOW))

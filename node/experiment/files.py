@@ -22,8 +22,9 @@ from fednode.config import (
 from fednode.config import settings_of as node_settings
 from fednode.errors import ConfigError
 from fednode.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
+from fednode.shipped import config_file
 
-SHIPPED: Final = Path("configs/experiments")
+SHIPPED: Final = config_file("experiments")
 NAMED: Final = 5
 """Most files that an error names."""
 
@@ -54,14 +55,21 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
 
 
 def _missing(path: Path) -> str:
-    beside = sorted(path.parent.glob("*.yaml")) or sorted(SHIPPED.glob("*.yaml"))
-    if not beside:
+    """Return a sentence on a file that is not there, with those that it may have been."""
+    folders = [sorted(folder.glob("*.yaml")) for folder in (path.parent, SHIPPED)]
+    for files in folders:
+        near = get_close_matches(path.stem, [one.stem for one in files], NAMED, 0.5)
+        if near:
+            return _holds(path, files, near)
+    if not folders[-1]:
         return f"There is no file {path}: docs/experiments.md says how to write one."
-    near = get_close_matches(path.stem, [one.stem for one in beside], NAMED, 0.5)
-    named = near or [one.stem for one in beside[:NAMED]]
-    more = "" if len(beside) == len(named) else f", of {len(beside)}"
+    return _holds(path, folders[-1], [one.stem for one in folders[-1][:NAMED]])
+
+
+def _holds(path: Path, files: Sequence[Path], named: Sequence[str]) -> str:
+    more = "" if len(files) == len(named) else f", of {len(files)}"
     shown = ", ".join(f"{one}.yaml" for one in named)
-    return f"There is no file {path}. {beside[0].parent} holds {shown}{more}."
+    return f"There is no file {path}. {files[0].parent} holds {shown}{more}."
 
 
 def settings_of(

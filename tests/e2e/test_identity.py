@@ -169,7 +169,7 @@ async def test_a_node_at_a_name_that_does_not_resolve_is_told_and_doubted_no_mor
         assert seen.warnings[0].startswith("c speaks, but this node cannot reach it: ")
         assert wrong in seen.warnings[0]
         before = suspicions()
-        later = await until(tmp_path, at["a"], "a", lambda one: one.round > seen.round + 100)
+        later = await until(tmp_path, at["a"], "a", lambda one: one.round > seen.round + 40)
         assert {peer.name: peer.state for peer in later.peers}["c"] == "alive"
         assert suspicions() == before <= 2
         peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "c"))

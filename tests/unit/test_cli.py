@@ -18,7 +18,7 @@ from fednode.errors import DataError, Refused
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
     *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
-    *("top", "logs", "explain", "export", "import", "reset"),
+    *("top", "logs", "explain", "export", "import", "recover", "reset"),
 }
 
 NAMED = f"fednode, version {__version__}"

@@ -61,7 +61,8 @@ class Reach:
         if not why or now - self._came.get(peer, float("-inf")) <= lately_s:
             self._said.pop(peer, None)
             return []
-        self._said[peer] = foreign.line(why, SAID_MAX)
+        why = foreign.line(why, SAID_MAX)
+        self._said[peer] = why.removeprefix(f"cannot send to {self.address}: ")
         if self._recorded or now - self._recorded_at < EVERY_S:
             return []
         self._recorded, self._recorded_at = True, now

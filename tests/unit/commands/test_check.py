@@ -14,6 +14,7 @@ import pytest
 from fednode.clip.settings import ModelSettings
 from fednode.plan import facts_of, learner_of, make
 from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
 from tests.unit.commands.run import Fednode
@@ -194,6 +195,8 @@ def test_a_disk_that_cannot_be_written(
 CHEAP = {
     "check --set data.path=/missing": "'/missing' does not exist",
     "experiment pacs.yaml": "There is no file pacs.yaml. . holds pacs-two.yaml.",
+    "experiment zzz.yaml": f"zzz.yaml. {config_file('experiments')} holds ",
+    "experiment caltech-base-to-nw.yaml": " holds caltech-base-to-new.yaml",
     "eval --state /missing": "/missing",
     "predict --state /missing x.png": "x.png",
 }

@@ -26,7 +26,8 @@ def kinds(effects: list[Effect]) -> list[str]:
 
 def test_a_peer_that_cannot_reach_this_node_is_named_with_its_reason_once() -> None:
     made = reach()
-    (said,) = only(made.told(1.0, "b", WHY, LATELY_S), Record)
+    why = f"cannot send to no.such.host:7443: {WHY}"  # as the peer's transport says it
+    (said,) = only(made.told(1.0, "b", why, LATELY_S), Record)
     assert (said.kind, said.level) == (UNREACHED, "warning")
     assert said.text == (
         "b says that it cannot reach this node at no.such.host:7443: the name no.such.host does "
