@@ -30,6 +30,8 @@ from fednode.errors import ModelError
 
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
+ENSEMBLE: Final = tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
+"""CLIP's hand-written templates for ImageNet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
