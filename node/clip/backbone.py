@@ -37,6 +37,8 @@ SAID_MAX: Final = 160
 """Characters of another library's explanation that a sentence takes over."""
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
+ENSEMBLE: Final = tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
+"""CLIP's hand-written templates for ImageNet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,7 +64,7 @@ class Overheard:
             raise FednodeError(
                 "leak is true, and membership inference takes a policy whose nodes tune all "
                 "exchanged prompts at once: local, zerodfl, promptfl, fedmaple, fedclip, fedtpg, "
-                "fedotp, fedpgp."
+                "fedotp, fedpgp, trip."
             )
         report = self._told.tune(job, cancelled, progress)
         before, after = self._losses(job.tensors), self._losses(report.tensors)

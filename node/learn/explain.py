@@ -82,7 +82,10 @@ class Explainer:
             self._objective.classifier(self._prompts, ANY_CLASS)
         found = {self._name(one): self._nearest(one, top) for one in self._text.contexts}
         if not found:
-            raise ModelError("these prompts put no word vectors before the text: none are near.")
+            raise ModelError(
+                "these prompts put no word vectors before the text, or others for each image: none "
+                "are near."
+            )
         return found
 
     def maps(

@@ -14,17 +14,18 @@ from fednode.learn.settings import TuningSettings
 
 
 def learning_rate(settings: TuningSettings, round_number: int, rounds: int) -> float:
-    """Return the learning rate of a round: constant, or a cosine that steps once per round.
+    """Return the learning rate of a round: constant or a cosine, times decay^(round - 1).
 
     The first round has the full rate; the cosine would reach 0 one round after the horizon
     (CosineAnnealingLR with T_max = horizon, METHODS section 1). Rounds beyond the horizon keep the
     rate of its last round.
     """
     horizon = settings.horizon or rounds
+    rate = settings.lr * settings.decay ** (round_number - 1)
     if settings.schedule == "constant" or not horizon:
-        return settings.lr
+        return rate
     done = min(round_number - 1, horizon - 1)
-    return 0.5 * settings.lr * (1.0 + math.cos(math.pi * done / horizon))
+    return 0.5 * rate * (1.0 + math.cos(math.pi * done / horizon))
 
 
 def build(

@@ -73,6 +73,8 @@ class TuningSettings:
     """How much each step shrinks the prompts. A larger value keeps prompts shorter."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """cosine lowers lr to 0, one step per round; constant keeps lr."""
+    decay: float = 1.0
+    """Factor on lr after each round, above 0, at most 1, besides the schedule; 1: none."""
     horizon: int = 0
     """Number of rounds over which the cosine falls to 0; 0: rounds.max."""
     knowledge_weight: float = 0.0
@@ -112,6 +114,7 @@ class TuningSettings:
             bounded(f"tuning.{key}", getattr(self, key), 0)
         bounded("tuning.evaluate_every", self.evaluate_every or 0, 0)
         positive("tuning.lr", self.lr)
+        positive("tuning.decay", self.decay, 1)
         positive("tuning.eps", self.eps)
         for beta in self.betas:
             bounded("tuning.betas", beta, 0, 0.9999999)

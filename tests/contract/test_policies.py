@@ -28,6 +28,7 @@ from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.policies.promptfl.exchange import PromptFL
+from fednode.policies.trip.exchange import TRIP
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.testing.policies import CONTEXT, Case, PolicyContract, Shapes
@@ -91,7 +92,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         *(
             (MethodPolicy(kind), "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
                 weights="equal", optimizer="keep", wire_dtype="float16")}))
-            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP, FedPGP)
+            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP, FedPGP, TRIP)
         ),
     ]  # fmt: skip
     variants: list[dict[str, Any]] = [

@@ -16,13 +16,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from fednode.core.merge.mean import mean, weights_of
+from fednode.core.merge.momentum import alpha
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.method import Contribution, Method, MethodState, Round, Sent
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Array, Json, Report, Tensors
 from fednode.policies import domains
 from fednode.policies.diprompt.config import DOMAIN, DiPrompTConfig
-from fednode.policies.diprompt.momentum import alpha
 
 RAW: Final = "raw/"
 """Prefix of the merged prompts V; the shared prompts are their moving averages."""

@@ -26,11 +26,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.text import ClassTokens
+from fednode.core.merge.momentum import alpha
 from fednode.core.types import Tensors
 from fednode.learn import start
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
 from fednode.policies.diprompt.config import GLOBAL, DiPrompTConfig, slot
-from fednode.policies.diprompt.momentum import alpha
 from fednode.policies.domains import spoken
 
 QUERY = "query"

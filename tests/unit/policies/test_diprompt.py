@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.core.merge.momentum import alpha
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
@@ -18,7 +19,6 @@ from fednode.core.types import Report, Tensors
 from fednode.learn.objective import Batch, InTurns
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.diprompt.momentum import alpha
 from fednode.policies.diprompt.objective import AVERAGE, QUERY, SUM, Objective
 from tests.unit.learn.jobs import batch, given, job, leaves
 from tests.unit.policies.tiny import (

@@ -58,6 +58,7 @@ CASES: dict[str, dict[str, Any]] = {
     "feddpt": {"domains": ["art", "photo"]},
     "feddpt split": {"domains": ["art", "photo"], "visual": "split_ema"},
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
+    "trip": {"experts": 2, "teacher": "template"},
     "plan": {"aggregator_dtype": "float16"},
 }
 
