@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fednode.bootstrap.local import LocalOptions, run
 from fednode.commands.paths import PATH
+from fednode.commands.tracked import tracker_option
 from fednode.observe.client import Client
 
 
@@ -21,6 +22,7 @@ from fednode.observe.client import Client
 @click.option("--policy", help="Gossip policy, such as zerodfl or local.")
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
+@tracker_option
 @click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
 def mesh(
     nodes: int,
@@ -30,6 +32,7 @@ def mesh(
     policy: str | None,
     keep: bool,
     stay: bool,
+    tracker: str | None,
     run_dir: Path | None,
 ) -> int:
     """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
@@ -43,6 +46,7 @@ def mesh(
         settings=flags,
         rounds=rounds,
         policy=policy,
+        tracker=tracker,
         run_dir=run_dir,
         keep=keep,
         stay=stay,

@@ -14,9 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fednode.commands.paths import PATH
+from fednode.commands.tracked import tracker_option
 from fednode.errors import ConfigError
 from fednode.experiment.files import load_experiment
 from fednode.experiment.remaining import Remaining
+from fednode.experiment.tracked import tracked
+from fednode.track.tracking import Kind, shipped
 
 if TYPE_CHECKING:
     from fednode.experiment.run import Cell, Done
@@ -30,9 +33,16 @@ RUNS = Path("runs")
 @click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
+@tracker_option
 @click.option("--plot", is_flag=True, help="Draw curves.png (needs matplotlib).")
 def experiment(
-    file: Path, smoke: bool, flags: tuple[str, ...], out: Path | None, workers: int, plot: bool
+    file: Path,
+    smoke: bool,
+    flags: tuple[str, ...],
+    out: Path | None,
+    workers: int,
+    tracker: Kind | None,
+    plot: bool,
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
 
@@ -42,6 +52,7 @@ def experiment(
         raise ConfigError(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
+    chosen = None if tracker is None else shipped(tracker)
     found = load_experiment(file, smoke, flags)
     from fednode.experiment import picture, report  # torch takes seconds; the file's faults none
     from fednode.experiment.run import cells, run_all
@@ -50,11 +61,18 @@ def experiment(
     console = Console()
     command = _command(file, smoke, flags)
     processes = workers or os.cpu_count() or 1
-    with _View(console, cells(found), processes) as view:
-        done = run_all(found, folder, processes, view.note)
-    written = report.write(found, done, folder, command)
-    if plot:
-        picture.draw(picture.panels_of(done), folder / "curves.png")
+    with tracked(chosen, found, folder, console) as runs:
+        with _View(console, cells(found), processes) as view:
+
+            def note(done: Done) -> None:
+                view.note(done)
+                runs.note(done)
+
+            done = run_all(found, folder, processes, note)
+        written = report.write(found, done, folder, command)
+        if plot:
+            picture.draw(picture.panels_of(done), folder / "curves.png")
+        runs.tables()
     console.print(
         written.read_text(encoding="utf-8"), soft_wrap=True, highlight=False, markup=False
     )
