@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fednode.bootstrap.local import LocalOptions, run
 from fednode.commands.paths import PATH
+from fednode.commands.tracked import tracker_option
 
 
 @click.command()
@@ -21,6 +22,7 @@ from fednode.commands.paths import PATH
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
 @click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
+@tracker_option
 @click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
 def mesh(
     nodes: int,
@@ -31,6 +33,7 @@ def mesh(
     keep: bool,
     stay: bool,
     tls: bool,
+    tracker: str | None,
     run_dir: Path | None,
 ) -> int:
     """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
@@ -44,6 +47,7 @@ def mesh(
         settings=flags,
         rounds=rounds,
         policy=policy,
+        tracker=tracker,
         run_dir=run_dir,
         keep=keep,
         stay=stay,

@@ -32,7 +32,13 @@ from fednode.core.settings import (
 from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
-from fednode.runtime.settings import AdminSettings, LogSettings, OtelSettings, PageSettings
+from fednode.runtime.settings import (
+    AdminSettings,
+    LogSettings,
+    OtelSettings,
+    PageSettings,
+    TrackerSettings,
+)
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -84,6 +90,7 @@ class Settings:
     admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
     otel: OtelSettings = field(default_factory=OtelSettings)
+    tracker: TrackerSettings = field(default_factory=TrackerSettings)
 
 
 @dataclass(frozen=True, slots=True)

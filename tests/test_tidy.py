@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, str] = {
     "api": "clip config core learn registry saved trees",
     "policy": "core",
     "objective": "clip core learn",
-    "testing": "clip core data learn sim transports",
+    "testing": "clip core data learn sim track transports",
     "experiment": "clip config core data learn registry shipped sim storage track trees units",
     "commands": (
         "api clip config core data experiment identity learn observe peers plan registry "

@@ -15,10 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fednode.commands.paths import PATH
+from fednode.commands.tracked import tracker_option
 from fednode.errors import ConfigError
 from fednode.experiment.files import load_experiment
 from fednode.experiment.remaining import Remaining
 from fednode.experiment.scores import read
+from fednode.experiment.tracked import Runs, tracked
+from fednode.track.tracking import Kind, shipped
 
 if TYPE_CHECKING:
     from fednode.experiment.run import Cell, Done
@@ -36,6 +39,7 @@ POINTS = 10
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
+@tracker_option
 @click.option(
     "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
 )
@@ -46,6 +50,7 @@ def experiment(
     out: Path | None,
     scores: Path | None,
     workers: int,
+    tracker: Kind | None,
     plot: bool,
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
@@ -56,6 +61,7 @@ def experiment(
         raise ConfigError(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
+    chosen = None if tracker is None else shipped(tracker)
     found = load_experiment(file, smoke, flags)
     known = read(scores) if scores else {}
     from fednode.experiment import picture, report, vary  # torch takes seconds; faults none
@@ -72,10 +78,17 @@ def experiment(
     every = [cell for one in variants for cell in cells(one.experiment)]
     with _View(console, every, processes) as view:
         for one in variants:
-            done = run_all(one.experiment, one.folder, processes, view.note, known)
-            written = report.write(one.experiment, done, one.folder, command)
-            if plot:
-                picture.draw(picture.panels_of(done), one.folder / "curves.png")
+            with tracked(chosen, one.experiment, one.folder, console) as runs:
+
+                def note(done: Done, runs: Runs = runs) -> None:
+                    view.note(done)
+                    runs.note(done)
+
+                done = run_all(one.experiment, one.folder, processes, note, known)
+                written = report.write(one.experiment, done, one.folder, command)
+                if plot:
+                    picture.draw(picture.panels_of(done), one.folder / "curves.png")
+                runs.tables()
             parts.append((one, done))
     if found.vary:
         written = vary.write(found, parts, folder, command)

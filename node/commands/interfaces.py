@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from fednode.commands.link import draw
 from fednode.commands.mesh import NodeNetwork
+from fednode.commands.tracked import tracked_of
 from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
 from fednode.observe.admin import Admin, Health
@@ -50,6 +52,7 @@ class Interfaces:
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
         self._otel = otel_of(plan, self.events)
+        self._tracked = tracked_of(plan, self.events)
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -63,6 +66,8 @@ class Interfaces:
         await self._health.loading()
         if self._otel is not None:
             self._otel.begin()
+        if self._tracked is not None:
+            self._tracked.begin()
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
@@ -76,6 +81,8 @@ class Interfaces:
     async def attach(self, driver: Driver, learner: Learner) -> None:
         """Answer from a driver from now on."""
         self.service.attach(driver, learner)
+        if self._tracked is not None:
+            driver.telemetry.followed = self._tracked.adopted
         await self._health.serving()
 
     async def draining(self) -> None:
@@ -86,8 +93,8 @@ class Interfaces:
         """Close the other ports. Idempotent."""
         if self._web is not None:
             await self._web.close()
-        if self._otel is not None:
-            await self._otel.close()
+        pushed = [one.close() for one in (self._otel, self._tracked) if one is not None]
+        await asyncio.gather(*pushed)
         await self._admin.close()
 
 

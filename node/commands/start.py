@@ -17,6 +17,7 @@ import uvloop
 from fednode.commands.interfaces import Interfaces
 from fednode.commands.mesh import NodeNetwork, get_lease, join, keep_lease
 from fednode.commands.paths import PATH
+from fednode.commands.tracked import tracker_option
 from fednode.config import start_of
 from fednode.core.events import Told
 from fednode.core.facts import fingerprint
@@ -38,15 +39,18 @@ from fednode.storage.store import Store
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
+@tracker_option
 def start(
     peers_path: Path,
     config: Path | None,
     name: str | None,
     flags: tuple[str, ...],
     state: Path | None,
+    tracker: str | None,
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
-    plan = make(peers_path, config, name, flags, state)
+    chosen = () if tracker is None else (f"tracker.kind={tracker}",)
+    plan = make(peers_path, config, name, (*flags, *chosen), state)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

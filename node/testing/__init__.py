@@ -4,6 +4,7 @@
 - `LearnerContract`: inherit and give a fixture `learner`. `small_learner` makes a learner of an
   objective.
 - `TransportContract`: inherit and give a fixture `make`.
+- `TrackerContract`: inherit and give fixtures `kind` and `read`.
 - `ClosedFormLearner`, `Hub` and `MemoryTransport`: a learner and a transport that pass these
   contracts and need neither images nor sockets.
 - `World` and `Setup`: a mesh of policies in virtual time, repeatable by its seed.
@@ -19,7 +20,10 @@ except ImportError as missing:
     raise ImportError('fednode.testing needs pytest: pip install "fednode[testing]"') from missing
 
 pytest.register_assert_rewrite(
-    *(f"fednode.testing.{name}" for name in ("policies", "player", "learners", "transports"))
+    *(
+        f"fednode.testing.{name}"
+        for name in ("policies", "player", "learners", "trackers", "transports")
+    )
 )
 
 from fednode.learn.closed_form import ClosedFormLearner  # noqa: E402
@@ -33,6 +37,7 @@ from fednode.testing.policies import (  # noqa: E402
     PolicyContract,
     Shapes,
 )
+from fednode.testing.trackers import TrackerContract  # noqa: E402
 from fednode.testing.transports import TransportContract  # noqa: E402
 from fednode.transports.memory import Hub, MemoryTransport  # noqa: E402
 
@@ -47,6 +52,7 @@ __all__ = [
     "PolicyContract",
     "Setup",
     "Shapes",
+    "TrackerContract",
     "TransportContract",
     "World",
     "small_learner",
