@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fednode.track.base import Run, Tracker
+from fednode.track.base import Plain, Run, Tracker
 
-SETTINGS = {"tuning.lr": 0.5, "policy.name": "zerodfl", "rounds.mode": None, "guard.on": True}
+SETTINGS: Mapping[str, Plain] = {
+    "tuning.lr": 0.5,
+    "policy.name": "zerodfl",
+    "rounds.mode": None,
+    "guard.on": True,
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def test_a_tracker_that_hangs_neither_blocks_nor_outlives_the_node(run: Run) -> 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for kind in module.TRACKERS:
         absent = Shipped("X", "x:X", "no_such_package")
-        monkeypatch.setitem(module.TRACKERS, kind, absent)  # type: ignore[misc]
+        monkeypatch.setitem(module.TRACKERS, kind, absent)
         with pytest.raises(ConfigError) as caught:
             shipped(kind)
         assert str(caught.value) == (

@@ -78,7 +78,7 @@ def test_a_node_without_a_tracker_has_none_and_a_missing_one_is_named(
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     assert tracked_of(make(peers, None, "a", (), tmp_path / "s"), Events()) is None
-    monkeypatch.setitem(module.TRACKERS, "wandb", Shipped("W&B", "x:X", "no_such_package"))  # type: ignore[misc]
+    monkeypatch.setitem(module.TRACKERS, "wandb", Shipped("W&B", "x:X", "no_such_package"))
     plan = make(peers, None, "a", ("tracker.kind=wandb",), tmp_path / "s")
     with pytest.raises(ConfigError, match=r"run pip install 'fednode\[wandb\]'"):
         tracked_of(plan, Events())
