@@ -69,7 +69,7 @@ class TRIP(Averaging):
         """Tell whether nodes that differ may stay different: moving averages do."""
         return bool(self.config.average) or super().drifts
 
-    def job(self, now: Round) -> Job | None:
+    def job(self, now: Round) -> Job:
         """Train the mean of the last round."""
         return super().job(self._plain(now))
 
