@@ -115,16 +115,18 @@ def evaluation(
     truth: [N], the index in `classes` of each image's class. probabilities: [N, C]; if any of a
     class is not finite, the class has no AUC.
     """
-    from sklearn.metrics import confusion_matrix, roc_auc_score  # takes a second
+    from sklearn.metrics import roc_auc_score  # takes a second
 
     found, labels = np.asarray(probabilities, np.float64), np.asarray(truth, np.int64)
-    matrix = confusion_matrix(labels, found.argmax(axis=1), labels=np.arange(len(classes)))
+    # scikit-learn's confusion_matrix warns on standard error if there is one class only.
+    matrix = np.zeros((len(classes), len(classes)), np.int64)
+    np.add.at(matrix, (labels, found.argmax(axis=1)), 1)
     auc = np.full(len(classes), np.nan)
     for at in range(len(classes)):
         positive = labels == at
         if positive.any() and not positive.all() and np.isfinite(found[:, at]).all():
             auc[at] = roc_auc_score(positive, found[:, at])
-    return Evaluation(tuple(classes), matrix.astype(np.int64), auc)
+    return Evaluation(tuple(classes), matrix, auc)
 
 
 def _share(part: np.int64, whole: np.int64) -> float:
