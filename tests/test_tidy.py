@@ -56,8 +56,8 @@ MAY_IMPORT: dict[str, str] = {
         "runtime saved shipped sim storage track transports trees units wire"
     ),
     "bootstrap": (
-        "commands config core experiment identity observe peers registry shipped storage "
-        "transports trees units wire"
+        "clip commands config core experiment identity learn observe peers registry shipped "
+        "storage transports trees units wire"
     ),
 }
 ALWAYS = (

@@ -116,7 +116,7 @@ def test_python_in_the_operations_guide_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = [one for one in blocks("python") if one.page.name == "operations.md"]
-    assert len(found) == 2
+    assert len(found) == 3
     Image.fromarray(np.full((64, 64, 3), 200, dtype=np.uint8)).save(tmp_path / "photo.jpg")
     monkeypatch.chdir(tmp_path)
     prompts = fednode.load(tuned_state)
@@ -124,14 +124,17 @@ def test_python_in_the_operations_guide_runs(
     from fednode.learn.share import write_matrix
 
     write_matrix(features, scale, prompts.classes, {}, tmp_path / "texts.safetensors")
-    with_fednode, without = found
+    with_fednode, without, of_mini = found
     scope: dict[str, Any] = {}
     exec(with_fednode.text.replace('"DIR"', repr(str(tuned_state))), scope)
     assert scope["features"].shape == features.shape
     stand_in = ModuleType("open_clip")
     stand_in.create_model_and_transforms = Elsewhere.create_model_and_transforms  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "open_clip", stand_in)
-    exec(without.text, {})
+    matrix: dict[str, Any] = {}
+    exec(without.text, matrix)
+    assert capsys.readouterr().out.strip() == prompts.names(["photo.jpg"])[0]
+    exec(of_mini.text.replace('"DIR"', repr(str(tuned_state))), matrix)
     assert capsys.readouterr().out.strip() == prompts.names(["photo.jpg"])[0]
     assert Elsewhere.asked == ["ViT-B-16"]
 

@@ -70,10 +70,9 @@ class Averaging(Method):
         rounds: int,
         clients: int,
     ) -> int:
-        """Return the bytes of all arrays, up and down, of the nodes that take part."""
+        """Return the bytes of all arrays, up and down."""
         numbers = sum(map(math.prod, shapes.values()))
-        taking = getattr(config, "participants", 0) or clients
-        return rounds * taking * 2 * numbers * cls.paper_number_bytes
+        return rounds * clients * 2 * numbers * cls.paper_number_bytes
 
     @property
     def drifts(self) -> bool:

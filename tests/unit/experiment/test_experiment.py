@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from PIL import Image
 from safetensors.torch import save_file
@@ -21,11 +20,9 @@ from safetensors.torch import save_file
 from fednode.cli import main
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
-from fednode.experiment import run
 from fednode.experiment.cell import consensus_distance
 from fednode.experiment.files import load_experiment
 from fednode.learn.private import epsilon
-from tests.unit.clip import tiny
 from tests.unit.experiment.pictures import CLASSES, DOMAINS, domains
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs/experiments"
@@ -40,29 +37,6 @@ SETS = (
     *("caltech-101", "oxford_flowers", "oxford_pets", "fgvc_aircraft", "dtd"),
     *("ucf101", "food-101", "stanford_cars", "sun397"),
 )
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return domains(tmp_path_factory.mktemp("domains"))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Make open_clip know a tiny model, and a file of weights for it; return it for --set."""
-    place = tmp_path_factory.mktemp("model")
-    name = tiny.register(place, {"context_length": 77})
-    weights = tiny.clip(1, context_length=77).state_dict()
-    save_file(dict(weights), place / "weights.safetensors")
-    return f"model={{name: {name}, pretrained: {place / 'weights.safetensors'}}}"
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Any:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-    run._parts.cache_clear()
 
 
 def write(path: Path, images: Path, **changed: Any) -> Path:
@@ -159,89 +133,6 @@ def test_tables_curves_and_a_second_start(
     file.write_text(yaml.safe_dump(tree))
     code, shown, _ = start(capsys, file, "--set", model, "--out", out)
     assert "6 of 8 runs were there from before" in shown
-
-
-def test_cells_of_a_scores_file_are_not_run_again(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file, out, second = write(tmp_path / "trial.yaml", folder), tmp_path / "out", tmp_path / "two"
-    start(capsys, file, "--set", model, "--out", out)
-    kept = [one for one in read(out / "scores.csv") if one["method"] != "ours"]
-    held = tmp_path / "held.csv"
-    with held.open("w", newline="") as target:
-        writer = csv.DictWriter(target, list(kept[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(kept)
-    again = ("--set", model, "--out", second, "--scores", held)
-    code, shown, _ = start(capsys, file, *again)
-    assert code == 0
-    assert "6 of 8 runs were there from before" in shown
-    assert (second / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
-    for text, fault in (
-        (held.read_text().replace("accuracy", "score", 1), "has the columns method, seed,"),
-        (held.read_text().replace("0.", "7.", 1), "line 2: accuracy is '7."),
-    ):
-        held.write_text(text)
-        code, _, said = start(capsys, file, *again)
-        assert code == 2
-        assert fault in said
-
-
-def test_one_command_runs_an_experiment_for_each_value(
-    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
-    methods = [
-        {"label": "zero-shot", "policy": "zero-shot"},
-        {"label": "local", "policy": "local", "paper": {"1": 40.0, "mean": 50.5}},
-    ]
-    changed = {"methods": methods, "seeds": [1], "vary": {"data.shots": [1, 2]}}
-    file, out = write(tmp_path / "trial.yaml", folder, **changed), tmp_path / "out"
-    code, shown, err = start(capsys, file, "--set", model, "--out", out, "--plot")
-    assert code == 0, err
-    assert "4/4 local, seed 1" in shown
-    assert "| method | 1 | 2 | mean |" in shown
-    assert "| local (paper) | 40 | - | 50.5 |" in shown
-    # Each column again, from an experiment of that value alone.
-    alone = yaml.safe_load(file.read_text())
-    del alone["vary"]
-    means = []
-    for shots in (1, 2):
-        alone["data"]["shots"] = shots
-        one, into = tmp_path / f"{shots}.yaml", tmp_path / f"alone-{shots}"
-        one.write_text(yaml.safe_dump(alone))
-        start(capsys, one, "--set", model, "--out", into)
-        inside = out / f"data.shots-{shots}"
-        assert (inside / "scores.csv").read_bytes() == (into / "scores.csv").read_bytes()
-        row = json.loads((into / "report.json").read_text())["rows"][1]
-        means.append(row["figures"]["avg"]["mean"])
-    assert f"| local | {means[0]:.1f} | {means[1]:.1f} | {sum(means) / 2:.1f} |" in shown
-    assert len(read(out / "scores.csv")) == 2 * len(read(tmp_path / "alone-1/scores.csv"))
-    assert (out / "curves.png").is_file()
-
-
-@pytest.mark.parametrize(
-    ("vary", "fault"),
-    [
-        ({"data.shots": []}, "vary.data.shots is []; give one value or more"),
-        ({"data.shots": [1, 1]}, "give one value or more, none twice"),
-        ({"data.shots": [1], "rounds": [1]}, "vary names 2 keys (data.shots, rounds)"),
-        ({"data.shot": [1]}, "data.shot"),
-        ({"data.shots": [-1]}, "data.shots"),
-    ],
-)
-def test_a_wrong_value_to_vary_is_named(
-    tmp_path: Path,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    vary: dict[str, list[object]],
-    fault: str,
-) -> None:
-    file = write(tmp_path / "trial.yaml", folder, vary=vary)
-    code, _, err = start(capsys, file, "--out", tmp_path / "out")
-    assert code == 2
-    assert fault in err
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_experiment_chooses_domains_and_classes(

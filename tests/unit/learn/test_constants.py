@@ -216,7 +216,7 @@ def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
     held = {name: torch.tensor(value) for name, value in prompts.items()}
     logits = one.classifier(held, CLASSES)(next(Images(made(model), False, tuning, one.constant)
         .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in paths)), never)))  # fmt: skip
-    assert torch.equal(torch.tensor(shown), logits.softmax(dim=1))
+    assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):
         matrix(model, tuning, FedOTP, config, prompts, CLASSES)
 
