@@ -47,6 +47,15 @@ def context(backbone: Backbone, settings: TuningSettings, draw: np.random.Genera
     return words(backbone, settings.init_words, shape)
 
 
+def refuse_words(settings: TuningSettings, policy: str) -> None:
+    """Raise ConfigError if initial words are set for a policy that tunes nothing made of words."""
+    if settings.init_words is not None:
+        raise ConfigError(
+            f"tuning.init_words is {settings.init_words!r}, and what policy {policy} tunes cannot "
+            "begin from words: set it to null."
+        )
+
+
 def words(backbone: Backbone, text: str, shape: tuple[int, int]) -> Array:
     """Return the token embeddings of words. Raise ConfigError unless there are shape[0] tokens."""
     found: Array = backbone.text.embed_words(text).float().cpu().numpy()

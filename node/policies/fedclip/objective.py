@@ -21,6 +21,7 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return two linear layers with torch's initial values."""
+        start.refuse_words(self.settings, "fedclip")
         draw, width = start.generator(seed), self.written(("thing",)).shape[1]
         shapes = {
             "first.weight": (width, width),

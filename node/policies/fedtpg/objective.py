@@ -27,6 +27,7 @@ class Objective(Written):
         The attention starts as torch's MultiheadAttention does: weights of queries, keys and values
         are drawn as one matrix if all have the same width, and their biases are zero.
         """
+        start.refuse_words(self.settings, "fedtpg")
         width, draw = self.backbone.text.width, start.generator(seed)
         if width % self.config.heads:
             raise ConfigError(

@@ -32,6 +32,7 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return normal prompts, and aggregators with torch's initial layers and normal queries."""
+        start.refuse_words(self.settings, "plan")
         draw, std = start.generator(seed), self.settings.init_std
         text, vision = self.backbone.text, self.backbone.vision
         length, most = self.settings.context_length, self.config.depth
