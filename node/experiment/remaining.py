@@ -25,6 +25,8 @@ class Left:
         if not self.untimed:
             return f"about {span(self.seconds)} left"
         methods = "1 method has" if self.untimed == 1 else f"{self.untimed} methods have"
+        if not self.seconds:
+            return f"time left unknown: {methods} not been timed yet"
         return f"more than {span(self.seconds)} left: {methods} not been timed yet"
 
 

@@ -34,7 +34,7 @@ def test_short_runs_do_not_make_the_others_look_short() -> None:
     left = Remaining(order, 1, 0.0)
     for at, (key, _) in enumerate(order[:8]):
         left.end(key, 1.0, at + 1.0)
-    assert str(left.left(8.0)) == "more than 0 s left: 1 method has not been timed yet"
+    assert str(left.left(8.0)) == "time left unknown: 1 method has not been timed yet"
     left.end("ours 0", 60.0, 68.0)
     assert str(left.left(68.0)) == "about 7 min left"
     assert str(left.left(98.0)) == "about 6 min left"  # half of the second run is over
