@@ -31,15 +31,26 @@ def choose(categories: Iterable[str]) -> list[str]:
     return sorted(name for name in categories if name not in EXCLUDED)[::2]
 
 
+def by_category(source: zipfile.ZipFile) -> dict[str, list[str]]:
+    """Return the images of an archive `<any folder>/<category>/<image>.jpg`, by category."""
+    members: dict[str, list[str]] = {}
+    for member in source.namelist():
+        parts = member.split("/")
+        if len(parts) >= 2 and parts[-1].lower().endswith(".jpg"):
+            members.setdefault(parts[-2], []).append(member)
+    return members
+
+
+def others(members: Iterable[str]) -> list[str]:
+    """Return the categories that do not ship, without the excluded ones: no table tests them."""
+    return sorted(name for name in members if name not in EXCLUDED)[1::2]
+
+
 def build(archive: Path) -> dict[str, bytes]:
     """Return the content of every shipped image, by its path below the assets folder."""
     files: dict[str, bytes] = {}
     with zipfile.ZipFile(archive) as source:
-        members: dict[str, list[str]] = {}
-        for member in source.namelist():
-            parts = member.split("/")
-            if len(parts) >= 2 and parts[-1].lower().endswith(".jpg"):
-                members.setdefault(parts[-2], []).append(member)
+        members = by_category(source)
         for category in choose(members):
             for member in sorted(members[category])[:IMAGES_PER_CLASS]:
                 name = f"{builtin.FOLDER}/{category}/{member.rsplit('/', 1)[-1]}"

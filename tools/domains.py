@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
-from tools.builtin_images import EXCLUDED
+from tools.builtin_images import by_category, others
 from tools.pretrain import styles
 
 CLASSES: Final = 7
@@ -38,8 +38,7 @@ STYLES: Final[Mapping[str, Callable[[styles.Picture, styles.Chance], styles.Pict
 
 def choose(members: Mapping[str, list[str]]) -> list[str]:
     """Return the categories: of those that do not ship with fednode, the ones with most images."""
-    others = sorted(name for name in members if name not in EXCLUDED)[1::2]
-    return sorted(sorted(others, key=lambda name: (-len(members[name]), name))[:CLASSES])
+    return sorted(sorted(others(members), key=lambda name: (-len(members[name]), name))[:CLASSES])
 
 
 def write(archive: Path, folder: Path) -> int:
@@ -47,11 +46,7 @@ def write(archive: Path, folder: Path) -> int:
     folder.mkdir(parents=True)
     count = 0
     with zipfile.ZipFile(archive) as source:
-        members: dict[str, list[str]] = {}
-        for member in source.namelist():
-            parts = member.split("/")
-            if len(parts) >= 2 and parts[-1].lower().endswith(".jpg"):
-                members.setdefault(parts[-2], []).append(member)
+        members = by_category(source)
         for category in choose(members):
             chosen = sorted(members[category])[: IMAGES * len(STYLES)]
             for at, member in enumerate(chosen):

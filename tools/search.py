@@ -36,7 +36,7 @@ from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
-from tools.builtin_images import EXCLUDED, IMAGES_PER_CLASS, encode
+from tools.builtin_images import IMAGES_PER_CLASS, by_category, encode, others
 
 NODES: Final = 5
 SEEDS: Final = (1, 2, 3)
@@ -145,12 +145,8 @@ class Grid:
 def unpack(archive: Path, folder: Path) -> None:
     """Write the images of the categories that do not ship, made as the shipped ones are."""
     with zipfile.ZipFile(archive) as source:
-        members: dict[str, list[str]] = {}
-        for member in source.namelist():
-            parts = member.split("/")
-            if len(parts) >= 2 and parts[-1].lower().endswith(".jpg"):
-                members.setdefault(parts[-2], []).append(member)
-        for category in sorted(name for name in members if name not in EXCLUDED)[1::2]:
+        members = by_category(source)
+        for category in others(members):
             (folder / category).mkdir()
             for member in sorted(members[category])[:IMAGES_PER_CLASS]:
                 path = folder / category / member.rsplit("/", 1)[-1]

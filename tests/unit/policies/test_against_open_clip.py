@@ -22,16 +22,11 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.objective import Objective as Plan
 from tests.unit.learn.jobs import batch, given, job
-from tests.unit.policies.tiny import frozen, tuning
+from tests.unit.policies.tiny import tuning
 
 CLASSES, LENGTH, IMAGES, CLIENTS = 4, 3, 5, 3
 DOMAINS = tuple(f"domain-{at}" for at in range(CLIENTS))
 Leaves = dict[str, Tensor]
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def zerodfl(model: Backbone, made: Inputs, start: Leaves) -> tuple[Objective, Given]:

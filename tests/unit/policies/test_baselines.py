@@ -26,18 +26,12 @@ from tests.unit.policies.tiny import (
     LABELS,
     drawn,
     features,
-    frozen,
     pixels,
     softmax,
     tuning,
     unit,
     wide,
 )
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 @pytest.mark.parametrize("loss", ["contrastive", "ce"])

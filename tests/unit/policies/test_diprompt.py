@@ -27,7 +27,6 @@ from tests.unit.policies.tiny import (
     Wide,
     drawn,
     features,
-    frozen,
     softmax,
     tuning,
     unit,
@@ -36,11 +35,6 @@ from tests.unit.policies.tiny import (
 
 DOMAINS = ("photo", "art_painting")
 SPOKEN = ("photo", "art painting")
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def objective(model: Backbone, **set_: Any) -> Objective:

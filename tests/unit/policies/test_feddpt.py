@@ -25,7 +25,6 @@ from tests.unit.policies.tiny import (
     LABELS,
     Wide,
     drawn,
-    frozen,
     pixels,
     softmax,
     tuning,
@@ -34,11 +33,6 @@ from tests.unit.policies.tiny import (
 )
 
 DOMAINS = ("photo", "art", "sketch")
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def objective(model: Backbone, **set_: Any) -> Objective:

@@ -22,7 +22,6 @@ from tests.unit.policies.tiny import (
     LABELS,
     Wide,
     drawn,
-    frozen,
     pixels,
     softmax,
     tuning,
@@ -30,11 +29,6 @@ from tests.unit.policies.tiny import (
 )
 
 TIGHT: dict[str, Any] = {"threshold": 1e-11, "steps": 3_000}
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def similarities(*shape: int) -> Tensor:

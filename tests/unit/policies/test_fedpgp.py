@@ -22,18 +22,12 @@ from tests.unit.policies.tiny import (
     Wide,
     drawn,
     features,
-    frozen,
     softmax,
     tuning,
     wide,
 )
 
 SETTINGS = tuning(context_length=3, template="a sketch of a {}.")
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def arrays(one: FedPGP) -> Tensors:

@@ -25,7 +25,6 @@ from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
     drawn,
-    frozen,
     pixels,
     softmax,
     tuning,
@@ -33,11 +32,6 @@ from tests.unit.policies.tiny import (
 )
 
 TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def objective(model: Backbone, **set_: Any) -> Objective:

@@ -31,18 +31,12 @@ from tests.unit.policies.tiny import (
     Wide,
     drawn,
     features,
-    frozen,
     pixels,
     softmax,
     tuning,
     unit,
     wide,
 )
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 def tokens(seed: int, count: int = 23, width: int = 6) -> Wide:

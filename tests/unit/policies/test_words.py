@@ -8,12 +8,6 @@ from fednode import registry
 from fednode.clip.backbone import Backbone
 from fednode.errors import ConfigError
 from fednode.learn.settings import TuningSettings
-from tests.unit.policies.tiny import frozen
-
-
-@pytest.fixture(scope="module")
-def model() -> Backbone:
-    return frozen()
 
 
 @pytest.mark.parametrize("name", ["fedclip", "fedtpg", "plan"])

@@ -1,0 +1,13 @@
+"""The tiny frozen model that tests of objectives share."""
+
+from __future__ import annotations
+
+import pytest
+
+from fednode.clip.backbone import Backbone
+from tests.unit.policies.tiny import frozen
+
+
+@pytest.fixture(scope="session")
+def model() -> Backbone:
+    return frozen()
