@@ -19,7 +19,7 @@ demo: install  ## five daemons on the built-in images, then the table
 	$(BIN)/fednode demo
 
 test: install  ## the default suite
-	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations 10
 
 test-all: install  ## everything but what needs a GPU
 	$(BIN)/python -m pytest -m "not gpu and not bench" --hypothesis-profile=thorough
