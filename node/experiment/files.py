@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from difflib import get_close_matches
@@ -116,9 +117,33 @@ def _methods(given: Any, path: Path) -> list[Tree]:
         elif isinstance(one, dict):
             policy = one.get("policy")
             named = {"name": policy} if isinstance(policy, str) else policy
-            found.append({**one, **({} if named is None else {"policy": named})})
+            row = {**one, **({} if named is None else {"policy": named})}
+            found += _grid(row, path) if "grid" in row else [row]
         else:
             raise ConfigError(f"{path}: methods holds {one!r}; name a policy, or give a section.")
+    return found
+
+
+def _grid(row: Tree, path: Path) -> list[Tree]:
+    """Return a row for each combination of a method's grid: one entry of each of its mappings."""
+    choices = row.pop("grid")
+    label = row.get("label")
+    sections = isinstance(choices, list) and all(
+        isinstance(one, dict) and one and all(isinstance(over, dict) for over in one.values())
+        for one in choices
+    )
+    if not sections or not choices:
+        raise ConfigError(
+            f"{path}, method {label!r}: grid is {choices!r}; give a list of mappings, each from a "
+            "name to what it sets, e.g. [{low: {tuning: {lr: 0.01}}, high: {tuning: {lr: 0.1}}}]."
+        )
+    found: list[Tree] = []
+    for chosen in itertools.product(*(one.items() for one in choices)):
+        tree = row
+        for _, over in chosen:
+            tree = _merged(tree, over)
+        names = (str(name) for name, _ in chosen)
+        found.append(tree if label is None else {**tree, "label": ", ".join([str(label), *names])})
     return found
 
 
