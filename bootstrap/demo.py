@@ -27,6 +27,7 @@ from fednode.bootstrap.local import shown
 from fednode.bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
 from fednode.bootstrap.process import PROGRAM
 from fednode.bootstrap.watch import Interrupted, View, interruptible, until
+from fednode.core.types import ZERO_SHOT
 from fednode.errors import ConfigError
 from fednode.experiment.figures import mean
 from fednode.shipped import config_file
@@ -44,7 +45,6 @@ MESH_TIMEOUT_S: Final = 1200.0
 # Share of a mesh's time that its daemons need to come up, for the estimate of the time left.
 STARTUP_SHARE: Final = 0.4
 PACKAGES: Final = ("fednode", "torch", "open_clip_torch", "numpy", "grpcio")
-ZERO_SHOT_PREFIX: Final = "zero_shot_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +218,7 @@ def outcome(
         seed=seed,
         node=status.name,
         metrics=accuracies(last.metrics),
-        zero_shot=accuracies(status.metrics, ZERO_SHOT_PREFIX),
+        zero_shot=accuracies(status.metrics, ZERO_SHOT),
         rounds=last.round,
         payload_bytes=status.traffic.payload_out,
         serialized_bytes=status.traffic.serialized_out,

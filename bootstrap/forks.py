@@ -96,15 +96,13 @@ def _start(
     """Start a process; the first start waits until the server has loaded everything."""
     with _LOCK:
         context.set_forkserver_preload([preload.__name__] if loads else [])
-        held = {name: os.environ.get(name) for name in loads}
+        held = dict(os.environ)
         os.environ.update(loads)
         try:
             process.start()
         finally:
-            for name, value in held.items():
-                os.environ.pop(name)
-                if value is not None:
-                    os.environ[name] = value
+            os.environ.clear()
+            os.environ.update(held)
 
 
 def _run(

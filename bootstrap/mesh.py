@@ -77,7 +77,7 @@ class MeshSettings:
         module: the daemon's program, run as `python -m` does
         forked: start daemons as forks of one process that has loaded the model, if this system can
         tls: give every node a key, and let them speak mutual TLS
-        at_once: most daemons that start at the same time; the next one waits until one answers
+        at_once: most daemons that load their model at the same time; the next one waits for them
     """
 
     run_dir: Path
@@ -220,10 +220,7 @@ class LocalMesh:
         """Wait until a condition on the members holds; raise TimeoutError after timeout_s."""
         async with asyncio.timeout(timeout_s):
             while not condition():
-                if self._poller is None or self._poller.done():
-                    if self._poller is not None and not self._poller.cancelled():
-                        self._poller.result()
-                    raise MeshError("The mesh is not running.")
+                self._check()
                 await self.change()
 
     async def change(self) -> None:
@@ -273,6 +270,14 @@ class LocalMesh:
         self._notify()
 
     # Implementation -----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Raise what ended the tasks that ask and start daemons; MeshError after stop()."""
+        for task in (self._poller, self._starter):
+            if task is not None and task.done() and not task.cancelled():
+                task.result()
+        if self._poller is None or self._poller.done():
+            raise MeshError("The mesh is not running.")
 
     def _member(self, name: str) -> Member:
         if name not in self.members:

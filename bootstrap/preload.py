@@ -1,4 +1,4 @@
-"""What the parent of forked daemons loads before the first fork; importing this module loads it.
+"""Load, when imported, everything that the parent of forked daemons needs before its first fork.
 
 The parent must have one thread, because a fork has only the thread that forked. So torch computes
 with one thread here; each daemon sets its own number of threads after its fork.

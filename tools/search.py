@@ -28,6 +28,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.config import Settings, policy_config
 from fednode.core.policy import PolicyKind
 from fednode.core.settings import Initial, RoundSettings, StartSettings
+from fednode.core.types import ZERO_SHOT
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
 from fednode.experiment.figures import harmonic, markdown_table, mean
@@ -89,7 +90,7 @@ class Nodes:
     data: Mapping[int, list[NodeData]]
 
     def run(self, trial: Trial) -> dict[str, float]:
-        """Return mean accuracies over nodes and seeds, "zero_shot_" ones included."""
+        """Return mean accuracies over nodes and seeds, zero-shot ones included."""
         settings = trial.policy()
         kind: PolicyKind = registry.policy(settings.policy["name"])
         config, tuning = policy_config(settings), trial.tuning()
@@ -115,7 +116,7 @@ class Nodes:
 
 def merit(found: Mapping[str, float]) -> tuple[bool, float]:
     """Return what the rule compares: whether zero-shot is reached twice, then the harmonic mean."""
-    reached = all(found[name] >= found[f"zero_shot_{name}"] for name in ("base", "new"))
+    reached = all(found[name] >= found[ZERO_SHOT + name] for name in ("base", "new"))
     return reached, harmonic(found["base"], found["new"])
 
 
@@ -199,7 +200,7 @@ def main() -> int:
         zero_shot: Mapping[str, float] = {}
         for alone, *others in grid.trials():
             local = nodes.run(alone)
-            zero_shot = {name: local[f"zero_shot_{name}"] for name in ("base", "new")}
+            zero_shot = {name: local[ZERO_SHOT + name] for name in ("base", "new")}
             for trial in others:
                 found = nodes.run(trial)
                 sys.stdout.write(row(trial, found, local) + "\n")

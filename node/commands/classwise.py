@@ -50,11 +50,10 @@ def csv(results: Results) -> str:
         for test, one in sets.items():
             for row, counts in zip(one.by_class, one.confusion.tolist(), strict=True):
                 predicted = dict(zip(one.classes, counts, strict=True))
-                figures = [row.sensitivity, row.specificity, row.auc]
                 lines.append(
                     [
                         *(test, prompts, row.name, row.images),
-                        *("" if math.isnan(value) else f"{value:.6f}" for value in figures),
+                        *("" if math.isnan(value) else f"{value:.6f}" for value in row.figures),
                         *(predicted.get(name, "") for name in names),
                     ]
                 )
@@ -102,8 +101,7 @@ def _aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
 
 
 def _figures(one: ClassResult) -> list[str]:
-    figures = [one.sensitivity, one.specificity, one.auc]
-    shown = ["-" if math.isnan(value) else f"{100 * value:.1f}" for value in figures]
+    shown = ["-" if math.isnan(value) else f"{100 * value:.1f}" for value in one.figures]
     return [str(one.images), *shown]
 
 

@@ -91,8 +91,9 @@ def experiment(
                 runs.tables()
             parts.append((one, done))
     if found.vary:
-        written = vary.write(found, parts, folder, command)
-        panel = vary.panel(found, parts) if plot else None
+        shown = vary.figures(parts)
+        written = vary.write(found, parts, shown, folder, command)
+        panel = vary.panel(found, parts, shown) if plot else None
         if panel is not None:
             picture.draw([panel], folder / "curves.png")
     console.print(

@@ -21,10 +21,10 @@ from fednode.storage.disk import because, lock
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
 LEARNED: Final = ("tensors", "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN)
-"""What a reset deletes, tensors first: a reset that was cut short is then a damaged directory,
-which no node starts from, and another reset ends the work."""
+"""A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
+No node starts from it, and another reset ends the work."""
 KEPT: Final = (IDENTITY, ACCOUNT)
-"""What only --all deletes."""
+"""Only --all deletes these."""
 
 
 @click.command()

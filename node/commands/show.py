@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -21,7 +22,6 @@ STYLES: Final = {
     ),
     "finished": "cyan",
 }
-ACCURACIES: Final = ("own", "base", "new", "validation")
 CLASSES_SHOWN: Final = 6
 LAST_S: Final = 4e9
 """The last second since the epoch that is shown as a time of day."""
@@ -72,7 +72,7 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
 
 def accuracies_of(replies: Sequence[Reply]) -> list[str]:
     """Return the names of the accuracies that some of the nodes measure; "own" if none does."""
-    return [key for key in ACCURACIES if any(key in one.measured for one in replies)] or ["own"]
+    return [key for key in SPLITS if any(key in one.measured for one in replies)] or ["own"]
 
 
 def loss(reply: Reply) -> str:
@@ -129,11 +129,11 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
 
 def figures(metrics: Mapping[str, float]) -> str:
     """Return loss and accuracies in a fixed order, then all other metrics."""
-    order = ["loss", *ACCURACIES]
+    order = ["loss", *SPLITS]
     rest = sorted(key for key in metrics if key not in order)
     parts = []
     for key in (*(key for key in order if key in metrics), *rest):
-        share = key in ACCURACIES or key.startswith("zero_shot")
+        share = key in SPLITS or key.startswith(ZERO_SHOT)
         value = f"{100 * metrics[key]:.1f} %" if share else f"{metrics[key]:.4g}"
         parts.append(f"{key.replace('_', ' ')} {value}")
     return ", ".join(parts)

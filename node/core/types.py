@@ -18,6 +18,11 @@ Dtype = Literal["float32", "float16", "int8"]
 """Number format of arrays on the wire."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 
+SPLITS: Final = ("own", "base", "new", "validation")
+"""Names of accuracies: of the node's own test images, of base and new classes, of validation."""
+ZERO_SHOT: Final = "zero_shot_"
+"""Before the name of an accuracy: that of the hand-written prompt."""
+
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Standing = Literal["alive", "suspect", "dead", "left", "revoked"]

@@ -8,23 +8,42 @@ one entry in a cell's file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from fednode.core import foreign
 from fednode.experiment.figures import markdown_table, mean
-from fednode.learn.evaluation import FIGURES, Evaluation
+from fednode.learn.evaluation import FIGURES, ClassResult, Evaluation
 
 if TYPE_CHECKING:
-    from fednode.experiment.run import Done
+    from fednode.experiment.run import Cell, Done
     from fednode.experiment.settings import Experiment
     from fednode.experiment.table import Row
 
 HEADS: Final = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc": "AUC"}
 Results = dict[str, dict[str, Evaluation]]
 """Results by class, by test and node."""
+ByClass = dict[str | None, list[list[ClassResult]]]
+"""What a method reached: by class (None: means over classes), for each cell, of each node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The results by class of a node in a test of a cell."""
+
+    cell: Cell
+    test: str
+    node: str
+    found: Evaluation
+
+    @property
+    def place(self) -> list[Any]:
+        """The first columns of a line: whose results they are."""
+        cell = self.cell
+        return [cell.method.label, cell.seed, cell.target, self.test, self.node]
 
 
 def packed(results: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, Any]:
@@ -52,9 +71,19 @@ def packed(results: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, Any]:
     return tree
 
 
+def results(done: Sequence[Done]) -> list[Result]:
+    """Return the results in the outcomes of cells; those of old versions of fednode have none."""
+    return [
+        Result(one.cell, test, node, found)
+        for one in done
+        for test, nodes in unpacked(one.outcome).items()
+        for node, found in sorted(nodes.items())
+    ]
+
+
 def unpacked(outcome: Mapping[str, Any]) -> Results:
-    """Return the results in a cell's outcome; none if an older version of fednode wrote it."""
-    found: Results = {}
+    """Return the results in a cell's outcome by test and node."""
+    read: Results = {}
     for test, entries in outcome.get("by_class", {}).items():
         for entry in entries:
             names = tuple(entry["classes"])
@@ -63,43 +92,34 @@ def unpacked(outcome: Mapping[str, Any]) -> Results:
                 confusion[row, column] = images
             auc = np.array([math.nan if one is None else one for one in entry["auc"]], np.float64)
             one = Evaluation(names, confusion, auc)
-            found.setdefault(test, {}).update(dict.fromkeys(entry["nodes"], one))
-    return found
+            read.setdefault(test, {}).update(dict.fromkeys(entry["nodes"], one))
+    return read
 
 
-def class_lines(done: Sequence[Done]) -> list[list[Any]]:
+def class_lines(found: Sequence[Result]) -> list[list[Any]]:
     """Return classes.csv: a line for each test, node and class; undefined figures are empty."""
     head = ["method", "seed", "left out", "test", "node", "class", "images", *FIGURES]
     lines: list[list[Any]] = [head]
-    for place, found in _each(done):
-        for one in found.by_class:
-            figures = [getattr(one, name) for name in FIGURES]
-            shown = ["" if math.isnan(value) else f"{value:.6f}" for value in figures]
-            lines.append([*place, one.name, one.images, *shown])
+    for result in found:
+        for one in result.found.by_class:
+            shown = ["" if math.isnan(value) else f"{value:.6f}" for value in one.figures]
+            lines.append([*result.place, one.name, one.images, *shown])
     return lines
 
 
-def confusion_lines(done: Sequence[Done]) -> list[list[Any]]:
+def confusion_lines(found: Sequence[Result]) -> list[list[Any]]:
     """Return confusion.csv: a line for each entry of a confusion matrix that is not 0."""
     head = ["method", "seed", "left out", "test", "node", "true class", "predicted class", "images"]
     lines: list[list[Any]] = [head]
-    for place, found in _each(done):
-        for row, column in zip(*np.nonzero(found.confusion), strict=True):
-            names = [found.classes[row], found.classes[column]]
-            lines.append([*place, *names, int(found.confusion[row, column])])
+    for result in found:
+        matrix, classes = result.found.confusion, result.found.classes
+        for row, column in zip(*np.nonzero(matrix), strict=True):
+            names = [classes[row], classes[column]]
+            lines.append([*result.place, *names, int(matrix[row, column])])
     return lines
 
 
-def _each(done: Sequence[Done]) -> Iterator[tuple[list[Any], Evaluation]]:
-    """Yield all results, each with the cells that say whose it is."""
-    for one in done:
-        cell = one.cell
-        for test, nodes in unpacked(one.outcome).items():
-            for node, found in sorted(nodes.items()):
-                yield [cell.method.label, cell.seed, cell.target, test, node], found
-
-
-def markdown(experiment: Experiment, table: Sequence[Row], done: Sequence[Done]) -> str:
+def markdown(experiment: Experiment, table: Sequence[Row], found: Sequence[Result]) -> str:
     """Return classes.md: for each test and figure, a table of the classes and methods."""
     many = len(experiment.seeds) > 1
     lines = [
@@ -109,64 +129,68 @@ def markdown(experiment: Experiment, table: Sequence[Row], done: Sequence[Done])
         + ("; mean over seeds and nodes." if many else "; mean over nodes."),
         "docs/evaluation.md defines the figures; a dash stands for an undefined figure.",
     ]
-    by_method = {
-        row.method.label: [
-            unpacked(one.outcome) for one in done if one.cell.method.label == row.method.label
-        ]
-        for row in table
-    }
-    tests = dict.fromkeys(
-        test for cells in by_method.values() for results in cells for test in results
-    )
-    for test in tests:
+    tests: dict[str, list[Result]] = {}
+    for one in found:
+        tests.setdefault(one.test, []).append(one)
+    for test, mine in tests.items():
         lines += ["", f"## {foreign.markdown(test)}"]
+        by_method = {
+            row.method.label: _by_class(
+                [one for one in mine if one.cell.method.label == row.method.label]
+            )
+            for row in table
+        }
         for figure, title in HEADS.items():
-            lines += ["", f"{title}:", "", *_table(table, by_method, test, figure)]
+            lines += ["", f"{title}:", "", *_table(table, by_method, figure)]
     return "\n".join(lines) + "\n"
 
 
-def _table(
-    table: Sequence[Row], by_method: Mapping[str, Sequence[Results]], test: str, figure: str
-) -> list[str]:
+def _by_class(found: Sequence[Result]) -> ByClass:
+    """Return one method's results in one test by class."""
+    cells: dict[str, list[Evaluation]] = {}
+    for one in found:
+        cells.setdefault(one.cell.key, []).append(one.found)
+    read: ByClass = {}
+    for nodes in cells.values():
+        mine: dict[str | None, list[ClassResult]] = {}
+        for node in nodes:
+            mine.setdefault(None, []).append(node.mean)
+            for named in node.by_class:
+                mine.setdefault(named.name, []).append(named)
+        for name, values in mine.items():
+            read.setdefault(name, []).append(values)
+    return read
+
+
+def _table(table: Sequence[Row], by_method: Mapping[str, ByClass], figure: str) -> list[str]:
     """Return the table of one figure in one test, with the means over classes at its end."""
-    columns = {
-        label: [list(results[test].values()) for results in cells if test in results]
-        for label, cells in by_method.items()
-    }
-    seen = [one for cells in columns.values() for nodes in cells for one in nodes]
-    names = list(dict.fromkeys(name for one in seen for name in one.classes))
+    images: dict[str, int] = {}
+    for read in by_method.values():
+        for name, cells in read.items():
+            if name is not None:
+                seen = max(one.images for nodes in cells for one in nodes)
+                images[name] = max(images.get(name, 0), seen)
+    head = ["class", "test images", *(row.method.label for row in table)]
     body = [
         ["seeds", "", *(row.seeds_said for row in table)],
         ["rounds", "", *(row.rounds_said for row in table)],
     ]
-    total = 0
-    for name in names:
-        images = max(one.images for found in seen for one in found.by_class if one.name == name)
-        total += images
-        cells = [_shown(_over_cells(columns[row.method.label], figure, name)) for row in table]
-        body.append([name, str(images), *cells])
-    cells = [_shown(_over_cells(columns[row.method.label], figure, None)) for row in table]
-    body.append([f"mean of {len(names)} classes", str(total), *cells])
-    return markdown_table(["class", "test images", *(row.method.label for row in table)], body)
+    last = f"mean of {len(images)} classes"
+    for name, title, total in [
+        *((name, name, count) for name, count in images.items()),
+        (None, last, sum(images.values())),
+    ]:
+        shown = (_shown(by_method[row.method.label].get(name, []), figure) for row in table)
+        body.append([title, str(total), *shown])
+    return markdown_table(head, body)
 
 
-def _over_cells(
-    cells: Sequence[Sequence[Evaluation]], figure: str, name: str | None
-) -> float | None:
-    """Return the mean over seeds of the mean over nodes of a class's figure; None: over classes."""
+def _shown(cells: Sequence[Sequence[ClassResult]], figure: str) -> str:
+    """Return the mean over seeds of the mean over nodes of a figure, in percent, or a dash."""
     means = []
     for nodes in cells:
-        values = [
-            getattr(one, figure)
-            for found in nodes
-            for one in (found.by_class if name is not None else (found.mean,))
-            if name is None or one.name == name
-        ]
+        values = [getattr(one, figure) for one in nodes]
         defined = [value for value in values if not math.isnan(value)]
         if defined:
             means.append(mean(defined))
-    return mean(means) if means else None
-
-
-def _shown(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f}"
+    return f"{100 * mean(means):.1f}" if means else "-"

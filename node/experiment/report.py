@@ -26,14 +26,14 @@ ABOUT: Final = ("method", "seeds", "rounds")
 
 def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: str) -> Path:
     """Write all files; return the path of report.md. Raise StateError where it cannot."""
-    table = rows(experiment, done)
+    table, by_class = rows(experiment, done), classes.results(done)
     files = {
         "report.md": markdown(experiment, table, done, command),
         "scores.csv": csv_table(scores.lines(done)),
         "curves.csv": csv_table(_curve_lines(done)),
-        "classes.md": classes.markdown(experiment, table, done),
-        "classes.csv": csv_table(classes.class_lines(done)),
-        "confusion.csv": csv_table(classes.confusion_lines(done)),
+        "classes.md": classes.markdown(experiment, table, by_class),
+        "classes.csv": csv_table(classes.class_lines(by_class)),
+        "confusion.csv": csv_table(classes.confusion_lines(by_class)),
         "report.json": _json(experiment, table, done, command),
     }
     for name, text in files.items():

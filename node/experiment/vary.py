@@ -24,6 +24,8 @@ from fednode.experiment.settings import Experiment
 from fednode.experiment.table import Figure, rows
 from fednode.storage.files import put
 
+Figures = Mapping[str, list[Figure | None]]
+"""The shown figure of each method, by value; None where a cell is missing."""
 MEAN: Final = "mean"
 """The last column: the mean of the columns before it, without a deviation."""
 UNSAFE: Final = re.compile(r"[^0-9A-Za-z._-]+")
@@ -73,20 +75,23 @@ def column(experiment: Experiment) -> str:
 def write(
     found: Experiment,
     parts: Sequence[tuple[Variant, Sequence[Done]]],
+    shown: Figures,
     folder: Path,
     command: str,
 ) -> Path:
-    """Write the table over all values; return its path. Raise StateError where it cannot."""
+    """Write the table over all values; return its path. Raise StateError where it cannot.
+
+    shown: what figures() returns.
+    """
     ((key, _),) = found.vary.items()
-    figures = _figures(parts)
     head = ["method", *(variant.title for variant, _ in parts), MEAN]
     body = []
     for method in found.methods:
-        cells = figures[method.label]
+        cells = shown[method.label]
         known = [one.mean for one in cells if one is not None]
         whole = f"{mean(known):.1f}" if len(known) == len(cells) else "-"
-        shown = ("-" if one is None else str(one) for one in cells)
-        body.append([method.label, *shown, whole])
+        texts = ("-" if one is None else str(one) for one in cells)
+        body.append([method.label, *texts, whole])
         said = [method.paper.get(name) for name in head[1:]]
         if any(one is not None for one in said):
             papers = ("-" if one is None else f"{one:g}" for one in said)
@@ -111,7 +116,9 @@ def write(
     return path
 
 
-def panel(found: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]]) -> Panel | None:
+def panel(
+    found: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]], shown: Figures
+) -> Panel | None:
     """Return the curves over the values, a line for each method; None if a value is no number."""
     ((key, values),) = found.vary.items()
     if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
@@ -122,18 +129,16 @@ def panel(found: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]]) ->
             for (variant, _), one in zip(parts, cells, strict=True)
             if one is not None
         }
-        for label, cells in _figures(parts).items()
+        for label, cells in shown.items()
     }
     return Panel(f"accuracy ({column(found)}) by {key}", lines)
 
 
-def _figures(
-    parts: Sequence[tuple[Variant, Sequence[Done]]],
-) -> Mapping[str, list[Figure | None]]:
+def figures(parts: Sequence[tuple[Variant, Sequence[Done]]]) -> Figures:
     """Return the shown figure of each method for each value."""
     found: dict[str, list[Figure | None]] = {}
     for variant, done in parts:
         for row in rows(variant.experiment, done):
-            shown = row.figures.get(column(variant.experiment))
-            found.setdefault(row.method.label, []).append(shown)
+            one = row.figures.get(column(variant.experiment))
+            found.setdefault(row.method.label, []).append(one)
     return found

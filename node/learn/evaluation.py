@@ -41,6 +41,11 @@ class ClassResult:
     specificity: float
     auc: float
 
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """The values of FIGURES, in their order."""
+        return self.sensitivity, self.specificity, self.auc
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:

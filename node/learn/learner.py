@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from fednode.core.types import Job, Progress, Report, Tensors
-
-ZERO_SHOT: Final = "zero_shot_"
-"""Before the name of an accuracy: that of the hand-written prompt."""
 
 
 class Learner(Protocol):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.core.facts import fingerprint
-from fednode.core.types import MEASURE, PRIVATE, Array, Job, Progress, Report, Tensors
+from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Array, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
@@ -27,7 +27,7 @@ from fednode.learn import optimizer
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.learner import ZERO_SHOT, Cancelled
+from fednode.learn.learner import Cancelled
 from fednode.learn.objective import Batch, Given, InTurns, Objective, Tuning
 from fednode.learn.settings import TuningSettings
 

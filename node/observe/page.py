@@ -23,13 +23,12 @@ from PIL import Image
 from fednode import units
 from fednode.core.events import Command
 from fednode.core.members.table import LIVE
+from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import Refused
-from fednode.learn.learner import ZERO_SHOT
 from fednode.observe import rows
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
 from fednode.observe.status import NodeService
-from fednode.observe.telemetry import SPLITS
 from fednode.wire.gen import status_pb2
 
 ASSETS: Final = Path(__file__).with_name("assets")

@@ -8,8 +8,8 @@ from typing import Final
 from fednode.core.agreement import DIFFERS
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import Member
+from fednode.core.types import ZERO_SHOT
 from fednode.core.view import KernelView
-from fednode.learn.learner import ZERO_SHOT
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
 

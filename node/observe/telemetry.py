@@ -13,8 +13,7 @@ from typing import Final, Literal, Self
 
 from fednode.core.events import Record
 from fednode.core.reputation import Tally
-from fednode.core.types import Job, Json, Message, Report, Snapshot
-from fednode.learn.learner import ZERO_SHOT
+from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Snapshot
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.storage.store import TOTAL
@@ -23,8 +22,6 @@ from fednode.transports.framing import Traffic
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
 WAYS: Final[tuple[Direction, ...]] = ("in", "out")
-SPLITS: Final = ("own", "base", "new", "validation")
-"""What accuracies are called: of the node's own test images, base and new classes, validation."""
 MEASURED: Final = (*SPLITS, *(ZERO_SHOT + one for one in SPLITS[:3]))
 PACE_OF: Final = 20
 """The pace is the median over this many rounds, the latest ones."""

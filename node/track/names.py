@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-TESTS: Final = ("own", "base", "new", "validation")
-ZERO_SHOT: Final = "zero_shot_"
+from fednode.core.types import SPLITS, ZERO_SHOT
 
 
 def figures(metrics: Mapping[str, float], traffic: Mapping[str, int]) -> dict[str, float]:
@@ -27,7 +25,7 @@ def figures(metrics: Mapping[str, float], traffic: Mapping[str, int]) -> dict[st
 def _name(metric: str) -> str:
     if metric in {"loss", "validation_loss"}:
         return f"loss/{'training' if metric == 'loss' else 'validation'}"
-    if metric in TESTS:
+    if metric in SPLITS:
         return f"accuracy/{metric}"
     if metric.startswith(ZERO_SHOT):
         return f"zero-shot accuracy/{metric.removeprefix(ZERO_SHOT)}"

@@ -28,7 +28,7 @@ QUIET_ROUNDS: Final = 3
 
 @dataclass(slots=True)
 class Reach:
-    """What is known of how others reach this node at `address`."""
+    """Reports and signs of how others reach this node at `address`."""
 
     address: str
     _said: dict[str, str] = field(default_factory=dict)  # by peer: why it cannot reach this node

@@ -104,6 +104,18 @@ async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
         await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
 
 
+async def test_a_daemon_that_cannot_be_started_later_ends_the_wait(make: Make) -> None:
+    """The third daemon's log cannot be written, when it gets its turn."""
+    mesh = make("fake.life=loading", nodes=3)
+    mesh.settings = replace(mesh.settings, at_once=2)
+    async with mesh:
+        third = mesh.members["node-3"].daemon
+        third.log.mkdir()
+        mesh.kill("node-1")
+        with pytest.raises(OSError, match=r"node-3\.log"):
+            await mesh.wait_for(lambda: mesh.members["node-3"].answers, LIMIT_S)
+
+
 async def test_a_mesh_with_tls_lists_the_keys_of_its_nodes(make: Make, tmp_path: Path) -> None:
     mesh = make()
     mesh.settings = replace(mesh.settings, tls=True)

@@ -20,7 +20,6 @@ from safetensors.torch import save_file
 
 from fednode.cli import main
 from fednode.core.types import Tensors
-from fednode.errors import ConfigError
 from fednode.experiment.cell import consensus_distance
 from fednode.experiment.files import load_experiment
 from fednode.learn.private import epsilon
@@ -206,75 +205,6 @@ def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -
     script.write_text(KILLED)
     ran = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=120)
     assert ran.returncode == -signal.SIGKILL, "and its output ended, which its process held too"
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"metods": []}, "unknown key 'metods'; did you mean 'methods'?"),
-        ({"methods": []}, "methods is empty"),
-        ({"methods": ["zerodlf"]}, "did you mean 'zerodfl'"),
-        ({"methods": ["local", "local"]}, "methods names 'local' twice"),
-        ({"methods": [{"label": "x", "policy": {"name": "zerodfl", "recipient": 1}}]}, "recipient"),
-        ({"methods": [{"label": "x", "policy": "local", "tuning": {"lr": 0}}]}, "tuning.lr is 0"),
-        (
-            {"methods": [{"label": "x", "policy": {"name": "zerodfl", "admit_rise": 0}}]},
-            "method 'x': policy.admit_rise judges by validation images, and data.validation is 0",
-        ),
-        (
-            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rise": 0}}]},
-            "method 'x': guard.merged_rise judges by validation images, and data.validation is 0",
-        ),
-        (
-            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rice": 0}}]},
-            "method 'x'.*unknown key 'guard.merged_rice'",
-        ),
-        ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
-        ({"rounds": 0}, "rounds is 0"),
-        ({"seeds": []}, "seeds is empty"),
-        ({"data": {"path": "x", "domains": []}}, "data.domains is empty; name folders"),
-        ({"data": {"path": "x", "classes": ["a", "a"]}}, "data.classes names 'a' twice"),
-        (
-            {"data": {"path": "x", "domains": ["a"]}, "protocol": {"kind": "base-to-new"}},
-            "data.domains is set, and protocol.kind base-to-new has no domains",
-        ),
-    ],
-)
-def test_faults_of_a_file_are_sentences(
-    tmp_path: Path, folder: Path, changed: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        load_experiment(write(tmp_path / "t.yaml", folder, **changed))
-
-
-def test_a_grid_gives_a_row_for_each_combination(tmp_path: Path, folder: Path) -> None:
-    grid = [
-        {"random": {"tuning": {"init_std": 0.1}}, "words": {"tuning": {"init_words": "a photo"}}},
-        {0.1: {"tuning": {"lr": 0.1}}, 0.2: {"tuning": {"lr": 0.2}, "rounds": 7}},
-    ]
-    given = {"label": "x", "policy": "local", "tuning": {"context_length": 2}, "grid": grid}
-    file = write(tmp_path / "t.yaml", folder, methods=["zero-shot", given])
-    assert [(one.label, one.tuning, one.rounds) for one in load_experiment(file).methods] == [
-        ("zero-shot", {}, None),
-        ("x, random, 0.1", {"context_length": 2, "init_std": 0.1, "lr": 0.1}, None),
-        ("x, random, 0.2", {"context_length": 2, "init_std": 0.1, "lr": 0.2}, 7),
-        ("x, words, 0.1", {"context_length": 2, "init_words": "a photo", "lr": 0.1}, None),
-        ("x, words, 0.2", {"context_length": 2, "init_words": "a photo", "lr": 0.2}, 7),
-    ]
-
-
-@pytest.mark.parametrize("grid", [[], {"a": {}}, [{}], [{"a": 1}], ["a"]])
-def test_a_grid_that_is_no_list_of_mappings_is_refused(
-    tmp_path: Path, folder: Path, grid: Any
-) -> None:
-    given = {"label": "x", "policy": "local", "grid": grid}
-    with pytest.raises(ConfigError, match=r"method 'x': grid is .*; give a list of mappings"):
-        load_experiment(write(tmp_path / "t.yaml", folder, methods=[given]))
-
-
-def test_smoke_needs_its_section(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(ConfigError, match="has no section `smoke`"):
-        load_experiment(write(tmp_path / "t.yaml", folder), smoke=True)
 
 
 def path_for(file: Path, folder: Path) -> Path:

@@ -121,7 +121,8 @@ def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
 
 def test_classes_are_means_over_nodes_and_then_over_seeds() -> None:
     made, done = classified((1, 2))
-    lines = classes.markdown(made, rows(made, done), done).splitlines()
+    results = classes.results(done)
+    lines = classes.markdown(made, rows(made, done), results).splitlines()
     at = lines.index("Sensitivity:")
     assert lines[at + 2 : at + 9] == [
         "| class | test images | ours |",
@@ -136,11 +137,11 @@ def test_classes_are_means_over_nodes_and_then_over_seeds() -> None:
     assert lines[at + 6 : at + 9] == [
         *("| a\\|b | 4 | 50.0 |", "| =c | 4 | - |", "| mean of 2 classes | 8 | 50.0 |"),
     ]
-    table = list(csv.reader(csv_table(classes.class_lines(done)).splitlines()))
+    table = list(csv.reader(csv_table(classes.class_lines(results)).splitlines()))
     assert table[1] == ["ours", "1", "", "own", "node-01", "a|b", "4", "0.750000", "1.000000",
                         "0.750000"]  # fmt: skip
     assert table[2][5:] == ["'=c", "4", "1.000000", "0.750000", ""]
-    matrix = list(csv.reader(csv_table(classes.confusion_lines(done)).splitlines()))
+    matrix = list(csv.reader(csv_table(classes.confusion_lines(results)).splitlines()))
     assert [int(one[-1]) for one in matrix[1:]] == [3, 1, 4, 2, 2, 4, 1, 3, 4, 4, 4]
     assert matrix[2][4:] == ["node-01", "a|b", "'=c", "1"]
 
@@ -164,7 +165,8 @@ def test_one_seed_has_no_deviation_over_seeds() -> None:
     assert "seed 1. Accuracy in percent.\n" in text
     assert "| ours | 1 | 7 | - | - | - | 85.0 |" in text.splitlines()
     assert "±" not in text
-    assert "over seeds" not in text + classes.markdown(made, rows(made, done), done)
+    by_class = classes.markdown(made, rows(made, done), classes.results(done))
+    assert "over seeds" not in text + by_class
 
 
 def test_test_images_of_a_mean_are_all_that_it_counts() -> None:

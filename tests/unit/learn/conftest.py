@@ -1,8 +1,11 @@
-"""The shipped model, loaded once for all tests of the learner."""
+"""What tests of the learner share: the shipped model, loaded once, and small images."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from PIL import Image
 
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
@@ -11,3 +14,23 @@ from fednode.clip.settings import ModelSettings
 @pytest.fixture(scope="session")
 def mini() -> backbone.Backbone:
     return backbone.load(ModelSettings(device="cpu"))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Return three files of one color each."""
+    found = []
+    for at in range(3):
+        found.append(tmp_path / f"{at}.png")
+        Image.new("RGB", (70, 80), (80 * at, 10, 200)).save(found[-1])
+    return found
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Return five files with differing pixels."""
+    found = []
+    for at in range(5):
+        found.append(tmp_path / f"{at}.png")
+        Image.linear_gradient("L").rotate(20 * at).convert("RGB").save(found[-1])
+    return found

@@ -43,27 +43,18 @@ def model(request: pytest.FixtureRequest) -> Backbone:
     return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    found = []
-    for at in range(5):
-        found.append(tmp_path / f"{at}.png")
-        Image.linear_gradient("L").rotate(20 * at).convert("RGB").save(found[-1])
-    return found
-
-
 def patches(model: Backbone) -> Constant:
     return Constant("patches", model.vision.patches_shape, model.vision.patches)
 
 
-def of(one: Features, model: Backbone, paths: list[Path], view: int = 0) -> Tensor:
-    return one.constants([(path, view) for path in paths], patches(model), never)
+def of(one: Features, model: Backbone, files: list[Path], view: int = 0) -> Tensor:
+    return one.constants([(path, view) for path in files], patches(model), never)
 
 
-def test_patches_are_open_clip_s_own(model: Backbone, paths: list[Path]) -> None:
-    found = of(made(model), model, paths)
+def test_patches_are_open_clip_s_own(model: Backbone, files: list[Path]) -> None:
+    found = of(made(model), model, files)
     visual = model.model.visual
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in paths])
+    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
     visual.output_tokens = True
     with torch.no_grad():
         _, tokens = visual(pixels)
@@ -75,7 +66,7 @@ def test_patches_are_open_clip_s_own(model: Backbone, paths: list[Path]) -> None
 
 
 def test_kept_and_fresh_are_the_same_bits(
-    model: Backbone, paths: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: Backbone, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
     real = VisionTower.patches
@@ -85,36 +76,36 @@ def test_kept_and_fresh_are_the_same_bits(
         return real(tower, images)
 
     monkeypatch.setattr(VisionTower, "patches", counted)
-    fresh = of(made(model), model, paths)
-    alone = torch.cat([of(made(model), model, [path]) for path in paths])
+    fresh = of(made(model), model, files)
+    alone = torch.cat([of(made(model), model, [path]) for path in files])
     assert torch.equal(alone, fresh)
     assert sizes == [BATCH] * 6
     first = made(model, tmp_path, ROOM)
-    assert torch.equal(of(first, model, paths[::-1]), fresh.flip(0))
-    assert torch.equal(of(first, model, paths), fresh)  # from memory
-    assert torch.equal(of(made(model, tmp_path), model, paths), fresh)  # from disk
+    assert torch.equal(of(first, model, files[::-1]), fresh.flip(0))
+    assert torch.equal(of(first, model, files), fresh)  # from memory
+    assert torch.equal(of(made(model, tmp_path), model, files), fresh)  # from disk
     assert sizes == [BATCH] * 7
 
 
 def test_names_views_and_features_do_not_meet_in_the_cache(
-    model: Backbone, paths: list[Path], tmp_path: Path
+    model: Backbone, files: list[Path], tmp_path: Path
 ) -> None:
     one = made(model, tmp_path)
-    features, plain = one.of(paths, never).features, of(one, model, paths)
+    features, plain = one.of(files, never).features, of(one, model, files)
     other = Constant("ones", (2,), lambda images: torch.ones(len(images), 2))
-    wanted = [(path, 0) for path in paths]
+    wanted = [(path, 0) for path in files]
     assert torch.equal(one.constants(wanted, other, never), torch.ones(5, 2))
-    turned = of(one, model, paths, view=1)
+    turned = of(one, model, files, view=1)
     assert not torch.equal(turned, plain)
     again = made(model, tmp_path)
-    assert torch.equal(of(again, model, paths), plain)
-    assert torch.equal(of(again, model, paths, view=1), turned)
+    assert torch.equal(of(again, model, files), plain)
+    assert torch.equal(of(again, model, files, view=1), turned)
     assert torch.equal(again.constants(wanted, other, never), torch.ones(5, 2))
-    assert torch.equal(again.of(paths, never).features, features)
+    assert torch.equal(again.of(files, never).features, features)
 
 
 def test_memory_has_a_bound(
-    model: Backbone, paths: list[Path], monkeypatch: pytest.MonkeyPatch
+    model: Backbone, files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded: list[Path] = []
 
@@ -125,39 +116,39 @@ def test_memory_has_a_bound(
     monkeypatch.setattr(module, "read_rgb", counted)
     count, width = model.vision.patches_shape
     one = made(model, limit=2 * 4 * count * width)
-    first = of(one, model, paths)
-    assert torch.equal(of(one, model, paths), first)
-    assert len(decoded) == 2 * len(paths) - 2
+    first = of(one, model, files)
+    assert torch.equal(of(one, model, files), first)
+    assert len(decoded) == 2 * len(files) - 2
 
 
-def test_a_lost_file_is_a_sentence(model: Backbone, paths: list[Path]) -> None:
-    paths[0].unlink()
+def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
+    files[0].unlink()
     with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
-        of(made(model), model, paths[:1])
+        of(made(model), model, files[:1])
     with pytest.raises(Cancelled):
-        made(model).constants([(paths[1], 0)], patches(model), lambda: True)
+        made(model).constants([(files[1], 0)], patches(model), lambda: True)
 
 
 @pytest.mark.parametrize("views", [0, 2])
 def test_batches_carry_features_and_constants_of_the_same_images(
-    model: Backbone, paths: list[Path], views: int
+    model: Backbone, files: list[Path], views: int
 ) -> None:
     features, constant = made(model), patches(model)
     settings = TuningSettings(views=views)
-    many = Split(CLASSES, tuple(Labelled(paths[at % 5], at % 2) for at in range(EVALUATED + 3)))
+    many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))
     images = Images(features, False, settings, constant)
     shown = list(images.in_order(many, never))
     assert [len(one.truth) for one in shown] == [EVALUATED, 3]
     wanted = features.of([one.path for one in many.images], never)
     assert torch.equal(torch.cat([one.seen for one in shown]), wanted.features)
-    known = of(features, model, paths)[torch.arange(EVALUATED + 3) % 5]
+    known = of(features, model, files)[torch.arange(EVALUATED + 3) % 5]
     assert torch.equal(torch.cat([one.known for one in shown]), known)
     epoch = images.epoch(many, torch.Generator().manual_seed(1), never)
     index = torch.tensor([7, 0, 3])
     found = epoch.batch(index)
     assert found.truth.tolist() == [1, 0, 1]
     by_view = [
-        (features.of(paths, never, view).features, of(features, model, paths, view))
+        (features.of(files, never, view).features, of(features, model, files, view))
         for view in (range(1, 1 + views) if views else (0,))
     ]
     for at, place in enumerate(index.tolist()):
@@ -168,19 +159,19 @@ def test_batches_carry_features_and_constants_of_the_same_images(
         )
 
 
-def learner(model: Backbone, paths: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:
+def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:
     tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
-    train = Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(paths)))
+    train = Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(files)))
     data = NodeData(train=train, validation=train, own=train, base=None, new=None)
     one = FedOTP(model, tuning, FedOTPConfig(steps=5))
     return TorchLearner(model, one, data, tuning, made(model, folder))
 
 
 def test_fedotp_tunes_with_equal_bits_with_and_without_the_cache(
-    model: Backbone, paths: list[Path], tmp_path: Path
+    model: Backbone, files: list[Path], tmp_path: Path
 ) -> None:
     def tuned(folder: Path | None, **set_: Any) -> Any:
-        one = learner(model, paths, folder, **set_)
+        one = learner(model, files, folder, **set_)
         job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=5, rounds=3)
         report = one.tune(job, never, lambda _: None)
         assert set(report.tensors) == {"global"}
@@ -193,8 +184,8 @@ def test_fedotp_tunes_with_equal_bits_with_and_without_the_cache(
     assert wanted == tuned(tmp_path / "one", pixels_mb=0)
 
 
-def test_a_job_that_measures_uses_the_private_prompt(model: Backbone, paths: list[Path]) -> None:
-    one = learner(model, paths, None)
+def test_a_job_that_measures_uses_the_private_prompt(model: Backbone, files: list[Path]) -> None:
+    one = learner(model, files, None)
     job = Job(round=3, stage="prompts", tensors=one.initial(1), seed=5, rounds=3)
     report = one.tune(job, never, lambda _: None)
     both = {**report.tensors, "local": report.carry[PRIVATE + "local"]}
@@ -207,15 +198,15 @@ def test_a_job_that_measures_uses_the_private_prompt(model: Backbone, paths: lis
 
 
 def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
-    model: Backbone, paths: list[Path]
+    model: Backbone, files: list[Path]
 ) -> None:
     tuning, config = TuningSettings(context_length=2), FedOTPConfig()
     one = FedOTP(model, tuning, config)
     prompts = Tensors({**one.initial(1), **one.private(2)})
-    shown = predictor(model, tuning, FedOTP, config)(prompts, paths, CLASSES)
+    shown = predictor(model, tuning, FedOTP, config)(prompts, files, CLASSES)
     held = {name: torch.tensor(value) for name, value in prompts.items()}
     logits = one.classifier(held, CLASSES)(next(Images(made(model), False, tuning, one.constant)
-        .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in paths)), never)))  # fmt: skip
+        .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
     assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):
         matrix(model, tuning, FedOTP, config, prompts, CLASSES)

@@ -40,15 +40,6 @@ def counting(mini: Backbone) -> Counting:
     return Counting(mini)
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    found = []
-    for at in range(3):
-        found.append(tmp_path / f"{at}.png")
-        Image.new("RGB", (70, 80), (80 * at, 10, 200)).save(found[-1])
-    return found
-
-
 def of(features: Features, paths: Sequence[Path]) -> torch.Tensor:
     return features.of(paths, lambda: False).features
 

@@ -140,15 +140,6 @@ def test_equal_jobs_on_pixels_give_equal_bits(
         assert np.allclose(value, recomputed[name], atol=1e-6)
 
 
-@pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    found = []
-    for at in range(3):
-        found.append(tmp_path / f"{at}.png")
-        Image.new("RGB", (64, 64), (80 * at, 10, 200)).save(found[-1])
-    return found
-
-
 def test_pixels_are_kept_up_to_a_limit(
     mini: Backbone, paths: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

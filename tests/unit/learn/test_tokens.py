@@ -53,15 +53,6 @@ def model(request: pytest.FixtureRequest) -> Backbone:
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> list[Path]:
-    found = []
-    for at in range(5):
-        found.append(tmp_path / f"{at}.png")
-        Image.linear_gradient("L").rotate(20 * at).convert("RGB").save(found[-1])
-    return found
-
-
-@pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the files that are decoded from now on."""
     found: list[Path] = []
@@ -85,70 +76,70 @@ def made(model: Backbone, folder: Path | None = None, limit: int = 0) -> Feature
     return one
 
 
-def tokens(one: Features, paths: list[Path], view: int = 0) -> Tensor:
-    return one.tokens([(path, view) for path in paths], never)
+def tokens(one: Features, files: list[Path], view: int = 0) -> Tensor:
+    return one.tokens([(path, view) for path in files], never)
 
 
-def test_they_are_the_tower_s_own(model: Backbone, paths: list[Path]) -> None:
-    found = tokens(made(model), paths)
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in paths])
+def test_they_are_the_tower_s_own(model: Backbone, files: list[Path]) -> None:
+    found = tokens(made(model), files)
+    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
     assert found.shape == (5, model.vision.length, model.vision.width)
     torch.testing.assert_close(found, model.vision.tokens(pixels))
 
 
 def test_kept_and_fresh_tokens_are_the_same_bits(
-    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
 ) -> None:
-    fresh = tokens(made(model), paths)
-    alone = torch.cat([tokens(made(model), [path]) for path in paths])
+    fresh = tokens(made(model), files)
+    alone = torch.cat([tokens(made(model), [path]) for path in files])
     assert torch.equal(alone, fresh)
     first = made(model, tmp_path, ROOM)
-    assert torch.equal(tokens(first, paths[::-1]), fresh.flip(0))
-    assert len(decoded) == 3 * len(paths)
-    assert torch.equal(tokens(first, paths), fresh)  # from memory
-    assert torch.equal(tokens(made(model, tmp_path), paths), fresh)  # from disk
-    assert len(decoded) == 3 * len(paths)
+    assert torch.equal(tokens(first, files[::-1]), fresh.flip(0))
+    assert len(decoded) == 3 * len(files)
+    assert torch.equal(tokens(first, files), fresh)  # from memory
+    assert torch.equal(tokens(made(model, tmp_path), files), fresh)  # from disk
+    assert len(decoded) == 3 * len(files)
 
 
 def test_features_made_of_kept_tokens_are_the_same_bits(
-    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
 ) -> None:
-    wanted = made(model).of(paths, never).features
-    tokens(made(model, tmp_path), paths)
+    wanted = made(model).of(files, never).features
+    tokens(made(model, tmp_path), files)
     count = len(decoded)
-    assert torch.equal(made(model, tmp_path).of(paths, never).features, wanted)
+    assert torch.equal(made(model, tmp_path).of(files, never).features, wanted)
     assert len(decoded) == count
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in paths])
+    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
     assert (wanted - model.encode_images(pixels)).abs().max() < 1e-5
 
 
 def test_views_are_kept_apart(
-    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path]
+    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path]
 ) -> None:
     one = made(model, tmp_path)
-    found = [tokens(one, paths, view) for view in (0, 1, 2)]
+    found = [tokens(one, files, view) for view in (0, 1, 2)]
     assert not torch.equal(found[0], found[1])
     assert not torch.equal(found[1], found[2])
     count = len(decoded)
-    mixed = made(model, tmp_path).tokens(list(zip(paths, (0, 1, 2, 1, 0), strict=True)), never)
+    mixed = made(model, tmp_path).tokens(list(zip(files, (0, 1, 2, 1, 0), strict=True)), never)
     assert len(decoded) == count
     for at, view in enumerate((0, 1, 2, 1, 0)):
         assert torch.equal(mixed[at], found[view][at])
 
 
-def test_memory_has_a_bound(model: Backbone, paths: list[Path], decoded: list[Path]) -> None:
+def test_memory_has_a_bound(model: Backbone, files: list[Path], decoded: list[Path]) -> None:
     size = 4 * model.vision.length * model.vision.width
     one = made(model, limit=2 * size + size // 2)
-    first = tokens(one, paths)
-    assert torch.equal(tokens(one, paths), first)
-    assert len(decoded) == 2 * len(paths) - 2
+    first = tokens(one, files)
+    assert torch.equal(tokens(one, files), first)
+    assert len(decoded) == 2 * len(files) - 2
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_damaged_rows_are_made_anew(
-    model: Backbone, paths: list[Path], tmp_path: Path, decoded: list[Path], damage: str
+    model: Backbone, files: list[Path], tmp_path: Path, decoded: list[Path], damage: str
 ) -> None:
-    fresh = tokens(made(model, tmp_path), paths)
+    fresh = tokens(made(model, tmp_path), files)
     statement = {
         "flip": "UPDATE features SET value = zeroblob(length(value)) WHERE rowid = 1",
         "cut": "UPDATE features SET value = substr(value, 1, 8) WHERE rowid = 1",
@@ -158,48 +149,48 @@ def test_damaged_rows_are_made_anew(
         rows.execute(statement)
     rows.close()
     again = made(model, tmp_path)
-    assert torch.equal(tokens(again, paths), fresh)
-    assert len(decoded) == len(paths) + 1
+    assert torch.equal(tokens(again, files), fresh)
+    assert len(decoded) == len(files) + 1
     assert again.notes == ()
 
 
 def test_a_cache_that_is_no_database_costs_time_only(
-    model: Backbone, paths: list[Path], tmp_path: Path
+    model: Backbone, files: list[Path], tmp_path: Path
 ) -> None:
     cache = FeatureCache(tmp_path / "cache", ROOM)
-    fresh = tokens(Features(model, cache), paths)
+    fresh = tokens(Features(model, cache), files)
     cache.close()
     for file in (tmp_path / "cache").iterdir():
         file.write_bytes(b"no database at all" * 100)
     again = made(model, tmp_path)
-    assert torch.equal(tokens(again, paths), fresh)
+    assert torch.equal(tokens(again, files), fresh)
     assert "was damaged" in again.notes[0]
 
 
 def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
-    model: Backbone, paths: list[Path], tmp_path: Path
+    model: Backbone, files: list[Path], tmp_path: Path
 ) -> None:
     one = made(model, tmp_path, ROOM)
-    before = tokens(one, paths[:1])
-    Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
-    assert not torch.equal(tokens(one, paths[:1]), before)
-    paths[0].unlink()
+    before = tokens(one, files[:1])
+    Image.new("RGB", (64, 65), (9, 9, 9)).save(files[0])
+    assert not torch.equal(tokens(one, files[:1]), before)
+    files[0].unlink()
     with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
-        tokens(one, paths[:1])
+        tokens(one, files[:1])
     with pytest.raises(Cancelled):
-        one.tokens([(paths[1], 0)], lambda: True)
+        one.tokens([(files[1], 0)], lambda: True)
 
 
-def split(paths: list[Path]) -> Split:
-    return Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(paths)))
+def split(files: list[Path]) -> Split:
+    return Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(files)))
 
 
 @pytest.mark.parametrize("policy", ["feddpt", "plan"])
 def test_tuning_gives_equal_bits_with_and_without_the_cache(
-    model: Backbone, paths: list[Path], tmp_path: Path, policy: str
+    model: Backbone, files: list[Path], tmp_path: Path, policy: str
 ) -> None:
     none = Split(CLASSES, ())
-    data = NodeData(train=split(paths), validation=split(paths[:2]), own=none, base=None, new=None)
+    data = NodeData(train=split(files), validation=split(files[:2]), own=none, base=None, new=None)
 
     def tuned(folder: Path | None, **set_: Any) -> Tensors:
         tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
@@ -222,14 +213,14 @@ def test_tuning_gives_equal_bits_with_and_without_the_cache(
     assert views == tuned(tmp_path / "one", views=2)
 
 
-def test_where_tokens_are_more_numbers_pixels_are_kept(paths: list[Path]) -> None:
+def test_where_tokens_are_more_numbers_pixels_are_kept(files: list[Path]) -> None:
     torch.manual_seed(0)
     large = wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     assert not large.vision.compact
-    seen = next(Images(made(large), True, TuningSettings()).in_order(split(paths), never))
+    seen = next(Images(made(large), True, TuningSettings()).in_order(split(files), never))
     assert seen.tokens is None
     assert seen.looked.shape == (5, 3, 32, 32)
     small = wrapped(tiny.clip())
-    seen = next(Images(made(small), True, TuningSettings()).in_order(split(paths), never))
+    seen = next(Images(made(small), True, TuningSettings()).in_order(split(files), never))
     assert seen.pixels is None
     assert seen.looked.shape == (5, 5, 32)

@@ -171,6 +171,7 @@ async def test_a_dead_peer_is_dead_though_its_address_is_none(tmp_path: Path) ->
             await a.until(lambda: state() == "alive")
             a.driver.addresses["b"] = "[/ghost]"
         await a.until(lambda: state() == "dead")
+        assert "/ghost" in a.driver.addresses["b"]
 
 
 async def test_leave_says_goodbye_and_ends_the_node(tmp_path: Path) -> None:
