@@ -172,9 +172,7 @@ def private(plan: NodePlan, learner: Learner) -> Learner:
     return PrivateLearner(learner, settings.privacy, seed, plan.state)
 
 
-def learner_of(
-    settings: Settings, name: str, folder: Path | None, loaded: NodeData | None = None
-) -> Learner:
+def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) -> Learner:
     """Return the node's learner; loads images and model, which takes seconds.
 
     loaded: the splits, if they were loaded already.
@@ -192,6 +190,5 @@ def learner_of(
         settings.cache,
         objective,
         config,
-        folder,
         loaded,
     )

@@ -229,8 +229,9 @@ def _of_disk(state: Path) -> Iterator[Finding]:
 def _of_data(plan: NodePlan) -> Generator[Finding, None, NodeData | None]:
     """Say what is wrong with the images and count them; return the splits, None if it is fatal."""
     from fednode.data import load
+    from fednode.learn.cache import cache_of
 
-    problems, data = load.look(plan.settings.data)
+    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache))
     yield from (Finding("fault" if one.fatal else "note", one.text) for one in problems)
     if data is not None:
         yield Finding("note", data.described(plan.settings.data.path))
@@ -249,7 +250,7 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
 def _of_learner(plan: NodePlan, given: Given, data: NodeData | None) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
     try:
-        learner = learner_of(plan.settings, plan.name, None, data)
+        learner = learner_of(plan.settings, plan.name, data)
     except FednodeError as fault:
         yield from _each("fault", fault)
         return

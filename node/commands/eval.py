@@ -42,7 +42,7 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
             f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
             "there is no table of classes: use --format text or json."
         )
-    learner = learner_of(tuned.settings, tuned.settings.name or "", None, data)
+    learner = learner_of(tuned.settings, tuned.settings.name or "", data)
     tuned.require_model(learner.backbone)
     prompts = {"zero-shot": Tensors(), "tuned": tuned.prompts}
     results = {row: _results(learner, one) for row, one in prompts.items()}
@@ -113,9 +113,10 @@ def _data(tuned: Tuned, flags: tuple[str, ...]) -> NodeData:
     Splits that --set names may be of any classes.
     """
     from fednode.data.load import load
+    from fednode.learn.cache import cache_of
 
     settings = tuned.settings.data
-    data = load(settings, None if flags else tuned.folder / "images.json")
+    data = load(settings, cache_of(tuned.settings.cache))
     chosen = any(flag.startswith("data.path=") for flag in flags)
     if settings.path == BUILTIN and not chosen and data.train.classes != tuned.classes:
         shown = ", ".join(tuned.classes[:NAMED]) + (", ..." if len(tuned.classes) > NAMED else "")

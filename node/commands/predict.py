@@ -14,7 +14,7 @@ from fednode.commands.formats import format_option
 from fednode.commands.given import image_files
 from fednode.commands.paths import PATH
 from fednode.core.types import Array
-from fednode.data.images import Memory, Verdict, examine
+from fednode.data.images import Verdict, examine
 from fednode.errors import ConfigError, DataError
 from fednode.saved import find
 
@@ -48,7 +48,7 @@ def predict(
     faulty = 0
     for at in range(0, len(images), AT_ONCE):
         some = images[at : at + AT_ONCE]
-        verdicts = examine(some, Memory(window=prompts.settings.data.window))
+        verdicts = examine(some, prompts.settings.data.window)
         for image, row in _classified(prompts, some, verdicts, names):
             _show(image, row, verdicts[image], names, top, as_json)
             faulty += row is None

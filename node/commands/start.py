@@ -107,7 +107,7 @@ def _loaded(plan: NodePlan) -> asyncio.Future[Learner]:
 
     def load() -> None:
         try:
-            learner = learner_of(plan.settings, plan.name, plan.state)
+            learner = learner_of(plan.settings, plan.name)
             trim()
             done.set_result(private(plan, learner))
         except BaseException as fault:

@@ -1,21 +1,21 @@
 """Examine image files before splits are drawn: which are unreadable, or constant.
 
 A file is examined by decoding it, because nothing else finds a truncated file: about 0.1 ms for an
-image of 128 pixels, some 50 ms for a photograph of 12 megapixels. A Memory keeps the results by
-path, size and modification time, so a restart decodes only new files.
+image of 128 pixels, some 50 ms for a photograph of 12 megapixels. A cache keeps the results by
+path, size and modification time, so all nodes of a machine together decode each file once.
 """
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Protocol
 
 from PIL import Image, UnidentifiedImageError
 
@@ -27,8 +27,16 @@ _SIDE: Final = 32
 """A JPEG is decoded at a reduced size, but not below this."""
 
 
-Stamp = tuple[int, int]
-"""Size in bytes and modification time in nanoseconds."""
+class Cache(Protocol):
+    """Where results of examinations are kept, by key (node/learn/cache.py)."""
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the cached values of the keys."""
+        ...
+
+    def put(self, items: Mapping[bytes, bytes]) -> None:
+        """Insert or replace values."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,85 +52,55 @@ class Verdict:
     frames: int = 1
 
 
-@dataclass(slots=True)
-class Memory:
-    """Verdicts of earlier examinations with one window.
-
-    Its file is a cache: if it is missing, damaged, not writable or of another window or version of
-    the decoder, files are decoded again.
-    """
-
-    file: Path | None = None
-    window: Window = None
-    verdicts: dict[str, tuple[Stamp, Verdict]] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, file: Path | None, window: Window = None) -> Self:
-        """Read a memory from its file; a file that cannot be read counts as empty."""
-        verdicts: dict[str, tuple[Stamp, Verdict]] = {}
-        if file is not None:
-            try:
-                held = json.loads(file.read_bytes())
-                for name, row in held["files"].items() if held["by"] == decoder_key(window) else ():
-                    verdicts[name] = _verdict_of(row)
-            except (OSError, ValueError, TypeError, AttributeError, KeyError):
-                verdicts = {}
-        return cls(file, window, verdicts)
-
-    def save(self) -> None:
-        """Write all verdicts to a temporary file and rename it, so no reader sees half a file."""
-        if self.file is None:
-            return
-        rows = {
-            name: [*stamp, one.fault, one.constant, one.frames]
-            for name, (stamp, one) in sorted(self.verdicts.items())
-        }
-        text = json.dumps({"by": decoder_key(self.window), "files": rows})
-        aside = self.file.with_name(f"{self.file.name}.{os.getpid()}")
-        # A full or read-only disk costs the next start some time, nothing else.
-        with contextlib.suppress(OSError):
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(self.file)
-
-
-def _verdict_of(row: Any) -> tuple[Stamp, Verdict]:
-    size, changed_ns, fault, constant, frames = row
-    if fault is not None and not isinstance(fault, str):
-        raise TypeError
-    return (int(size), int(changed_ns)), Verdict(fault, bool(constant), int(frames))
-
-
-def examine(paths: Iterable[Path], memory: Memory) -> dict[Path, Verdict]:
+def examine(
+    paths: Iterable[Path], window: Window = None, cache: Cache | None = None
+) -> dict[Path, Verdict]:
     """Return a verdict on each file.
 
-    The verdicts replace the content of `memory`, which is saved if a file was decoded.
+    cache: keeps verdicts until a file changes; None decodes every file.
     """
-    stamps: dict[Path, Stamp] = {}
+    keys: dict[Path, bytes] = {}
     verdicts: dict[Path, Verdict] = {}
-    unknown: list[Path] = []
     for path in paths:
         try:
             status = path.stat()
         except OSError as error:
             verdicts[path] = Verdict(f"cannot be read: {error.strerror}")
             continue
-        stamps[path] = (status.st_size, status.st_mtime_ns)
-        known = memory.verdicts.get(str(path))
-        if known is not None and known[0] == stamps[path]:
-            verdicts[path] = known[1]
-        else:
-            unknown.append(path)
-    found = dict(zip(unknown, _look_at_all(unknown, memory.window), strict=True))
+        keys[path] = _key(path, status, window)
+    held = {} if cache is None else cache.get(list(keys.values()))
+    for path, key in keys.items():
+        if (known := _unpacked(held.get(key, b""))) is not None:
+            verdicts[path] = known
+    unknown = [path for path in keys if path not in verdicts]
+    found = dict(zip(unknown, _look_at_all(unknown, window), strict=True))
     verdicts.update({path: one for path, (one, _) in found.items()})
-    # Software that is missing now may be installed before the next start.
-    passing = {path for path, (_, keep) in found.items() if not keep}
-    # Keep only the files of this examination, so that a memory never outgrows its data.
-    memory.verdicts = {
-        str(path): (stamp, verdicts[path]) for path, stamp in stamps.items() if path not in passing
-    }
-    if unknown:
-        memory.save()
+    if cache is not None:
+        # Software that is missing now may be installed before the next start.
+        lasting = {path: one for path, (one, keep) in found.items() if keep}
+        cache.put({keys[path]: _packed(one) for path, one in lasting.items()})
     return verdicts
+
+
+def _key(path: Path, status: os.stat_result, window: Window) -> bytes:
+    """Return the key of a verdict; it changes with the file and with the version of the decoder."""
+    parts = (decoder_key(window), str(path.absolute()), status.st_size, status.st_mtime_ns)
+    return hashlib.blake2b(repr(parts).encode(), person=b"examined", digest_size=32).digest()
+
+
+def _packed(one: Verdict) -> bytes:
+    return json.dumps([one.fault, one.constant, one.frames]).encode()
+
+
+def _unpacked(value: bytes) -> Verdict | None:
+    """Return the verdict in a cached value; None if there is none."""
+    try:
+        fault, constant, frames = json.loads(value)
+        if fault is not None and not isinstance(fault, str):
+            return None
+        return Verdict(fault, bool(constant), int(frames))
+    except (ValueError, TypeError):
+        return None
 
 
 def _look_at_all(paths: list[Path], window: Window) -> list[tuple[Verdict, bool]]:

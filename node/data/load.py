@@ -14,7 +14,7 @@ from pathlib import Path
 from fednode.data import builtin, splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
 from fednode.data.folder import ClassFolder, Found
-from fednode.data.images import Memory, Verdict, examine
+from fednode.data.images import Cache, Verdict, examine
 from fednode.data.official import found_in
 from fednode.data.reasons import listed
 from fednode.errors import DataError
@@ -49,14 +49,14 @@ class _Survey:
     constant: list[Path] = field(default_factory=list)
 
 
-def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
+def load(settings: DataSettings, cache: Cache | None = None) -> NodeData:
     """Return the splits of one node.
 
-    memory: file that keeps the results of examining image files (a cache); None examines every file
-    anew. Raise DataError if the data cannot be used; the message has the first fault and the number
-    of the others.
+    cache: keeps the results of examining image files; None examines every file anew. Raise
+    DataError if the data cannot be used; the message has the first fault and the number of the
+    others.
     """
-    survey, data = _survey(settings, memory)
+    survey, data = _survey(settings, cache)
     if data is None:
         more = len(survey.faults) - 1
         others = "1 more fault" if more == 1 else f"{more} more faults"
@@ -65,17 +65,17 @@ def load(settings: DataSettings, memory: Path | None = None) -> NodeData:
     return data
 
 
-def check(settings: DataSettings, memory: Path | None = None) -> list[Problem]:
+def check(settings: DataSettings, cache: Cache | None = None) -> list[Problem]:
     """Return everything that is wrong with the data: faults, skipped files, notes."""
-    return look(settings, memory)[0]
+    return look(settings, cache)[0]
 
 
 def look(
-    settings: DataSettings, memory: Path | None = None
+    settings: DataSettings, cache: Cache | None = None
 ) -> tuple[list[Problem], NodeData | None]:
     """Return everything that is wrong with the data, and the splits; None on a fatal problem."""
     try:
-        survey, data = _survey(settings, memory)
+        survey, data = _survey(settings, cache)
     except DataError as error:
         return [Problem(str(error), fatal=True)], None
     problems = [Problem(text, fatal=True) for text in survey.faults]
@@ -91,7 +91,7 @@ def _root(settings: DataSettings) -> Path:
     return Path(settings.placed().path)
 
 
-def _survey(settings: DataSettings, memory: Path | None) -> tuple[_Survey, NodeData | None]:
+def _survey(settings: DataSettings, cache: Cache | None) -> tuple[_Survey, NodeData | None]:
     survey = _Survey(settings=settings)
     found = found_in(_root(settings))
     survey.skipped.extend(found.strays)
@@ -108,7 +108,7 @@ def _survey(settings: DataSettings, memory: Path | None) -> tuple[_Survey, NodeD
         return survey, None
     survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
     survey.place = _place(survey, settings.partition)
-    _examine(survey, _needed(survey), memory)
+    _examine(survey, _needed(survey), cache)
     if survey.faults:
         return survey, None
     return survey, _draw(survey)
@@ -203,7 +203,7 @@ def _block(survey: _Survey) -> tuple[str, ...]:
     return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
 
 
-def _examine(survey: _Survey, names: Iterable[str], memory: Path | None) -> None:
+def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None) -> None:
     """Store the readable files of each class; record unreadable files, and classes with too few."""
     wanted = [survey.folders[name] for name in names]
     paths = [path for one in wanted for path in one.every]
@@ -212,7 +212,7 @@ def _examine(survey: _Survey, names: Iterable[str], memory: Path | None) -> None
         known = builtin.sums()
         verdicts = {path: Verdict(builtin.fault(path, known)) for path in paths}
     else:
-        verdicts = examine(paths, Memory.load(memory, survey.settings.window))
+        verdicts = examine(paths, survey.settings.window, cache)
     survey.constant += [path for path in paths if verdicts[path].constant]
     _note_frames(survey, {path: verdicts[path].frames for path in paths})
     for one in wanted:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 from fednode.data.base import BUILTIN, DataSettings, NodeData
+from fednode.data.images import Cache
 from fednode.data.load import load
 from fednode.errors import DataError
 
@@ -21,9 +21,9 @@ class Rescan:
     complete.
     """
 
-    def __init__(self, settings: DataSettings, memory: Path | None, data: NodeData) -> None:
+    def __init__(self, settings: DataSettings, cache: Cache | None, data: NodeData) -> None:
         self._settings = settings
-        self._memory = memory
+        self._cache = cache
         self._data = data
         self._seen = self._signature()
         self.fault = ""
@@ -36,7 +36,7 @@ class Rescan:
             return None
         self._seen = found
         try:
-            self._data = load(self._settings, self._memory)
+            self._data = load(self._settings, self._cache)
         except DataError as fault:
             self.fault = f"{fault} The images of the last good look are used."
             return None

@@ -32,6 +32,7 @@ from fednode.experiment.classes import Results
 from fednode.experiment.files import learns, settings_of
 from fednode.experiment.scene import Scene
 from fednode.experiment.settings import Experiment, MethodSettings
+from fednode.learn.cache import FeatureCache
 from fednode.learn.context import ContextObjective
 from fednode.learn.evaluation import Evaluation
 from fednode.learn.features import Features
@@ -58,6 +59,7 @@ class Parts:
 
     frozen: backbone.Backbone
     features: Features
+    cache: FeatureCache | None = None
 
 
 class Judge:

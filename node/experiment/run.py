@@ -29,7 +29,8 @@ from fednode.errors import FednodeError, StateError
 from fednode.experiment import cell, scene
 from fednode.experiment.files import learns, settings_of
 from fednode.experiment.settings import Experiment, MethodSettings
-from fednode.learn.build import cache_of, use_threads, weights_of
+from fednode.learn.build import use_threads, weights_of
+from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.storage.files import put
@@ -174,9 +175,9 @@ def _end_with_parent() -> None:
 
 @lru_cache(maxsize=1)
 def _parts(model: ModelSettings) -> cell.Parts:
-    cache = CacheSettings()
-    frozen = backbone.load(model, weights_of(cache))
-    return cell.Parts(frozen, Features(frozen, cache_of(cache)))
+    settings = CacheSettings()
+    frozen, cache = backbone.load(model, weights_of(settings)), cache_of(settings)
+    return cell.Parts(frozen, Features(frozen, cache), cache)
 
 
 def _ended(folder: Path, one: Cell, work: Callable[[], Outcome]) -> Done:
@@ -194,7 +195,7 @@ def _ended(folder: Path, one: Cell, work: Callable[[], Outcome]) -> Done:
 
 def _outcome(experiment: Experiment, one: Cell) -> Outcome:
     parts = _parts(experiment.model)
-    made = scene.scene(experiment, one.seed, one.target)
+    made = scene.scene(experiment, one.seed, one.target, parts.cache)
     return {
         "method": one.method.label,
         "seed": one.seed,

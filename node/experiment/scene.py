@@ -16,6 +16,7 @@ from typing import Final
 from fednode.data import splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
 from fednode.data.folder import domains as domain_folders
+from fednode.data.images import Cache
 from fednode.data.load import load
 from fednode.errors import ConfigError, DataError
 from fednode.experiment.settings import Experiment
@@ -77,11 +78,14 @@ def columns(experiment: Experiment) -> tuple[str, ...]:
     return names if not parts else tuple(f"{part}/{name}" for part in parts for name in names)
 
 
-def scene(experiment: Experiment, seed: int, target: str) -> Scene:
-    """Return the clients and tests of a run; raise DataError or ConfigError on bad data."""
+def scene(experiment: Experiment, seed: int, target: str, cache: Cache | None = None) -> Scene:
+    """Return the clients and tests of a run; raise DataError or ConfigError on bad data.
+
+    cache: keeps the results of examining image files.
+    """
     if experiment.protocol.kind == "base-to-new":
-        return _base_to_new(experiment, seed)
-    return _domains(experiment, seed, target)
+        return _base_to_new(experiment, seed, cache)
+    return _domains(experiment, seed, target, cache)
 
 
 def spoken_of(folder: str) -> str:
@@ -125,7 +129,7 @@ def _settings(experiment: Experiment, path: str, seed: int, test: float) -> Data
     )
 
 
-def _domains(experiment: Experiment, seed: int, target: str) -> Scene:
+def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None) -> Scene:
     folders, protocol = _folders(experiment), experiment.protocol
     sources = [name for name in folders if name != target]
     count = protocol.clients or len(sources)
@@ -146,21 +150,22 @@ def _domains(experiment: Experiment, seed: int, target: str) -> Scene:
                 "dirichlet", at // len(sources), share[domain], protocol.alpha or EVEN
             )
             settings = replace(settings, partition=part)
-        clients.append(_client(at, spoken_of(domain), load(settings)))
+        clients.append(_client(at, spoken_of(domain), load(settings, cache)))
     if target:
-        whole = load(replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0))
+        settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
+        whole = load(settings, cache)
         split = _limited(whole.train, experiment.data.test_images)
         tests = [Trial(target, dict.fromkeys([one.name for one in clients], split))]
     else:
         for domain in sources:
-            own = load(_settings(experiment, str(folders[domain]), seed, test)).own
+            own = load(_settings(experiment, str(folders[domain]), seed, test), cache).own
             split = _limited(own, experiment.data.test_images)
             who = [one.name for one in clients if one.domain == spoken_of(domain)]
             tests.append(Trial(domain, dict.fromkeys(who, split)))
     return Scene(tuple(clients), tuple(tests), tuple(map(spoken_of, sources)))
 
 
-def _base_to_new(experiment: Experiment, seed: int) -> Scene:
+def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scene:
     protocol = experiment.protocol
     root = experiment.data.path
     sets = protocol.datasets or ("",)
@@ -169,7 +174,7 @@ def _base_to_new(experiment: Experiment, seed: int) -> Scene:
     for number, name in enumerate(sets):
         path = str(Path(root).expanduser() / name) if name else root
         settings = replace(_settings(experiment, path, seed, experiment.data.test), halves=True)
-        whole = load(settings)
+        whole = load(settings, cache)
         blocks = _blocks(experiment, len(whole.train.classes), number, len(sets))
         mine = [
             _client(len(clients) + at, name, _restricted(whole, block))

@@ -18,7 +18,7 @@ from fednode.data.base import DataSettings, Image, NodeData, Split
 from fednode.data.decode import Window
 from fednode.data.load import load
 from fednode.data.rescan import Rescan
-from fednode.learn.cache import FeatureCache, default_folder
+from fednode.learn.cache import cache_of, folder_of
 from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
 from fednode.learn.images import Images
@@ -34,22 +34,20 @@ def build(
     cache: CacheSettings,
     objective: type[Objective],
     config: Any,
-    folder: Path | None = None,
     loaded: NodeData | None = None,
 ) -> TorchLearner:
     """Return the learner of one node.
 
-    folder: keeps the results of examining the node's image files. loaded: the splits, if they were
-    loaded already. Data is loaded first, because its
-    faults are found in less time than a model takes to load.
+    loaded: the splits, if they were loaded already. Data is loaded first, because its faults are
+    found in less time than a model takes to load.
     """
     use_threads(tuning.threads)
-    memory = None if folder is None else folder / "images.json"
-    splits = loaded or load(data, memory)
+    kept = cache_of(cache)
+    splits = loaded or load(data, kept)
     frozen = backbone.load(model, weights_of(cache))
     made = objective(frozen, tuning, config)
-    features = Features(frozen, cache_of(cache), data.window)
-    rescan = Rescan(data, memory, splits)
+    features = Features(frozen, kept, data.window)
+    rescan = Rescan(data, kept, splits)
     return TorchLearner(frozen, made, splits, tuning, features, rescan)
 
 
@@ -64,22 +62,11 @@ def use_threads(count: int) -> None:
     use_workers(count or cores)
 
 
-def cache_of(settings: CacheSettings) -> FeatureCache | None:
-    """Return the machine's feature cache, or None if it is turned off."""
-    if not settings.size_mb:
-        return None
-    return FeatureCache(_folder(settings), settings.size_mb * 1_000_000)
-
-
 def weights_of(settings: CacheSettings) -> SharedWeights | None:
     """Return the machine's shared weights, or None if they are turned off."""
     if not settings.weights_mb:
         return None
-    return SharedWeights(_folder(settings), settings.weights_mb * 1_000_000)
-
-
-def _folder(settings: CacheSettings) -> Path:
-    return Path(settings.folder) if settings.folder else default_folder()
+    return SharedWeights(folder_of(settings), settings.weights_mb * 1_000_000)
 
 
 Predictor = Callable[[Tensors, Sequence[Path], tuple[str, ...]], Numbers]

@@ -1,4 +1,6 @@
-"""A cache of image features that all nodes of this machine share: SQLite, in its WAL mode.
+"""A cache that all nodes of this machine share: SQLite, in its WAL mode.
+
+It keeps image features, and which image files can be used (node/data/images.py).
 
 A row holds a key, the value, a checksum of both, and the day of its last use. Any number of
 processes may read and write at once. A crash loses at most the rows that were being written. If the
@@ -17,6 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fednode.learn.settings import CacheSettings
+
 FILE: Final = "features.db"
 WAIT_S: Final = 30.0
 """Time limit for another process's write, which takes milliseconds."""
@@ -31,6 +35,18 @@ def default_folder() -> Path:
     """Return this user's folder for caches: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fednode"
+
+
+def folder_of(settings: CacheSettings) -> Path:
+    """Return the folder of the files that all nodes of this machine share."""
+    return Path(settings.folder) if settings.folder else default_folder()
+
+
+def cache_of(settings: CacheSettings) -> FeatureCache | None:
+    """Return the machine's cache, or None if it is turned off."""
+    if not settings.size_mb:
+        return None
+    return FeatureCache(folder_of(settings), settings.size_mb * 1_000_000)
 
 
 class FeatureCache:

@@ -10,15 +10,16 @@ from fednode.core.settings import STRICT, Initial, bounded, positive
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Files that all nodes of this machine share: image features, and the model's weights."""
+    """Files that all nodes of this machine share: what is known of images, and the weights."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     folder: str | None = None
     """Folder of these files; null: ~/.cache/fednode, or fednode in XDG_CACHE_HOME."""
     size_mb: int = 2000
-    """Limit for features; the features that were not used for the longest time are deleted. 0:
-    none are kept, so every start encodes every image."""
+    """Limit for image features; those that were not used for the longest time are deleted. The same
+    file lists which image files can be used. 0: nothing is kept, so every start examines and
+    encodes every image."""
     weights_mb: int = 4000
     """Limit for float32 weights, which all nodes map into memory. 0: each node loads its own."""
 

@@ -15,7 +15,8 @@ from fednode.core.settings import MembershipSettings, StartSettings
 from fednode.experiment.cell import LIMIT_S, Judge, Parts
 from fednode.experiment.files import load_experiment, settings_of
 from fednode.experiment.scene import scene
-from fednode.learn.build import cache_of, weights_of
+from fednode.learn.build import weights_of
+from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner

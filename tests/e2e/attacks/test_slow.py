@@ -25,7 +25,7 @@ from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.identity.enrol import enrol
 from fednode.identity.identity import Identity
-from fednode.learn.build import cache_of
+from fednode.learn.cache import cache_of
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
 from fednode.learn.learner import Learner

@@ -108,7 +108,7 @@ def test_a_state_directory_of_other_settings_or_in_use(
     state = tmp_path / "state"
     plan = make(peers, None, "a", QUICK[1:], state)
     store = Store(state)
-    store.bind({"name": "a", **facts_of(plan, learner_of(plan.settings, "a", None))})
+    store.bind({"name": "a", **facts_of(plan, learner_of(plan.settings, "a"))})
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)
     assert fednode(*words) == 2
     assert "in use" in fednode.out
@@ -122,7 +122,7 @@ def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_p
     state = tmp_path / "state"
     plan = make(peers, None, "a", QUICK[1:], state)
     store = Store(state)
-    facts = facts_of(plan, learner_of(plan.settings, "a", None))
+    facts = facts_of(plan, learner_of(plan.settings, "a"))
     store.bind({"name": "a", **facts, "backbone": "f" * 64, "schema": "another"})
     store.close()
     words = ("check", "--peers", peers, "--name", "a", "--state", state, *QUICK)

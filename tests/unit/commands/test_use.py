@@ -59,7 +59,7 @@ def test_a_node_that_finished_no_round_has_nothing_to_use(
 ) -> None:
     plan = make(peers, None, "a", ("tuning.kind=closed-form",), tmp_path / "state")
     store = Store(plan.state)
-    learner = learner_of(plan.settings, "a", None)
+    learner = learner_of(plan.settings, "a")
     remember(plan.state, plan.name, plan.settings, learner.classes)
     store.commit(Snapshot(PolicyState(0, learner.initial(1), Tensors()), {}))
     store.close()

@@ -35,7 +35,7 @@ def tune_in(folder: Path) -> Path:
     )
     plan = make(folder / "peers.yaml", None, "a", flags, folder / "state")
     store = Store(plan.state)
-    learner = learner_of(plan.settings, "a", plan.state)
+    learner = learner_of(plan.settings, "a")
     first = learner.initial(1)
     report = learner.tune(
         Job(round=1, stage="prompts", tensors=first, seed=3, rounds=1),

@@ -15,7 +15,7 @@ from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCa
 
 from fednode.data.decode import Unusable, decode, read_rgb
 from fednode.data.dicom import by_window
-from fednode.data.images import Memory, examine
+from fednode.data.images import examine
 
 SHIPPED = Path(pydicom.__file__).parent / "data" / "test_files"
 
@@ -133,7 +133,7 @@ def test_of_several_frames_the_middle_one_is_taken(tmp_path: Path) -> None:
     path = dicom(tmp_path / "one.dcm", frames, 8)
     assert (shown(path) == 20).all()
     assert decode(path).frames == 4
-    verdict = examine([path], Memory())[path]
+    verdict = examine([path])[path]
     assert (verdict.frames, verdict.constant) == (4, True)
 
 
@@ -182,7 +182,7 @@ def test_a_file_without_a_suffix_is_known_by_its_magic(tmp_path: Path) -> None:
 
 def test_what_cannot_be_decoded_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def said(path: Path) -> str:
-        return examine([path], Memory())[path].fault or ""
+        return examine([path])[path].fault or ""
 
     assert said(SHIPPED / "rtplan.dcm") == "a DICOM file without a picture (it has no Rows)"
     lossless = said(SHIPPED / "MR_small_jpeg_ls_lossless.dcm")

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from fednode.data import images
-from fednode.data.decode import Decoded, Unusable, Window, decoder_key, read_rgb
-from fednode.data.images import Memory, Verdict, examine
+from fednode.data.decode import Decoded, Unusable, Window, read_rgb
+from fednode.data.images import Verdict, examine
+from fednode.learn.cache import FeatureCache
 
 
 def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (8, 8)) -> Path:
@@ -21,8 +22,13 @@ def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (8, 8)) -> Path:
     return path
 
 
+@pytest.fixture
+def cache(tmp_path: Path) -> FeatureCache:
+    return FeatureCache(tmp_path / "cache", 10_000_000)
+
+
 def verdict(path: Path) -> str | None:
-    return examine([path], Memory())[path].fault
+    return examine([path])[path].fault
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".bmp", ".gif", ".tif"])
@@ -113,13 +119,12 @@ def test_whatever_a_decoder_raises_becomes_a_reason(
     assert verdict(path) == sentence
 
 
-def test_verdicts_are_remembered_until_a_file_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_verdicts_are_kept_until_a_file_changes(
+    tmp_path: Path, cache: FeatureCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = save(tmp_path / "good.png"), tmp_path / "bad.png"
     bad.write_bytes(b"no image")
-    file = tmp_path / "memory.json"
-    first = examine([good, bad], Memory.load(file))
+    first = examine([good, bad], None, cache)
     decoded: list[Path] = []
 
     def decode(path: Path, side: int | None, window: Window) -> Decoded:
@@ -128,39 +133,31 @@ def test_verdicts_are_remembered_until_a_file_changes(
         return Decoded(Image.new("RGB", (2, 2)), frames=3)
 
     monkeypatch.setattr(images, "decode", decode)
-    assert examine([good, bad], Memory.load(file)) == first
+    other_node = FeatureCache(tmp_path / "cache", 10_000_000)
+    assert examine([good, bad], None, other_node) == first
     assert decoded == []
     os.utime(bad, ns=(1, 1))
-    assert examine([good, bad], Memory.load(file))[bad] == Verdict(None, True, 3)
+    assert examine([good, bad], None, cache)[bad] == Verdict(None, True, 3)
     assert decoded == [bad]
-    assert examine([good, bad], Memory.load(file))[bad] == Verdict(None, True, 3)
+    assert examine([good, bad], None, cache)[bad] == Verdict(None, True, 3)
     assert decoded == [bad]
-    examine([good], Memory.load(file, (0.0, 1.0)))
+    examine([good], (0.0, 1.0), cache)
     assert decoded == [bad, good], "a verdict is true of one window"
 
 
-def test_memory_forgets_files_that_are_gone(tmp_path: Path) -> None:
-    one, two = save(tmp_path / "one.png"), save(tmp_path / "two.png")
-    file = tmp_path / "memory.json"
-    examine([one], Memory.load(file))
-    examine([two], Memory.load(file))
-    assert list(json.loads(file.read_bytes())["files"]) == [str(two)]
-
-
-def test_software_that_is_missing_is_not_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_software_that_is_missing_is_not_kept(
+    tmp_path: Path, cache: FeatureCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, file = save(tmp_path / "one.png"), tmp_path / "memory.json"
+    path = save(tmp_path / "one.png")
 
     def fail(path: Path, side: int | None, window: Window) -> Decoded:
         raise Unusable("a DICOM file, which takes an extra")
 
     with monkeypatch.context() as patched:
         patched.setattr(images, "decode", fail)
-        assert (
-            examine([path], Memory.load(file))[path].fault == "a DICOM file, which takes an extra"
-        )
-    assert examine([path], Memory.load(file))[path].fault is None
+        found = examine([path], None, cache)
+        assert found[path].fault == "a DICOM file, which takes an extra"
+    assert examine([path], None, cache)[path].fault is None
 
 
 def test_images_of_one_colour_are_found_and_fine_patterns_are_not(tmp_path: Path) -> None:
@@ -170,33 +167,37 @@ def test_images_of_one_colour_are_found_and_fine_patterns_are_not(tmp_path: Path
     stripes = Image.new("L", (512, 512))
     stripes.putdata([255 * (at // 4 % 2) for _ in range(512) for at in range(512)])
     stripes.save(pattern, quality=95)
-    found = examine([flat, pattern], Memory())
+    found = examine([flat, pattern])
     assert found == {flat: Verdict(constant=True), pattern: Verdict()}
 
 
-WRONG = [
-    *("", "[]", "[1]", '{"files": {}}', '{"by": "%s", "files": {"a": 1}}'),
-    *('{"by": "%s", "files": {"a": [1, 2, 3]}}', '{"by": "%s", "files": {"a": [1, 2, 3, 4, 5]}}'),
-    *('{"by": "another", "files": {"a": [1, 2, null, false, 1]}}', "\xff"),
-]
+class Damaged:
+    """A cache that has the same bytes for every key."""
+
+    def __init__(self, value: bytes) -> None:
+        self.value = value
+        self.kept: dict[bytes, bytes] = {}
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        return dict.fromkeys(keys, self.value)
+
+    def put(self, items: Mapping[bytes, bytes]) -> None:
+        self.kept.update(items)
 
 
-@pytest.mark.parametrize("content", WRONG)
-def test_damaged_memory_counts_as_empty(tmp_path: Path, content: str) -> None:
-    file = tmp_path / "memory.json"
-    file.write_text(content.replace("%s", decoder_key(None)), encoding="latin-1")
-    assert Memory.load(file).verdicts == {}
-
-
-def test_memory_that_cannot_be_written_costs_nothing_else(tmp_path: Path) -> None:
-    path = save(tmp_path / "one.png")
-    memory = Memory.load(tmp_path / "missing" / "memory.json")
-    assert examine([path], memory)[path].fault is None
-    assert not (tmp_path / "missing").exists()
+@pytest.mark.parametrize("value", [b"", b"[]", b"[1, 2]", b'{"a": 1}', b"[1, false, 1]", b"\xff"])
+def test_a_value_that_is_no_verdict_is_replaced(tmp_path: Path, value: bytes) -> None:
+    path, cache = save(tmp_path / "one.png"), Damaged(value)
+    found = examine([path], None, cache)
+    assert found == examine([path])
+    cache.value = next(iter(cache.kept.values()))
+    cache.kept.clear()
+    assert examine([path], None, cache) == found
+    assert cache.kept == {}
 
 
 def test_many_files_get_their_own_verdicts(tmp_path: Path) -> None:
     paths = [save(tmp_path / f"{number}.png") for number in range(20)]
     paths[7].write_bytes(b"no image")
-    verdicts = examine(paths, Memory())
+    verdicts = examine(paths)
     assert [path for path in paths if verdicts[path].fault] == [paths[7]]

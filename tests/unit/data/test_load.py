@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from fednode.data import images
 from fednode.data import load as module
 from fednode.data.base import DataSettings, PartitionSettings, Split
-from fednode.data.images import Memory, Verdict, examine
+from fednode.data.decode import Window
+from fednode.data.images import Cache, Verdict, examine
 from fednode.data.load import check, load
 from fednode.data.reasons import listed
 from fednode.errors import DataError
+from fednode.learn.cache import FeatureCache
 from tests.unit.data.conftest import MakeFolder
 
 
@@ -166,13 +169,15 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
     assert any(f"'{root / 'a' / '000.png'}'." in str(problem) for problem in problems)
 
 
-def test_verdicts_are_kept_in_the_memory_given(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_a_second_node_decodes_nothing(
+    make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = make_folder({"a": 6, "b": 6})
     (root / "a" / "000.png").write_bytes(b"damaged")
-    memory = tmp_path / "images.json"
-    first = load(settings(root), memory)
-    assert memory.is_file()
-    assert load(settings(root), memory) == first
+    cache = FeatureCache(tmp_path / "cache", 10_000_000)
+    first = load(settings(root), cache)
+    monkeypatch.setattr(images, "decode", None)
+    assert load(settings(root), cache) == first
 
 
 def test_fewer_images_than_shots_are_all_used_and_noted(make_folder: MakeFolder) -> None:
@@ -221,8 +226,10 @@ def test_images_of_one_colour_and_several_frames_are_counted_and_named(
     flat, stack = root / "a" / "000.png", root / "b" / "003.png"
     Image.new("RGB", (6, 5), (9, 9, 9)).save(flat)
 
-    def three_frames(paths: Sequence[Path], memory: Memory) -> dict[Path, Verdict]:
-        found = examine(paths, memory)
+    def three_frames(
+        paths: Sequence[Path], window: Window, cache: Cache | None
+    ) -> dict[Path, Verdict]:
+        found = examine(paths, window, cache)
         return {**found, stack: replace(found[stack], frames=30)}
 
     monkeypatch.setattr(module, "examine", three_frames)

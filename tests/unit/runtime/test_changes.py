@@ -89,7 +89,7 @@ def test_a_folder_that_grows_reaches_the_state_directory(tmp_path: Path) -> None
 
     state = tune_in(tmp_path)
     settings = recall(state).settings
-    learner = learner_of(settings, "a", state)
+    learner = learner_of(settings, "a")
     watched = Watched(learner, lambda classes: remember(state, "a", settings, classes))
     (tmp_path / "images" / "sea").rename(tmp_path / "images" / "pond")
     job = Job(round=2, stage="prompts", tensors=learner.initial(1), seed=3)
