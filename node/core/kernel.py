@@ -36,6 +36,7 @@ from fednode.core.events import (
     Received,
     Record,
     RoundDue,
+    Send,
     SetTimer,
     Started,
     Stopping,
@@ -51,6 +52,7 @@ from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.members.topology import neighbours
+from fednode.core.pace import Heard, Pace
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.reputation import FAULTS, Reputation, Tally
 from fednode.core.settings import LimitSettings, MembershipSettings
@@ -98,6 +100,8 @@ class Kernel:
         self._failures = 0
         self._unsaved: Snapshot | None = None
         self._round_began = float("-inf")
+        self._pace = Pace(context.rounds.lead if context.rounds.mode == "async" else None)
+        self._exchanges = False  # whether the policy has sent anything
         self._extra = 0  # rounds asked for beyond rounds.max
 
     @classmethod
@@ -142,7 +146,8 @@ class Kernel:
             case Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case Received(message=message, token=token):
-                return self._receive(now, message, token)
+                effects = self._receive(now, message, token)
+                return [*effects, *self._next_round(now)] if self._pace.holds else effects
             case Delivered() | Undelivered():
                 return self._sent(now, event)
             case TimerFired(name=name) if name.startswith("kernel."):
@@ -208,9 +213,14 @@ class Kernel:
             text = f"all {rounds.max} rounds are done; still serving peers and status"
             return [Record("life.finished", text)] if ended else []
         wait = self._round_began + rounds.min_interval_s - now
+        if self._exchanges:
+            live = (self._members[peer] for peer in self._members.live())
+            heard = (Heard(one.name, one.round, one.spoke_at) for one in live)
+            wait = max(wait, self._pace.wait(now, number, heard))
         if wait > 0:
             return [SetTimer(ROUND, wait)]
         self._life, self._round_began = "running", now
+        self._pace.began(now)
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
         remaining = (one for one in self._members.view() if one.state not in {"left", "revoked"})
         members = frozenset(one.name for one in remaining)
@@ -249,6 +259,7 @@ class Kernel:
         if most and number > most:
             self._extra = max(0, self._extra - 1)
         shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
+        self._pace.ended(now)
         told = self._tell(now, event)
         told += self._reach.adopted(now, self._members.live(), self._swim.around_s)
         self._note_state(snapshot.policy)
@@ -376,7 +387,9 @@ class Kernel:
 
     def _tell(self, now: float, event: Event) -> list[Effect]:
         """Pass an event to the policy; add the node's best prompts to what the policy adopts."""
-        return self._best.in_snapshots(self.policy.handle(now, event))
+        effects = self.policy.handle(now, event)
+        self._exchanges = self._exchanges or any(isinstance(one, Send) for one in effects)
+        return self._best.in_snapshots(effects)
 
     def _message(self, phase: str) -> Message:
         facts, number = self._facts if phase == "hello" else None, self.policy.state().round

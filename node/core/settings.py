@@ -66,8 +66,11 @@ class RoundSettings:
     """Longest wait for others in each stage of a round. A longer wait includes stragglers; a
     shorter wait leaves them out."""
     min_interval_s: float = 0.0
-    """Least time between the starts of two rounds. In async mode, a longer time lets slower peers
-    be heard."""
+    """Least time between the starts of two rounds."""
+    lead: int | None = 5
+    """Only in async mode: a node that is more than this number of rounds ahead of a live peer waits
+    before its next round, at most three times as long as its last round took, so that slow peers
+    are heard. null: it never waits."""
     start: StartSettings = field(default_factory=StartSettings)
 
     def __post_init__(self) -> None:
@@ -75,6 +78,7 @@ class RoundSettings:
         bounded("rounds.quorum", self.quorum, 1)
         positive("rounds.deadline_s", self.deadline_s, LONGEST_S)
         bounded("rounds.min_interval_s", self.min_interval_s, 0, LONGEST_S)
+        bounded("rounds.lead", self.lead or 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,14 @@ it is the number of rounds. A merge that replaces a row just tuned by an older o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import numpy as np
 import pytest
 
+from fednode.core.events import Effect, Event
 from fednode.core.settings import Barrier, LimitSettings, MembershipSettings, RoundSettings
 from fednode.core.settings import StartSettings as Start
 from fednode.core.types import Job, Progress, Report, Tensors
@@ -19,7 +21,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.sim.setup import Setup
-from fednode.sim.world import World
+from fednode.sim.world import Checker, World
 
 ROUNDS = 100
 LIMIT_S = 3600.0
@@ -48,12 +50,25 @@ class Counting(ClosedFormLearner):
 
 def depth(mode: Barrier, nodes: int, paces: tuple[float, ...], rounds: int = ROUNDS) -> float:
     """Run a mesh on a local network; return the mean depth of the rows that are tested."""
+    world, names = ended(nodes, paces, RoundSettings(mode=mode, max=rounds))
+    ends = [world.kernel(name).policy.state().tuned["context"] for name in names]
+    return fmean(float(one.mean()) for one in ends)
+
+
+def ended(
+    nodes: int,
+    paces: tuple[float, ...],
+    rounds: RoundSettings,
+    checkers: Sequence[Checker] = (),
+) -> tuple[World, list[str]]:
+    """Run a mesh on a local network to its end; return it and the names of its nodes."""
     names = [f"n{number:02}" for number in range(nodes)]
     world = World(1, delay_s=(0.001, 0.005), memorable=False)
+    world.checkers += checkers
     plan = Setup(
         policy=ZeroDFL,
         config=ZeroDFLConfig(wire_dtype="float32"),
-        rounds=RoundSettings(mode=mode, max=rounds, start=Start(peers=nodes - 1)),
+        rounds=replace(rounds, start=Start(peers=nodes - 1)),
         seed=1,
         membership=STILL,
         limits=LimitSettings(norm_ratio=1e6),  # counts are no prompts
@@ -64,8 +79,7 @@ def depth(mode: Barrier, nodes: int, paces: tuple[float, ...], rounds: int = ROU
         world.hosts[name].disk_s = 0.01  # a commit takes longer than a message
     world.start(*names)
     assert world.run(world.finished, LIMIT_S)
-    ends = [world.kernel(name).policy.state().tuned["context"] for name in names]
-    return fmean(float(one.mean()) for one in ends)
+    return world, names
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
@@ -81,3 +95,38 @@ def test_at_equal_speeds_thirty_nodes_lose_no_step() -> None:
 def test_at_unequal_speeds_most_steps_are_kept(nodes: int) -> None:
     """A received row lies idle until the next round begins; only that time is lost."""
     assert depth("async", nodes, UNEQUAL, rounds=20) > 0.6 * 20
+
+
+class FirstEnd:
+    """Note every node's round when the first node has ended its rounds."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[str, int] = {}
+        self.at = 0.0
+
+    def started(self, world: World, name: str) -> None:
+        """Do nothing."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Look at the node that took a step."""
+        if not self.rounds and world.kernel(name).view().life == "finished":
+            self.rounds = {one: world.kernel(one).view().round for one in world.hosts}
+            self.at = world.now
+
+
+@pytest.mark.parametrize(("lead", "round_of_slow"), [(5, range(22, 27)), (None, range(9, 12))])
+def test_fast_nodes_wait_for_a_slow_one(lead: int | None, round_of_slow: range) -> None:
+    """Two nodes take 30 rounds beside one that takes three times as long."""
+    end = FirstEnd()
+    rounds = RoundSettings(mode="async", max=30, lead=lead)
+    ended(3, (1.0, 1.0, 3.0), rounds, [end])
+    assert end.rounds["n02"] in round_of_slow
+    assert end.rounds["n00"] == 30
+
+
+def test_a_node_that_is_far_slower_is_not_waited_for_longer_and_longer() -> None:
+    """30 rounds of 0.21 s take 6.3 s. Ten such times are lost on a peer that stands still."""
+    end = FirstEnd()
+    ended(3, (1.0, 1.0, 100.0), RoundSettings(mode="async", max=30), [end])
+    assert end.rounds["n02"] == 0
+    assert 6.3 < end.at < 6.3 + (10 + 4) * 0.21
