@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -11,6 +13,7 @@ from typing import Final
 import click
 import yaml
 
+from fednode.commands.cases import AVERAGE, CASES, ROUNDS, Case
 from fednode.commands.paths import PATH
 from fednode.errors import ConfigError
 from fednode.saved import ROOT
@@ -24,18 +27,29 @@ ENTRIES: Final = "\npeers:\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What node.yaml is to say. None: the default."""
+    """What node.yaml is to say. None: the default.
+
+    policy: by name, with its own tuning, or as measured (cases.py).
+    """
 
     data: Path | None
-    policy: str | None
+    policy: str | Case
     rounds: int | None
 
 
 @click.command()
 @click.argument("folder", type=PATH, default=".")
 @click.option("--data", type=PATH, help="Folder of images, one folder per class [built-in images].")
-@click.option("--policy", help="How nodes exchange prompts [zerodfl].")
-@click.option("--rounds", type=int, help="Number of rounds; 0: no end [100].")
+@click.option(
+    "--others",
+    type=click.Choice(list(CASES)),
+    help="What the peers' images have in common with this node's: take the policy and tuning that "
+    "were best in that case [best on average].",
+)
+@click.option("--policy", help="Take this policy with its own tuning instead.")
+@click.option(
+    "--rounds", type=int, help=f"Number of rounds; 0: no end [{ROUNDS}, or 100 with --policy]."
+)
 @click.option("--nodes", type=int, default=3, show_default=True, help="Entries in peers.yaml.")
 @click.option("--mesh", help="Name of the mesh [drawn].")
 @click.option("--port", type=int, help="Port of the first node; the others follow [drawn].")
@@ -44,6 +58,7 @@ class Wanted:
 def init(
     folder: Path,
     data: Path | None,
+    others: str | None,
     policy: str | None,
     rounds: int | None,
     nodes: int,
@@ -59,6 +74,11 @@ def init(
     """
     from fednode.config import named
 
+    if policy is not None and others is not None:
+        raise ConfigError(
+            f"--others {others} chooses a policy, and --policy {policy} names one: give one of the "
+            "two options."
+        )
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
     mesh = f"mesh-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
@@ -67,7 +87,8 @@ def init(
             raise ConfigError(
                 f"{folder / name} is there already: use another folder, or --force to replace it."
             )
-    settings = settings_text(Wanted(data=data, policy=policy, rounds=rounds))
+    measured = CASES[others] if others else AVERAGE
+    settings = settings_text(Wanted(data=data, policy=policy or measured, rounds=rounds))
     ports = ports_of(nodes, port)
     ids = ids_of(nodes, mesh) if tls else {}
     texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids)}
@@ -144,7 +165,8 @@ def settings_text(wanted: Wanted) -> str:
     """Return node.yaml: data, model and policy, and every other key as a comment.
 
     All nodes share the built-in images, so without `data` each node takes its block of the classes.
-    Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
+    A measured policy has the tuning and the rounds of the measurement. Raise ConfigError for a
+    folder or a policy that does not exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
     if wanted.data is None:
@@ -157,11 +179,24 @@ def settings_text(wanted: Wanted) -> str:
             raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
         quoted = "'" + str(folder).replace("'", "''") + "'"
         text = text.replace("  path: builtin\n", f"  path: {quoted}\n")
-    if wanted.rounds is not None:
-        if wanted.rounds < 0:
-            raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
-        text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
-    return text if wanted.policy is None else with_policy(text, wanted.policy)
+    named = isinstance(wanted.policy, str)
+    rounds = ROUNDS if wanted.rounds is None and not named else wanted.rounds
+    if rounds is not None:
+        if rounds < 0:
+            raise ConfigError(f"--rounds is {rounds}; give a number, or 0 for no end.")
+        text = re.sub(r"(?m)^  #max: .*$", f"  max: {rounds}", text)
+    if isinstance(wanted.policy, str):
+        return with_policy(text, wanted.policy)
+    return with_tuning(with_policy(text, wanted.policy.policy), wanted.policy.tuning)
+
+
+def with_tuning(text: str, tuning: Mapping[str, object]) -> str:
+    """Return a node.yaml with values for some keys of its section `tuning`."""
+    head, start, rest = text.partition("\ntuning:\n")
+    inside, end, after = rest.partition("\n\n")
+    for key, value in tuning.items():
+        inside = re.sub(rf"(?m)^  #{key}: .*$", f"  {key}: {json.dumps(value)}", inside)
+    return head + start + inside + end + after
 
 
 def with_policy(text: str, name: str) -> str:

@@ -124,22 +124,27 @@ async def keep_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
 def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -> Client:
     """Return a client for the nodes of a mesh, with a node's key if the mesh uses TLS.
 
-    state: directory of the key; None uses this machine's only state directory of the mesh.
+    state: directory of the key, or name of a node of this machine; None uses any node's key of this
+    machine, because every member may ask.
     """
     if peers is None or peers.insecure:
         return Client(timeout_s)
-    folder = state or only_state(peers.mesh)
+    folder = key_folder(peers.mesh, state)
     identity = identity_in(folder, peers.mesh, folder.name)
     return Client(timeout_s, transport_of(identity, trust_of(peers), Refusals()))
 
 
-def only_state(mesh: str) -> Path:
-    """Return this machine's state directory of a mesh; raise ConfigError unless there is one."""
-    found = sorted(Path.home().joinpath(ROOT, mesh).glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
-    if len(found) != 1:
+def key_folder(mesh: str, state: Path | None) -> Path:
+    """Return the state directory whose key a command uses; raise ConfigError if there is none."""
+    root = Path.home().joinpath(ROOT, mesh)
+    if state is not None:
+        named = root / state
+        return named if not state.exists() and (named / IDENTITY).is_dir() else state
+    found = sorted(root.glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
+    if not found:
         raise ConfigError(
-            f"The mesh {mesh!r} speaks TLS, and {len(found) or 'no'} state directories of it are "
-            "on this machine: say with --state whose key to use."
+            f"The mesh {mesh!r} speaks TLS, and no node of it has a key below {root}: give a "
+            "node's state directory with --state, or make a key with `fednode identity new`."
         )
     return found[0].parent.parent
 

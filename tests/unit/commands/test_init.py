@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from fednode.commands.cases import AVERAGE, CASES, ROUNDS
 from fednode.config import load_settings, policy_config
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
@@ -34,14 +36,16 @@ def live(path: Path) -> dict[str, object]:
     return found
 
 
-def test_it_pins_only_data_model_and_policy(fednode: Fednode, tmp_path: Path) -> None:
+def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_path: Path) -> None:
     draw(tmp_path / "images", 1)
     assert fednode("init", "--data", "images") == 0
     text = (tmp_path / "node.yaml").read_text()
     assert live(tmp_path / "node.yaml") == {
         "data.path": str(tmp_path / "images"),
         "model.name": "fednode-mini",
-        "policy.name": "zerodfl",
+        "policy.name": AVERAGE.policy,
+        **{f"tuning.{key}": value for key, value in AVERAGE.tuning.items()},
+        "rounds.max": ROUNDS,
     }
     sections = re.findall(r"(?m)^([a-z]+):", text)
     assert sections[:3] == ["data", "model", "policy"]
@@ -57,7 +61,7 @@ def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path)
     before = load_settings(path, {})
     path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
     after = load_settings(path, {})
-    assert after.policy.pop("epsilon") == 1e-06
+    assert policy_config(after) == policy_config(before)
     assert (after.tuning, after.rounds, after.limits) == (
         (before.tuning, before.rounds, before.limits)
     )
@@ -66,7 +70,7 @@ def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path)
 def test_it_shares_the_built_in_images_out(fednode: Fednode, tmp_path: Path) -> None:
     assert fednode("init") == 0
     settings = load_settings(tmp_path / "node.yaml", {})
-    assert settings.rounds == RoundSettings()
+    assert settings.rounds == RoundSettings(max=ROUNDS)
     assert settings.data == DataSettings(partition=PartitionSettings(how="classes"))
     assert [peer.name for peer in load_peers(tmp_path / "peers.yaml").peers] == ["a", "b", "c"]
 
@@ -76,11 +80,30 @@ def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_
     assert fednode("init") == 0
     path = tmp_path / "node.yaml"
     path.write_text(path.read_text().replace("  #deadline_s: 60.0", "  deadline_s: 7.0"))
-    assert load_settings(path, {}).rounds == RoundSettings(deadline_s=7.0)
+    assert load_settings(path, {}).rounds == RoundSettings(max=ROUNDS, deadline_s=7.0)
+
+
+@pytest.mark.parametrize("others", CASES)
+def test_others_takes_what_was_measured_best(fednode: Fednode, tmp_path: Path, others: str) -> None:
+    assert fednode("init", "--others", others) == 0
+    settings, case = load_settings(tmp_path / "node.yaml", {}), CASES[others]
+    assert settings.policy["name"] == case.policy
+    assert {key: getattr(settings.tuning, key) for key in case.tuning} == case.tuning
+    rest = load_settings(None, {}, [f"policy.name={case.policy}"]).tuning
+    assert replace(rest, **case.tuning) == settings.tuning
+    assert settings.rounds.max == ROUNDS
+
+
+def test_a_policy_and_a_case_exclude_each_other(fednode: Fednode) -> None:
+    said = fednode.fault("init", "--others", "same-classes", "--policy", "local")
+    assert said == (
+        "--others same-classes chooses a policy, and --policy local names one: give one of the two "
+        "options."
+    )
 
 
 def test_another_policy_brings_its_own_tuning(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init") == 0
+    assert fednode("init", "--policy", "zerodfl") == 0
     flags = ["policy={name: feddpt, domains: [photo, sketch]}"]
     tuning = load_settings(tmp_path / "node.yaml", {}, flags).tuning
     assert (tuning.context_length, tuning.optimizer, tuning.lr) == (16, "adamw", 0.0005)

@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 import fednode as package
+from fednode.commands.mesh import key_folder
 from fednode.config import Settings
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.data.base import DataSettings, PartitionSettings
@@ -105,6 +106,19 @@ def test_a_state_directory_is_found_by_the_name_of_its_node(
     assert find(Path("runs/a")) == Path("runs/a")
     (tmp_path / "a").mkdir()
     assert find(Path("a")) == Path("a")
+
+
+def test_any_key_of_the_mesh_on_this_machine_may_ask(fednode: Fednode, tmp_path: Path) -> None:
+    root = tmp_path / ".local/state/fednode/clinic"
+    with pytest.raises(ConfigError, match=f"no node of it has a key below {root}: give a node's"):
+        key_folder("clinic", None)
+    assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
+    assert key_folder("clinic", None) == root / "a"
+    assert key_folder("clinic", Path("b")) == root / "b"
+    assert key_folder("clinic", Path("elsewhere/b")) == Path("elsewhere/b")
+    (tmp_path / "b").mkdir()
+    assert key_folder("clinic", Path("b")) == Path("b")
+    assert fednode.fault("status").startswith("None of the 2 nodes of peers.yaml answers")
 
 
 def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:
