@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 ROUNDS: Final = 50
 BATCH: Final = 32
@@ -22,10 +22,10 @@ class Case:
     """A policy, and the tuning with which it was measured, where it is not the policy's own."""
 
     policy: str
-    tuning: Mapping[str, float | str | int]
+    tuning: Mapping[str, Any]
 
 
-def _measured(policy: str, **tuning: float | str | int) -> Case:
+def _measured(policy: str, **tuning: float | str) -> Case:
     return Case(policy, {"epochs": 1, "batch_size": BATCH, **tuning})
 
 
