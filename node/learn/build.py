@@ -64,6 +64,14 @@ def use_threads(count: int) -> None:
     use_workers(count or cores)
 
 
+def gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(one.strip() for one in named.split(",") if one.strip())
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
     """Return the machine's feature cache, or None if it is turned off."""
     if not settings.size_mb:

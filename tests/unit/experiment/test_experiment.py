@@ -186,8 +186,8 @@ KILLED = """
 import multiprocessing, os, signal
 
 def work(told):
-    from fednode.experiment.run import _prepare
-    _prepare()
+    from fednode.experiment.executors import prepare
+    prepare(multiprocessing.get_context("spawn").Value("i", 0))
     told.send("at work")
     signal.pause()
 
