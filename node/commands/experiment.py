@@ -50,9 +50,7 @@ TERMINATED = 128 + signal.SIGTERM
 @click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
 @click.option("--worker", is_flag=True, help="Run cells beside other machines; write no tables.")
-@click.option(
-    "--shard", help="Run only part I/N of the cells (slurm: of a job array); no tables."
-)
+@click.option("--shard", help="Run only part I/N of the cells (slurm: of a job array); no tables.")
 @click.option(
     "--executor",
     type=click.Choice(["local", *PACKAGES]),
@@ -92,7 +90,10 @@ def experiment(
     known = read(scores) if scores else {}
     from fednode.experiment import vary  # torch takes seconds; faults none
     from fednode.experiment.executors import opened
+    from fednode.learn.build import check_cache
 
+    if executor == "local":  # otherwise the cells run on machines with other disks
+        check_cache(found.cache)
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
     variants = vary.variants(found, file, smoke, flags, folder)

@@ -11,12 +11,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import chdir, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -29,6 +32,10 @@ JOBS: Final = "slurm"
 """Folder of the files of Slurm's jobs."""
 POLL_S: Final = 1.0
 """Time between two looks at Slurm's jobs; jobs submitted within it become one array."""
+QUEUE_S: Final = 15.0
+"""Time between two looks at Slurm's queue."""
+GRACE_S: Final = 60.0
+"""Time after which a result that no job is left to write is missing."""
 ARRAY_MAX: Final = 1000
 """Most jobs of an array, as Slurm has it by default."""
 UNBOUNDED: Final = 1 << 30
@@ -247,12 +254,17 @@ def _slurm(workers: int, folder: Path, spread: bool) -> Pool:
 
 
 class _Slurm(Executor):
-    """Submit the calls of one second as an array of jobs; a thread waits for all jobs."""
+    """Submit the calls of one second as an array of jobs; a thread waits for all jobs.
+
+    A job has ended when its file of the result is there. A job that has left the queue and has no
+    such file for GRACE_S is lost. This needs no accounting (sacct), which many clusters lack.
+    """
 
     def __init__(self, executor: Any) -> None:
         self._executor = executor
         self._new: list[tuple[Future[Any], Callable[[], Any]]] = []
         self._jobs: dict[Future[Any], Any] = {}
+        self._seen: dict[Future[Any], float] = {}
         self._lock, self._over = threading.Lock(), threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -260,28 +272,32 @@ class _Slurm(Executor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
         with self._lock:
-            self._new.append((future, _Call(fn, args, kwargs)))
+            self._new.append((future, partial(fn, *args, **kwargs)))
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._over.set()
         self._thread.join()
-        if cancel_futures:
-            for job in self._jobs.values():
-                job.cancel()
+        if cancel_futures and self._jobs:
+            ids = [job.job_id for job in self._jobs.values()]
+            subprocess.run(["scancel", *ids], check=False)
 
     def _watch(self) -> None:
+        looked = time.monotonic()
         while not self._over.wait(POLL_S):
             with self._lock:
                 new, self._new = self._new[:ARRAY_MAX], self._new[ARRAY_MAX:]
             if new:
                 self._begin(new)
-            for future in [one for one, job in self._jobs.items() if job.done()]:
+            for future in [one for one, job in self._jobs.items() if _result(job).exists()]:
                 job = self._jobs.pop(future)
                 try:
                     future.set_result(job.result())
                 except Exception as fault:
                     future.set_exception(fault)
+            if time.monotonic() - looked > QUEUE_S:
+                looked = time.monotonic()
+                self._lose(looked)
 
     def _begin(self, new: Sequence[tuple[Future[Any], Callable[[], Any]]]) -> None:
         try:
@@ -291,17 +307,28 @@ class _Slurm(Executor):
             for future, _ in new:
                 future.set_exception(fault)
             return
-        self._jobs.update(zip((future for future, _ in new), jobs, strict=True))
+        for (future, _), job in zip(new, jobs, strict=True):
+            self._jobs[future], self._seen[future] = job, time.monotonic()
+
+    def _lose(self, now: float) -> None:
+        """End the calls whose jobs have left the queue without a result."""
+        command = ["squeue", "--me", "--noheader", "--array", "--format=%i"]
+        try:
+            asked = subprocess.run(command, capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError):
+            return  # Slurm does not answer now
+        queued = set(asked.stdout.split())
+        for future, job in list(self._jobs.items()):
+            if job.job_id in queued:
+                self._seen[future] = now
+            elif now - self._seen[future] > GRACE_S:
+                del self._jobs[future]
+                text = f"job {job.job_id} has ended without a result; see {job.paths.stderr}"
+                future.set_exception(RuntimeError(text))
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    function: Callable[..., Any]
-    words: tuple[Any, ...]
-    named: dict[str, Any]
-
-    def __call__(self) -> Any:
-        return self.function(*self.words, **self.named)
+def _result(job: Any) -> Path:
+    return Path(job.paths.result_pickle)
 
 
 _OPEN: Final[Mapping[Kind, Callable[[int, Path, bool], Pool]]] = {

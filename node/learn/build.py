@@ -18,6 +18,7 @@ from fednode.data.base import DataSettings, Image, NodeData, Split
 from fednode.data.decode import Window
 from fednode.data.load import load
 from fednode.data.rescan import Rescan
+from fednode.errors import ConfigError
 from fednode.learn.cache import FeatureCache, default_folder
 from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
@@ -25,6 +26,7 @@ from fednode.learn.images import Images
 from fednode.learn.objective import Objective
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner, leaves
+from fednode.storage.disk import network_file_system
 
 
 def build(
@@ -72,8 +74,23 @@ def gpus() -> tuple[str, ...]:
     return tuple(map(str, range(torch.cuda.device_count())))
 
 
+def check_cache(settings: CacheSettings) -> None:
+    """Raise ConfigError if the feature cache lies on a network file system.
+
+    SQLite's WAL needs memory that all its processes share.
+    """
+    kind = network_file_system(_folder(settings)) if settings.size_mb else ""
+    if kind:
+        raise ConfigError(
+            f"cache.folder is {_folder(settings)}, on a network file system ({kind}), where "
+            "SQLite's WAL does not work: choose a folder on a disk of this machine, or set "
+            "cache.size_mb to 0."
+        )
+
+
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
-    """Return the machine's feature cache, or None if it is turned off."""
+    """Return the machine's feature cache, or None if it is turned off; raise as check_cache."""
+    check_cache(settings)
     if not settings.size_mb:
         return None
     return FeatureCache(_folder(settings), settings.size_mb * 1_000_000)
