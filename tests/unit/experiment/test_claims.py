@@ -1,4 +1,4 @@
-"""Claims on cells: one holder at a time, by the file system's clock, and taken over when expired."""
+"""Claims on cells: one holder at a time, by the file system's clock, until it expires."""
 
 from __future__ import annotations
 
