@@ -17,7 +17,7 @@ import os
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -90,40 +90,52 @@ def take(cell: Path, clock: Clock = clock) -> Claim | None:
     after this call, because the last holder may have finished it. Raise StateError if the folder
     cannot be written.
     """
-    try:
+    with _usable(cell.parent):
         number, _, renewed = _last(cell)
         if number and not _expired(renewed, clock(cell.parent)):
             return None
         mine = _path(cell, number + 1)
-        with mine.open("x", encoding="utf-8") as file:
-            file.write(f"{socket.gethostname()}:{os.getpid()}")
-    except FileExistsError:
-        return None
-    except OSError as fault:
-        raise StateError(
-            f"No claim can be written in {cell.parent}: {fault.strerror}; free space there or "
-            "choose another folder with --out."
-        ) from fault
-    if _last(cell)[0] != number + 1:  # claims before it were released meanwhile
-        mine.unlink(missing_ok=True)
-        return None
+        try:
+            with mine.open("x", encoding="utf-8") as file:
+                file.write(f"{socket.gethostname()}:{os.getpid()}")
+        except FileExistsError:
+            return None
+        if _last(cell)[0] != number + 1:  # claims before it were released meanwhile
+            mine.unlink(missing_ok=True)
+            return None
     claim = Claim(cell, number + 1)
     claim.keep()
     return claim
 
 
 def holder(cell: Path, clock: Clock = clock) -> str:
-    """Return which worker (HOST:PROCESS) holds a claim on a cell; "" if nobody does."""
-    number, name, renewed = _last(cell)
-    if not number or _expired(renewed, clock(cell.parent)):
-        return ""
-    return name or UNKNOWN
+    """Return which worker (HOST:PROCESS) holds a claim on a cell; "" if nobody does.
+
+    Raise StateError if the folder cannot be read or written.
+    """
+    with _usable(cell.parent):
+        number, name, renewed = _last(cell)
+        if not number or _expired(renewed, clock(cell.parent)):
+            return ""
+        return name or UNKNOWN
 
 
 def release_all() -> None:
     """Release the claims of this process, which is about to end."""
     for claim in list(_held):
         claim.release()
+
+
+@contextlib.contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Raise StateError in place of errors of the system."""
+    try:
+        yield
+    except OSError as fault:
+        raise StateError(
+            f"Claims in {folder} cannot be read and written: {fault.strerror}; free space there, "
+            "let this user write there, or choose another folder with --out."
+        ) from fault
 
 
 def _path(cell: Path, number: int) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -168,6 +169,14 @@ def test_a_process_that_ends_gives_all_back(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"No claim can be written in .*gone: .*with --out\."):
+def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path, cell: Path) -> None:
+    said = r"Claims in .* cannot be read and written: .*with --out\."
+    with pytest.raises(StateError, match=said):
         take(tmp_path / "gone/a.json")
+    claimed(cell).touch()
+
+    def full(_: Path) -> float:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StateError, match=said):
+        holder(cell, full)
