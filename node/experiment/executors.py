@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, Unreachable
 from fednode.experiment import claims
 from fednode.experiment.workers import Kind
 from fednode.learn.build import gpus, use_threads
@@ -34,6 +34,8 @@ POLL_S: Final = 1.0
 """Time between two looks at Slurm's jobs; jobs submitted within it become one array."""
 QUEUE_S: Final = 15.0
 """Time between two looks at Slurm's queue."""
+REASON_MAX: Final = 300
+"""Most characters of what Dask or Ray says."""
 GRACE_S: Final = 60.0
 """Time after which a result that no job is left to write is missing."""
 ARRAY_MAX: Final = 1000
@@ -175,10 +177,15 @@ def _end_with_parent() -> None:
 
 
 def _dask(workers: int, folder: Path, spread: bool) -> Pool:
+    import dask
     from distributed import Client
 
-    # What is given beside the address is for the processes that Dask starts without an address.
-    client = Client(n_workers=workers or os.cpu_count() or 1, threads_per_worker=1)
+    address = dask.config.get("scheduler-address", None)
+    own = {} if address else {"n_workers": workers or os.cpu_count() or 1, "threads_per_worker": 1}
+    try:
+        client = Client(address, **own)
+    except (OSError, ValueError) as fault:
+        raise _silent("dask", "DASK_SCHEDULER_ADDRESS", address, fault) from fault
     count = len(client.scheduler_info(n_workers=-1)["workers"])
     return Pool(_Dask(client), min(count, workers or count) or 1, workers or UNBOUNDED)
 
@@ -202,8 +209,11 @@ class _Dask(Executor):
 def _ray(workers: int, folder: Path, spread: bool) -> Pool:
     import ray
 
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, include_dashboard=False)
+    address = os.environ.get("RAY_ADDRESS")
+    try:
+        ray.init(log_to_driver=False, ignore_reinit_error=True)
+    except (OSError, ValueError, RuntimeError) as fault:
+        raise _silent("ray", "RAY_ADDRESS", address, fault) from fault
     held = ray.cluster_resources()
     gpus = int(held.get("GPU", 0))
     count = gpus or int(held.get("CPU", 1))
@@ -233,6 +243,14 @@ class _Ray(Executor):
             for reference in self._references:
                 ray.cancel(reference)
         ray.shutdown()
+
+
+def _silent(kind: Kind, variable: str, address: str | None, fault: Exception) -> Unreachable:
+    """Return the fault of a cluster that cannot be used."""
+    said = " ".join(str(fault).split())[:REASON_MAX]
+    place = f"the cluster of {variable} ({address})" if address else "a cluster on this machine"
+    remedy = f"start it, or unset {variable}" if address else "use --executor local"
+    return Unreachable(f"--executor {kind} cannot use {place}: {said}; {remedy}.")
 
 
 # Slurm ----------------------------------------------------------------------------------------

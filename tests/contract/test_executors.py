@@ -26,7 +26,7 @@ import yaml
 from tests.unit.experiment.pictures import domains
 
 pytestmark = pytest.mark.slow
-WAIT_S = 240.0
+WAIT_S = 600.0
 TABLES = ("scores.csv", "curves.csv", "classes.csv", "confusion.csv", "classes.md")
 PLACE = os.environ.get("FEDNODE_EXECUTORS", "")
 # Packages of that folder come behind all installed ones, in every process.
@@ -199,6 +199,29 @@ def test_a_cluster_on_this_machine_and_a_worker_of_it_that_is_killed(
         os.utime(claim, (1.0, 1.0))
         assert whole.wait(WAIT_S) == 0
     assert not list(out.rglob("*.claim-*"))
+    same(alone, out)
+
+
+def test_a_cluster_of_dask_that_runs_already(
+    file: Path, environment: dict[str, str], alone: Path
+) -> None:
+    """A scheduler and two workers, each with two threads and in a folder of its own."""
+    needed("distributed")
+    out, address = file.parent / "running", "tcp://127.0.0.1:28786"
+    program = [sys.executable, "-m"]
+    scheduler = [*program, "distributed.cli.dask_scheduler", "--port", "28786", "--no-dashboard"]
+    worker = [*program, "distributed.cli.dask_worker", address, "--nthreads", "2"]
+    with contextlib.ExitStack() as held:
+        for number, words in enumerate((scheduler, worker, worker)):
+            place = file.parent / f"process-{number}"
+            place.mkdir()
+            log = held.enter_context((place / "log").open("w"))
+            made = subprocess.Popen(words, cwd=place, env=environment, stdout=log, stderr=log)
+            held.callback(made.wait)
+            held.callback(made.terminate)
+        found = {**environment, "DASK_SCHEDULER_ADDRESS": address}
+        with begun(file, found, "--out", out.name, "--executor", "dask") as whole:
+            assert whole.wait(WAIT_S) == 0
     same(alone, out)
 
 

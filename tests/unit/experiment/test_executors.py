@@ -10,11 +10,12 @@ from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, Unreachable
 from fednode.experiment import executors, run
 from fednode.experiment.executors import Pool, gpu_of, opened
 from fednode.experiment.files import load_experiment
@@ -180,4 +181,33 @@ def test_slurm_where_no_slurm_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         pytest.raises(ConfigError, match="--executor slurm finds no program srun"),
         opened("slurm", 0, tmp_path),
     ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "remedy"),
+    [
+        ("dask", "tcp://a:1", r"of DASK_SCHEDULER_ADDRESS \(tcp://a:1\): no answer; start it, or"),
+        ("ray", "a:1", r"of RAY_ADDRESS \(a:1\): no answer; start it, or unset RAY_ADDRESS"),
+        ("ray", None, "a cluster on this machine: no answer; use --executor local"),
+    ],
+)
+def test_a_cluster_that_does_not_answer(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Any,
+    address: str | None,
+    remedy: str,
+) -> None:
+    def silent(*_: object, **__: object) -> None:
+        raise ConnectionError("no\n answer")
+
+    dask = SimpleNamespace(config={"scheduler-address": address})
+    monkeypatch.setitem(sys.modules, "dask", dask)
+    monkeypatch.setitem(sys.modules, "distributed", SimpleNamespace(Client=silent))
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=silent))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if address:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(Unreachable, match=remedy), opened(kind, 0, tmp_path):
         pass
