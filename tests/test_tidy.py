@@ -108,6 +108,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorboardX": ("fednode.track.tensorboard", "tests"),
     "wandb": ("fednode.track.wandb", "tests"),
     "mlflow": ("fednode.track.mlflow", "tests"),
+    "dask": ("fednode.experiment.executors", "tests"),
+    "distributed": ("fednode.experiment.executors", "tests"),
+    "ray": ("fednode.experiment.executors", "tests"),
+    "submitit": ("fednode.experiment.executors",),
     "sklearn": ("fednode.learn.evaluation", "fednode.commands.pictures"),
     "pickle": (),
 }

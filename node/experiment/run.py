@@ -1,23 +1,23 @@
-"""Run all cells of an experiment: in several processes, each cell's outcome in a file of its own.
+"""Run all cells of an experiment: on one machine or many, each outcome in a file of its own.
 
 A cell is (method, seed, domain left out). Its file names what it was made from, so that a run that
-was stopped goes on where it was, and a changed setting makes its cells anew and no others.
+was stopped goes on where it was, and a changed setting makes its cells anew and no others. Who runs
+a cell holds a claim on it (node/experiment/claims.py), so commands on several machines may share a
+folder.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-import multiprocessing
-import os
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +26,11 @@ from fednode import __version__
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.errors import FednodeError, StateError
-from fednode.experiment import cell, scene
+from fednode.experiment import cell, claims, scene
+from fednode.experiment.executors import Pool
 from fednode.experiment.files import learns, settings_of
 from fednode.experiment.settings import Experiment, MethodSettings
-from fednode.learn.build import use_threads, weights_of
+from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
@@ -37,6 +38,12 @@ from fednode.storage.files import put
 
 CELLS: Final = "cells"
 ELSEWHERE: Final = "folder with --out"
+POLL_S: Final = 5.0
+"""Time between two looks at cells that other workers run."""
+TRIES: Final = 3
+"""Most workers of a cluster that one cell may lose."""
+REASON_MAX: Final = 400
+"""Most characters of what a cluster says about a worker that it lost; the last ones."""
 PARTS: Final = ("model", "policy", "tuning", "privacy", "rounds", "guard", "limits", "topology")
 """The sections of a node's settings that an outcome depends on."""
 Outcome = dict[str, Any]
@@ -66,12 +73,31 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell with its outcome; fault: why it has none."""
+    """A cell with its outcome.
+
+    fault: why it has none. fresh: whether this command ran it; other: whether another worker ran it
+    while this command waited.
+    """
 
     cell: Cell
     outcome: Outcome
     fault: str = ""
     fresh: bool = True
+    other: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A cell, its experiment, and the folder of the experiment's files."""
+
+    experiment: Experiment
+    cell: Cell
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file of the cell's outcome."""
+        return self.folder / CELLS / self.cell.file
 
 
 def cells(experiment: Experiment) -> list[Cell]:
@@ -86,7 +112,7 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str) -> str:
     tree = asdict(experiment)
-    for name in ("title", "methods", "seeds", "smoke", "vary"):
+    for name in ("title", "methods", "seeds", "smoke", "vary", "cache"):
         del tree[name]
     del tree["protocol"]["targets"]
     for name in ("templates", "domains"):  # files of before these settings keep their names
@@ -104,97 +130,151 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
 
 
 def run_all(
-    experiment: Experiment,
-    folder: Path,
-    workers: int,
+    jobs: Sequence[Job],
+    pool: Pool,
     progress: Callable[[Done], None],
+    say: Callable[[str], None],
     known: Mapping[str, Outcome] | None = None,
 ) -> list[Done]:
-    """Run the cells that have no file in the folder yet; return all cells in order.
+    """Run the cells that have no file yet, unless another worker does; return all cells in order.
 
-    progress: called for each cell as it ends. known: outcomes by the cell's key, which are not run
-    again either.
+    progress: called for each cell as it ends. say: gets a sentence when other workers run all cells
+    that are left, and this call waits for them. known: outcomes by the cell's key, which are not
+    run again either.
     """
-    todo, found = [], dict[str, Done]()
-    for one in cells(experiment):
-        held = _read(folder / CELLS / one.file) or (known or {}).get(one.key)
+    todo, found = [], dict[Path, Done]()
+    for job in jobs:
+        held = _read(job.path) or (known or {}).get(job.cell.key)
         if held is None:
-            todo.append(one)
+            todo.append(job)
         else:
-            found[one.file] = Done(one, held, fresh=False)
-            progress(found[one.file])
-    for done in _run(experiment, todo, folder, workers):
-        found[done.cell.file] = done
+            found[job.path] = Done(job.cell, held, fresh=False)
+            progress(found[job.path])
+    for folder in {job.folder for job in todo}:
+        _make(folder / CELLS)
+    for job, done in _Queue(todo, pool, say).run():
+        found[job.path] = done
         progress(done)
-    return [found[one.file] for one in cells(experiment)]
+    return [found[job.path] for job in jobs]
 
 
-def _run(experiment: Experiment, todo: list[Cell], folder: Path, workers: int) -> Iterator[Done]:
-    if not todo:
-        return
-    _make(folder / CELLS)
-    if workers == 1:
-        use_threads(1)
-        for one in todo:
-            yield _ended(folder, one, partial(_outcome, experiment, one))
-        return
-    # Spawned, because torch's threads do not survive a fork.
-    context = multiprocessing.get_context("spawn")
-    count = max(1, min(workers, len(todo)))
-    with ProcessPoolExecutor(count, mp_context=context, initializer=_prepare) as pool:
-        futures: dict[Future[Outcome], Cell] = {
-            pool.submit(_outcome, experiment, one): one for one in todo
-        }
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What a worker did with a cell; without outcome and fault: nothing, as another holds it."""
+
+    outcome: Outcome | None = None
+    fault: str = ""
+    fresh: bool = False
+
+
+class _Queue:
+    """Cells on their way through an executor."""
+
+    def __init__(self, todo: Sequence[Job], pool: Pool, say: Callable[[str], None]) -> None:
+        self._pool, self._say = pool, say
+        self._waiting = list(todo)
+        self._running: dict[Future[Attempt], Job] = {}
+        self._lost: Counter[Path] = Counter()
+        self._said = ""
+
+    def run(self) -> Iterator[tuple[Job, Done]]:
+        """Yield each cell as it ends."""
+        while self._waiting or self._running:
+            yield from self._submit()
+            if self._running:
+                ended, _ = wait(self._running, POLL_S if self._waiting else None, FIRST_COMPLETED)
+                for future in ended:
+                    job = self._running.pop(future)
+                    done = self._ended(job, future)
+                    if done is None:
+                        self._waiting.append(job)
+                    else:
+                        yield job, done
+            elif self._waiting:
+                time.sleep(POLL_S)
+
+    def _submit(self) -> Iterator[tuple[Job, Done]]:
+        """Start cells that nobody runs; yield the cells that others have finished."""
+        left, holders = [], []
+        for job in self._waiting:
+            if len(self._running) >= self._pool.ahead:
+                left.append(job)
+            elif (outcome := _read(job.path)) is not None:
+                yield job, Done(job.cell, outcome, fresh=False, other=True)
+            elif holder := claims.holder(job.path):
+                left.append(job)
+                holders.append(f"{holder} runs {job.cell.title}")
+            else:
+                future = self._pool.submit(attempt, job)
+                self._running[future] = job
+        self._waiting = left
+        said = "; ".join(holders)
+        if said and not self._running and said != self._said:
+            self._said = said
+            self._say(f"Waiting for other workers: {said}.")
+
+    def _ended(self, job: Job, future: Future[Attempt]) -> Done | None:
+        """Return the cell with what came out; None if it must wait for another worker."""
         try:
-            for future in as_completed(futures):
-                yield _ended(folder, futures[future], future.result)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+            found = future.result()
+        except BrokenProcessPool:
+            text = (
+                "a process of the experiment was ended, for lack of memory, say; use fewer "
+                "--workers"
+            )
+            return Done(job.cell, {}, text)
+        except Exception as fault:
+            if self._pool.local:
+                raise
+            self._lost[job.path] += 1
+            if self._lost[job.path] < TRIES:
+                return None
+            said = " ".join(str(fault).split())[-REASON_MAX:]
+            return Done(job.cell, {}, f"{TRIES} workers were lost with this cell, at last: {said}")
+        if found.fault:
+            return Done(job.cell, {}, found.fault)
+        if found.outcome is None:
+            return None
+        return Done(job.cell, found.outcome, fresh=found.fresh, other=not found.fresh)
 
 
-def _prepare() -> None:
-    """Give each process one thread: they share the processors, and bits do not hang on them.
+def attempt(job: Job) -> Attempt:
+    """Run a cell and write its file, unless another worker has done so or is about to.
 
-    Ctrl-C reaches all processes of a terminal; the first one ends the others. When that one is
-    killed it can end nobody, so they watch it.
+    Raise StateError if the folder cannot be written.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    use_threads(1)
+    with _claimed(job.path) as mine:
+        if not mine:
+            return Attempt()
+        held = _read(job.path)
+        if held is not None:
+            return Attempt(held)
+        try:
+            outcome = _outcome(job.experiment, job.cell)
+        except FednodeError as fault:
+            return Attempt(fault=str(fault))
+        put(job.path, json.dumps(outcome, indent=1), ELSEWHERE)
+        return Attempt(outcome, fresh=True)
 
 
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "this is a process of an experiment"
-    parent.join()
-    os._exit(1)  # a cell under way is made anew by the next run
+@contextlib.contextmanager
+def _claimed(path: Path) -> Iterator[bool]:
+    claim = claims.take(path)
+    try:
+        yield claim is not None
+    finally:
+        if claim is not None:
+            claim.release()
 
 
 @lru_cache(maxsize=1)
-def _parts(model: ModelSettings) -> cell.Parts:
-    settings = CacheSettings()
+def _parts(model: ModelSettings, settings: CacheSettings) -> cell.Parts:
     frozen, cache = backbone.load(model, weights_of(settings)), cache_of(settings)
     return cell.Parts(frozen, Features(frozen, cache), cache)
 
 
-def _ended(folder: Path, one: Cell, work: Callable[[], Outcome]) -> Done:
-    """Return a cell with its outcome, which is in its file by then, or with what went wrong."""
-    try:
-        outcome = work()
-    except FednodeError as fault:
-        return Done(one, {}, str(fault))
-    except BrokenProcessPool:
-        text = "a process of the experiment was ended, for lack of memory, say; use fewer --workers"
-        return Done(one, {}, text)
-    put(folder / CELLS / one.file, json.dumps(outcome, indent=1), ELSEWHERE)
-    return Done(one, outcome)
-
-
 def _outcome(experiment: Experiment, one: Cell) -> Outcome:
-    parts = _parts(experiment.model)
+    parts = _parts(experiment.model, experiment.cache)
     made = scene.scene(experiment, one.seed, one.target, parts.cache)
     return {
         "method": one.method.label,

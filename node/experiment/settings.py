@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from fednode.clip.settings import ModelSettings
 from fednode.core.settings import STRICT, RoundSettings, bounded
+from fednode.learn.settings import CacheSettings
 from fednode.sim.byzantine import FLIPPED
 from fednode.sim.byzantine import KINDS as LIES
 
@@ -119,6 +120,7 @@ class Experiment:
     of the accuracy curves; 0 for the end alone. leak: measure what exchanged prompts tell of who
     was trained on (node/experiment/leak.py). smoke: what --smoke puts over all this. vary: one key
     of this file, and its values; the experiment is run once for each (node/experiment/vary.py).
+    cache: as in node.yaml; no outcome depends on it.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -135,6 +137,7 @@ class Experiment:
     leak: bool = False
     vary: dict[str, list[Any]] = field(default_factory=dict)
     smoke: dict[str, Any] = field(default_factory=dict)
+    cache: CacheSettings = field(default_factory=CacheSettings)
 
     def __post_init__(self) -> None:
         if len(self.vary) > 1:

@@ -40,7 +40,7 @@ class Runs:
             return
         cell = done.cell
         shared = asdict(self._experiment)
-        for name in ("methods", "seeds", "smoke"):
+        for name in ("methods", "seeds", "smoke", "cache"):
             del shared[name]
         settings = {**flat(shared), **flat({"method": asdict(cell.method)}), "seed": cell.seed}
         self._begin(cell.title, {**settings, "left out": cell.target})
@@ -88,17 +88,15 @@ def steps(outcome: Mapping[str, Any]) -> dict[int, dict[str, float]]:
 
 
 @contextmanager
-def tracked(
-    tracker: Shipped | None, experiment: Experiment, folder: Path, console: Console
-) -> Iterator[Runs]:
-    """Yield the runs of an experiment in a tracker, if there is one; end them within CLOSE_S."""
+def tracked(tracker: Shipped | None, console: Console) -> Iterator[Tracking | None]:
+    """Yield a tracker's process, if there is a tracker; end it within CLOSE_S."""
 
     def say(text: str) -> None:
         console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     tracking = None if tracker is None else Tracking(tracker, say, say)
     try:
-        yield Runs(tracking, experiment, folder)
+        yield tracking
     finally:
         if tracking is not None:
             tracking.close(CLOSE_S)

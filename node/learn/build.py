@@ -62,6 +62,14 @@ def use_threads(count: int) -> None:
     use_workers(count or cores)
 
 
+def gpus() -> tuple[str, ...]:
+    """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(one.strip() for one in named.split(",") if one.strip())
+    return tuple(map(str, range(torch.cuda.device_count())))
+
+
 def weights_of(settings: CacheSettings) -> SharedWeights | None:
     """Return the machine's shared weights, or None if they are turned off."""
     if not settings.weights_mb:

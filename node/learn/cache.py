@@ -19,7 +19,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings
+from fednode.storage.disk import network_file_system
 
 FILE: Final = "features.db"
 WAIT_S: Final = 30.0
@@ -42,8 +44,23 @@ def folder_of(settings: CacheSettings) -> Path:
     return Path(settings.folder) if settings.folder else default_folder()
 
 
+def check_cache(settings: CacheSettings) -> None:
+    """Raise ConfigError if the cache lies on a network file system.
+
+    SQLite's WAL needs memory that all its processes share.
+    """
+    folder = folder_of(settings)
+    kind = network_file_system(folder) if settings.size_mb else ""
+    if kind:
+        raise ConfigError(
+            f"cache.folder is {folder}, on a network file system ({kind}), where SQLite's WAL does "
+            "not work: choose a folder on a disk of this machine, or set cache.size_mb to 0."
+        )
+
+
 def cache_of(settings: CacheSettings) -> FeatureCache | None:
-    """Return the machine's cache, or None if it is turned off."""
+    """Return the machine's cache, or None if it is turned off; raise as check_cache."""
+    check_cache(settings)
     if not settings.size_mb:
         return None
     return FeatureCache(folder_of(settings), settings.size_mb * 1_000_000)

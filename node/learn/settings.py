@@ -15,7 +15,8 @@ class CacheSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     folder: str | None = None
-    """Folder of these files; null: ~/.cache/fednode, or fednode in XDG_CACHE_HOME."""
+    """Folder of these files, on a disk of this machine; null: ~/.cache/fednode, or fednode in
+    XDG_CACHE_HOME."""
     size_mb: int = 2000
     """Limit for image features; those that were not used for the longest time are deleted. The same
     file lists which image files can be used. 0: nothing is kept, so every start examines and

@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,16 @@ RETRY_S: Final = 0.01
 """Pause between two attempts at a lock that another process holds, for WAIT_S at most."""
 _PID_BYTES_MAX: Final = 20
 PROBE_BYTES: Final = 1 << 20
+MOUNTS: Final = Path("/proc/self/mountinfo")
+NETWORKED: Final = frozenset(
+    {
+        *("afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs"),
+        *("nfs4", "ocfs2", "orangefs", "panfs", "smb3", "smbfs", "wekafs"),
+        *("fuse.beegfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.gcsfuse", "fuse.glusterfs"),
+        *("fuse.juicefs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    }
+)
+"""Types of file systems that several machines mount."""
 _FULL: Final = "the disk is full"
 _READ_ONLY: Final = "it is read-only"
 _DENIED: Final = "permission denied"
@@ -141,6 +152,25 @@ def writing_fault(folder: Path, disk: Disk | None = None) -> str:
             with contextlib.suppress(OSError):
                 disk.remove(file)
     return ""
+
+
+def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
+    """Return the type of the network file system that a folder lies on; "" for a local disk.
+
+    mounts: the system's table of mounts (proc(5), mountinfo). "" on systems without such a table.
+    """
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    place, kind, longest = folder.resolve(), "", -1
+    for line in lines:
+        parts, _, source = line.partition(" - ")
+        escaped = parts.split(" ")[4]
+        point = Path(re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), escaped))
+        if place.is_relative_to(point) and len(point.parts) >= longest:  # the last mount is on top
+            kind, longest = source.split(" ")[0], len(point.parts)
+    return kind if kind in NETWORKED else ""
 
 
 @contextlib.contextmanager

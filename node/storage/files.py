@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import secrets
 from pathlib import Path
 
 from fednode.errors import StateError
@@ -19,7 +19,7 @@ def put(
     another: what to choose if this place does not work, for the error. secret: only the owner may
     read the file. Raise StateError if the file cannot be written.
     """
-    suffix = f".{os.getpid()}"
+    suffix = f".{secrets.token_hex(4)}"  # processes of several machines may write one file
     aside = path.with_name(path.name + suffix)
     try:
         aside.touch(0o600 if secret else 0o666)

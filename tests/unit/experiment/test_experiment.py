@@ -183,28 +183,38 @@ def test_a_method_that_fails_is_named_and_the_others_run(
 
 
 KILLED = """
-import multiprocessing, os, signal
+import multiprocessing, os, signal, sys
+from pathlib import Path
 
-def work(told):
-    from fednode.experiment.run import _prepare
-    _prepare()
-    told.send("at work")
+def work(told, begun):
+    from fednode.experiment.claims import take
+    from fednode.experiment.executors import prepare
+    prepare(begun, ("4", "6"))
+    assert take(Path(sys.argv[1]))
+    told.send(os.environ["CUDA_VISIBLE_DEVICES"])
     signal.pause()
 
 if __name__ == "__main__":
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
-    context.Process(target=work, args=(there,)).start()
-    here.recv()
+    begun = context.Value("i", 1)
+    context.Process(target=work, args=(there, begun)).start()
+    print(here.recv(), os.listdir(Path(sys.argv[1]).parent), begun.value, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -> None:
-    script = tmp_path / "killed.py"
+    """The second process, on the second GPU; it gives its cell back."""
+    script, cell = tmp_path / "killed.py", tmp_path / "cells/a.json"
     script.write_text(KILLED)
-    ran = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, timeout=120)
+    cell.parent.mkdir()
+    ran = subprocess.run(
+        [sys.executable, script, cell], stdout=subprocess.PIPE, timeout=120, text=True
+    )
     assert ran.returncode == -signal.SIGKILL, "and its output ended, which its process held too"
+    assert ran.stdout == "6 ['a.json.claim-1'] 2\n"
+    assert list(cell.parent.iterdir()) == []
 
 
 def path_for(file: Path, folder: Path) -> Path:

@@ -18,7 +18,7 @@ from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import ConfigError
 from fednode.experiment.run import Cell, Done
 from fednode.experiment.settings import DataPart, Experiment, MethodSettings
-from fednode.experiment.tracked import steps, tracked
+from fednode.experiment.tracked import Runs, steps, tracked
 from fednode.observe.events import Events
 from fednode.observe.telemetry import Telemetry
 from fednode.plan import make
@@ -137,7 +137,8 @@ def test_an_experiment_s_cells_and_tables(tmp_path: Path) -> None:
     cells = [Cell(method, seed, "photo", "k") for seed in (1, 2, 3)]
     ended = [Done(cells[0], OUTCOME), Done(cells[1], OUTCOME, fresh=False), Done(cells[2], {}, "x")]
     out = io.StringIO()
-    with tracked(FAKE, experiment, tmp_path, Console(file=out)) as runs:
+    with tracked(FAKE, Console(file=out)) as tracking:
+        runs = Runs(tracking, experiment, tmp_path)
         for one in ended:
             runs.note(one)
         runs.tables()
@@ -150,6 +151,8 @@ def test_an_experiment_s_cells_and_tables(tmp_path: Path) -> None:
     assert [one[0] for one in lines(folder / "tables.jsonl")] == ["begin", "table", "end"]
     assert not list(folder.glob("ours-seed-[23]*"))
     assert f"Fake: {folder}" in out.getvalue().replace("\n", "")
-    with tracked(None, experiment, tmp_path, Console(file=out)) as runs:
+    with tracked(None, Console(file=out)) as tracking:
+        assert tracking is None
+        runs = Runs(tracking, experiment, tmp_path)
         runs.note(ended[0])
         runs.tables()
