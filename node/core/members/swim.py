@@ -17,7 +17,7 @@ for the sender), "members" (the sender's whole list), "bye".
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -141,7 +141,7 @@ class Swim:
             effects.append(self._greet(target))
         return effects
 
-    def _next(self, rota: list[str], names: list[str], purpose: str) -> tuple[list[str], str]:
+    def _next(self, rota: list[str], names: Sequence[str], purpose: str) -> tuple[list[str], str]:
         """Return the rest of a round-robin and the name whose turn it is; "" if there is none."""
         fitting = set(names)
         left = [name for name in rota if name in fitting]

@@ -202,16 +202,16 @@ class ZeroDFL:
         return [*effects, *self._advance()]
 
     def _push(self) -> list[Effect]:
-        config = self._config
-        generator = self._context.random(self._current, "recipients")
+        config, generator = self._config, self._context.random(self._current, "recipients")
         chosen = draw_recipients(
             self._memory.chosen, self._live, config.recipients, config.epsilon, generator
         )
         self._tried = set(chosen)
-        effects: list[Effect] = [self._send_rows(peer) for peer in chosen]
+        said = self._rows()
+        effects: list[Effect] = [Send(peer, said) for peer in chosen]
         if self._mode != "async":
-            others = sorted(self._live - self._tried)
-            effects += [Send(peer, self._message("done")) for peer in others]
+            done = self._message("done")
+            effects += [Send(peer, done) for peer in sorted(self._live - self._tried)]
         return effects
 
     def _pull(self) -> list[Effect]:
@@ -343,7 +343,7 @@ class ZeroDFL:
         ]
         for peer in ready:
             del self._asked[peer]
-        return [self._send_rows(peer, "answer") for peer in ready]
+        return [Send(peer, self._rows("answer")) for peer in ready]
 
     def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
         """Draw another peer in place of a peer that a message could not reach.
@@ -365,7 +365,7 @@ class ZeroDFL:
             epsilon = self._config.epsilon
             again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
             self._tried |= set(again)
-            effects += [self._send_rows(other) for other in again]
+            effects += [Send(other, self._rows()) for other in again]
             message = self._message("done") if again else message
         if peer in self._live and self._mode != "async" and code in {"unreachable", "busy"}:
             self._owed[peer] = message
@@ -392,9 +392,9 @@ class ZeroDFL:
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
 
-    def _send_rows(self, peer: str, phase: str = "prompts") -> Send:
+    def _rows(self, phase: str = "prompts") -> Message:  # one object is encoded once
         shared = self._memory.tuned[ROWS][: rows.shared(self._config, self._memory)]
-        return Send(peer, self._message(phase, Tensors({ROWS: shared})))
+        return self._message(phase, Tensors({ROWS: shared}))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         return self._context.message(self._current or self._memory.round, phase, tensors)
