@@ -52,7 +52,7 @@ from fednode.core.kernel import Kernel
 from fednode.core.types import Job, Message, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
-from fednode.sim.host import Build, Exchange, Host
+from fednode.sim.host import Build, Exchange, Host, travelled
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -100,6 +100,7 @@ class World:
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
         self.memorable = memorable
+        self.events_max = EVENTS_MAX
         self.errors: list[str] = []
         self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
         self._broadcasts = Broadcasts()
@@ -188,8 +189,8 @@ class World:
                 return False
             self.now, _, act, given = heapq.heappop(self._heap)
             act(*given)
-            if self._count > EVENTS_MAX:
-                raise RuntimeError(f"more than {EVENTS_MAX:,} events")
+            if self._count > self.events_max:
+                raise RuntimeError(f"more than {self.events_max:,} events")
         return True
 
     def finished(self) -> bool:
@@ -371,12 +372,14 @@ class World:
 
     def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
-        frame = codec.encode_ack(code, detail)
-        if liar is not None:
-            frame = codec.write_ack(*liar.answer(exchange.sender, message, code, detail))
         event: Delivered | Undelivered
         try:
-            event = acknowledged(to, message, *codec.decode_ack(frame))
+            if liar is None:
+                ack = travelled(code, detail)
+            else:
+                said = liar.answer(exchange.sender, message, code, detail)
+                ack = codec.decode_ack(codec.write_ack(*said))
+            event = acknowledged(to, message, *ack)
         except FrameError as fault:
             event = Undelivered(to, message, "unreachable", str(fault))
         for delay in self.network.arrivals(exchange.to, exchange.sender):

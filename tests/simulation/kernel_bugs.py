@@ -22,7 +22,7 @@ def a_node_compares_lists_with_itself(patch: Patch) -> None:
     original = swim.Swim.timer
 
     def timer(self: Any, name: str) -> Any:
-        itself = [Send(self._context.name, self._list({}))] if name == swim.PROBE else []
+        itself = [self._ask_list(self._context.name)] if name == swim.PROBE else []
         return [*original(self, name), *itself]
 
     patch.setattr(swim.Swim, "timer", timer)
