@@ -357,7 +357,7 @@ class Kernel:
         """
         if self.context.topology.kind == "full":
             wanted = {peer for peer in moved if self._members[peer].live}
-            gone, fresh = sorted(moved & self._linked - wanted), sorted(wanted - self._linked)
+            gone, fresh = sorted((moved & self._linked) - wanted), sorted(wanted - self._linked)
         else:
             live = set(self._members.live())
             wanted = live & neighbours(self.context.name, live, self.context.topology)

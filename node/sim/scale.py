@@ -29,6 +29,8 @@ from fednode.transports.framing import Traffic
 
 ALL_TO_ALL_MAX: Final = 64
 """Most nodes of a policy whose nodes all exchange with all others."""
+ALL_TO_ALL_ROUNDS: Final = 50
+"""Most rounds of such a policy: each of its rounds costs a message for each pair of nodes."""
 NODES_MAX: Final = 1000
 START_S: Final = 10.0
 CRASH_EVERY_S: Final = 2.0
@@ -43,18 +45,28 @@ SMALL: Final = {"text.art": (4, 8), "text.photo": (4, 8), "visual.art": (8,), "v
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A policy that can be measured. most: nodes. domains, shapes: of its learners."""
+    """A policy that can be measured.
+
+    most: nodes. rounds: at most. domains, shapes: of its learners.
+    """
 
     most: int
+    rounds: int
     domains: tuple[str, ...] = ()
     shapes: dict[str, tuple[int, ...]] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
 
 
 KINDS: Final = {
-    "zerodfl": Kind(NODES_MAX),
-    "promptfl": Kind(ALL_TO_ALL_MAX),
-    "feddpt": Kind(ALL_TO_ALL_MAX, ("art", "photo"), dict(SMALL), {"domains": ("art", "photo")}),
+    "zerodfl": Kind(NODES_MAX, 10_000),
+    "promptfl": Kind(ALL_TO_ALL_MAX, ALL_TO_ALL_ROUNDS),
+    "feddpt": Kind(
+        ALL_TO_ALL_MAX,
+        ALL_TO_ALL_ROUNDS,
+        ("art", "photo"),
+        dict(SMALL),
+        {"domains": ("art", "photo")},
+    ),
 }
 
 
@@ -95,6 +107,7 @@ def measure(
 
     Raise FednodeError if some node does not run all its rounds.
     """
+    rounds = min(rounds, KINDS[policy].rounds)
     began, worked = time.perf_counter(), time.process_time()
     world = _world(policy, nodes, rounds, seed)
     world.run(lambda: False, START_S)

@@ -22,6 +22,7 @@ LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
 SHUT: Final = frozenset({"revoked", "quarantined"})
 """States set by decision; no message and no silence of the peer changes them."""
+GONE: Final = frozenset({"left", "revoked"})
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
@@ -130,8 +131,7 @@ class Members:
     def remaining(self) -> frozenset[str]:
         """Return the names of all peers, live or not, except those that left or were revoked."""
         if self._remaining is None:
-            gone = {"left", "revoked"}
-            found = (name for name, one in self._table.items() if one.state not in gone)
+            found = (name for name, one in self._table.items() if one.state not in GONE)
             self._remaining = frozenset(found)
         return self._remaining
 
@@ -324,4 +324,5 @@ class Members:
             self.changes.append((new.name, before, new.state))
             self._live.move(new.name, new.state in LIVE)
             self._absent.move(new.name, new.state in ABSENT)
-            self._remaining = None
+            if {before, new.state} & GONE:
+                self._remaining = None

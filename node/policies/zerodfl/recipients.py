@@ -35,7 +35,8 @@ def join(counts: dict[str, int], peer: str) -> None:
     (docs/divergence.md). Peers met before the first draw all start at 0.
     """
     if peer not in counts:
-        counts[peer] = min(counts.values(), default=0)
+        values = counts.values()
+        counts[peer] = 0 if 0 in values else min(values, default=0)  # mostly the first is 0
 
 
 def draw_recipients(
