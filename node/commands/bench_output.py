@@ -71,8 +71,8 @@ def show(form: str, title: str, rows: Sequence[Any], columns: Sequence[Column], 
 
 
 def _cell(value: Any, digits: int) -> str:
-    if value is None:
-        return "-"
+    if value is None or isinstance(value, bool):
+        return "yes" if value else "-"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 10**digits else f"{value:.{digits}g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -93,6 +93,11 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
             axes.plot(*zip(*points, strict=True), marker="o", label=label)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        places = sorted({x for points in panel.lines.values() for x, _ in points})
+        axes.set_xticks(places, [f"{place:g}" for place in places], rotation=45)
+        heights = [y for points in panel.lines.values() for _, y in points]
+        if heights:  # at least two decades, so that a few percent do not look like growth
+            axes.set_ylim(min(*heights, max(heights) / 50) / 2, max(heights) * 2)
         axes.set_title(panel.title, loc="left", fontsize=10)
         axes.set_xlabel(panel.x)
         axes.grid(alpha=0.3)

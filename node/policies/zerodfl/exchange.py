@@ -77,6 +77,7 @@ class ZeroDFL:
         self._mixes_first = rows.mixes_first(config, self._mode)
         self._phase = "idle"
         self._live: set[str] = set()
+        self._order: tuple[str, ...] = ()  # the live peers, sorted; empty after a change
         self._job: Job | None = None
         self._trial: Trial | None = None  # received rows on trial at the end of a round
         self._report: Report | None = None
@@ -138,11 +139,13 @@ class ZeroDFL:
                 self._phase = "idle"
             case PeerUp(peer=peer):
                 self._live.add(peer)
+                self._order = ()
                 join(self._memory.chosen, peer)
                 join(self._memory.received, peer)
                 return [*self._catch_up(peer), *self._answer_waiting()]
             case PeerDown(peer=peer):
                 self._live.discard(peer)
+                self._order = ()
                 self._owed.pop(peer, None)
                 return self._lost(peer)
             case Received(message=message):
@@ -159,8 +162,6 @@ class ZeroDFL:
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
                 return [*(Send(one, owed[one]) for one in sorted(owed)), *self._answer_waiting()]
-            case _:
-                pass
         return []
 
     # A round, step by step ------------------------------------------------------------------------
@@ -203,8 +204,9 @@ class ZeroDFL:
 
     def _push(self) -> list[Effect]:
         config, generator = self._config, self._context.random(self._current, "recipients")
+        self._order = self._order or tuple(sorted(self._live))
         chosen = draw_recipients(
-            self._memory.chosen, self._live, config.recipients, config.epsilon, generator
+            self._memory.chosen, self._order, config.recipients, config.epsilon, generator
         )
         self._tried = set(chosen)
         said = self._rows()
@@ -253,7 +255,7 @@ class ZeroDFL:
         return self._unanswered() | {one for one in awaited if heard.get(one, 0) < self._current}
 
     def _unanswered(self) -> set[str]:
-        return set(self._sources) - set(self._answers)
+        return set(self._sources).difference(self._answers) if self._sources else set()
 
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
@@ -362,8 +364,7 @@ class ZeroDFL:
         if message.phase == "prompts":
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
-            epsilon = self._config.epsilon
-            again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
+            again = draw_recipients(self._memory.chosen, left, 1, self._config.epsilon, generator)
             self._tried |= set(again)
             effects += [Send(other, self._rows()) for other in again]
             message = self._message("done") if again else message
@@ -380,8 +381,7 @@ class ZeroDFL:
         if peer in self._sources and peer not in self._answers:
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
-            epsilon = self._config.epsilon
-            again = draw_sources(self._memory.received, left, 1, epsilon, generator)
+            again = draw_sources(self._memory.received, left, 1, self._config.epsilon, generator)
             other = again[0] if again else ""
             self._sources = [other if name == peer else name for name in self._sources]
             self._sources = [name for name in self._sources if name]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 
 import numpy as np
 import numpy.typing as npt
@@ -74,8 +75,8 @@ def draw_sources(
 
 def _weights(counts: Mapping[str, int], names: Sequence[str], epsilon: float) -> Numbers:
     """Return the weights of equation 1, in the order of the names."""
-    found = np.array([counts.get(name, 0) for name in names], np.float64)
-    return 1.0 / (found + epsilon)
+    found = map(counts.get, names, repeat(0))
+    return 1.0 / (np.fromiter(found, np.float64, len(names)) + epsilon)
 
 
 def _draw(weights: Numbers, generator: random.Random) -> int:
