@@ -44,7 +44,7 @@ COMMANDS: Final = {
     ),
     "experiment": ("fednode.commands.experiment", "Compare methods on one data set."),
     "simulate": ("fednode.commands.simulate", "Play meshes full of faults, each by its seed."),
-    "bench": ("fednode.commands.bench", "Measure speed beside open_clip's own encoders."),
+    "bench": ("fednode.bootstrap.bench_command", "Measure speed and how a mesh grows."),
     "mesh": ("fednode.bootstrap.mesh_command", "Run several nodes on this machine."),
     "demo": ("fednode.bootstrap.demo_command", "Show on images whether exchanging prompts helps."),
 }

@@ -1,4 +1,4 @@
-"""`fednode bench tuning`: time local tuning and open_clip's own encoders in one run."""
+"""`fednode bench`: the group of benchmarks, and `tuning`, which times a step of local tuning."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from fednode.commands.bench_scale import scale
 from fednode.errors import ConfigError
 
 ALLOCATOR: Final = {
@@ -26,7 +27,10 @@ ALLOCATOR: Final = {
 
 @click.group()
 def bench() -> None:
-    """Measure speed on this machine, as ratios to a named reference measured in the same run."""
+    """Measure speed on this machine; a reference, if there is one, is measured in the same run."""
+
+
+bench.add_command(scale)
 
 
 @bench.command()

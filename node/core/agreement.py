@@ -60,7 +60,7 @@ class Agreement:
 
     def apart(self, live: Collection[str]) -> tuple[str, ...]:
         """Return the live peers that hold other prompts than this node after the same round."""
-        return tuple(sorted(self._apart & set(live)))
+        return tuple(sorted(self._apart & set(live))) if self._apart else ()
 
     def look(self, now: float, live: Collection[str]) -> list[Effect]:
         """Return a record if other peers differ from this node than in the last record."""

@@ -59,7 +59,7 @@ class RoundDue:
 
     start: the tensors to begin from, if the kernel rolls back.
     behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
-    of two nodes.
+    of two nodes, and in async mode, where no round waits.
     members: all other members that this node knows, live or not, except those that left or were
     revoked; empty if the host does not say.
     """

@@ -48,10 +48,10 @@ from fednode.core.events import (
 )
 from fednode.core.gate import Gate, Verdict
 from fednode.core.members import unreached
+from fednode.core.members.links import Links
 from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
-from fednode.core.members.topology import neighbours
 from fednode.core.pace import Heard, Pace
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.reputation import FAULTS, Reputation, Tally
@@ -88,6 +88,7 @@ class Kernel:
         self._gate = Gate(context, facts, self._members)
         self._reputation = Reputation(limits)
         self._agreement = Agreement(context.rounds.deadline_s)
+        self._round = policy.state().round  # the last that is durable
         self._note_state(policy.state())
         self._life = "waiting"
         self._start_wait = Start(context.rounds.start, self._members)
@@ -96,7 +97,7 @@ class Kernel:
         self._best = Best(held, context.guard.rollback_drop)
         self._reach = Reach(context.address)
         self._refused = Tally()
-        self._linked: set[str] = set()  # the peers that the policy exchanges prompts with
+        self._links = Links(context.name, context.topology)
         self._failures = 0
         self._unsaved: Snapshot | None = None
         self._round_began = float("-inf")
@@ -155,8 +156,7 @@ class Kernel:
             case Tuned(job=job, report=report):
                 self._failures = 0
                 if job.measure:  # only prompts that the node will use count here
-                    number = self.policy.state().round + 1
-                    self._best.judge(number, report.metrics, report.tensors)
+                    self._best.judge(self._round + 1, report.metrics, report.tensors)
             case TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
             case AdoptFailed(snapshot=snapshot, reason=reason):
@@ -174,7 +174,7 @@ class Kernel:
         return KernelView(
             life=self._life,
             phase=self.policy.phase,
-            round=self.policy.state().round,
+            round=self._round,
             rounds_max=self.context.rounds.max,
             metrics=self._metrics,
             peers=peers,
@@ -195,16 +195,16 @@ class Kernel:
         self._reach.begin(now)
         effects = [SetTimer(START, self.context.rounds.start.timeout_s), *self._swim.start()]
         begun = self._start_if_ready(now)
-        return [*effects, *(begun or [self._start_wait.waits(self.policy.state().round + 1)])]
+        return [*effects, *(begun or [self._start_wait.waits(self._round + 1)])]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[Effect]:
         if self._life != "waiting" or (self._start_wait.short and not timeout):
             return []
         self._life = "running"
-        return [*self._start_wait.late(self.policy.state().round + 1), *self._next_round(now)]
+        return [*self._start_wait.late(self._round + 1), *self._next_round(now)]
 
     def _next_round(self, now: float) -> list[Effect]:
-        rounds, number = self.context.rounds, self.policy.state().round + 1
+        rounds, number = self.context.rounds, self._round + 1
         if self._life not in {"running", "finished"} or self.policy.phase != "idle":
             return []
         if rounds.max and number > rounds.max and not self._extra:
@@ -222,12 +222,13 @@ class Kernel:
         self._life, self._round_began = "running", now
         self._pace.began(now)
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
-        remaining = (one for one in self._members.view() if one.state not in {"left", "revoked"})
-        members = frozenset(one.name for one in remaining)
+        members = self._members.remaining()
         due = RoundDue(number, self._best.start(), self._behind(number), members)
         return [began, *self._tell(now, due)]
 
     def _behind(self, number: int) -> frozenset[str]:
+        if self.context.rounds.mode == "async":  # no round waits for anybody
+            return frozenset()
         most, live = self.context.rounds.max or number, self._members.live()
         limit = min(number, most) if len(self._members) > 1 else 0
         return frozenset(peer for peer in live if self._members[peer].round < limit)
@@ -256,6 +257,7 @@ class Kernel:
         self._failures, self._unsaved = 0, None
         self._metrics = snapshot.metrics
         number, most = snapshot.policy.round, self.context.rounds.max
+        self._round = number
         if most and number > most:
             self._extra = max(0, self._extra - 1)
         shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
@@ -297,7 +299,7 @@ class Kernel:
         effects += [*self._swim.heard(now, sender, message.round), *self._reach.came(now, sender)]
         if message.phase not in PHASES:
             effects += self._changes(now)
-            if sender not in self._linked:
+            if sender not in self._links:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
@@ -344,7 +346,9 @@ class Kernel:
 
     def _changes(self, now: float) -> list[Effect]:
         """Return records of members' state changes; tell the policy which peers came and went."""
-        effects, moved = list[Effect](), False
+        if not self._members.changes:
+            return []
+        effects, moved = list[Effect](), set[str]()
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
             reason = self._members[peer].reason
@@ -353,15 +357,13 @@ class Kernel:
             )
             text = f"{peer} is {after}" + (f": {reason}" if reason else "")
             effects.append(Record(f"peer.{after}", text, level, {"peer": peer}))
-            moved = moved or (before in LIVE) != (after in LIVE)
-        return [*effects, *self._relink(now)] if moved else effects
+            if (before in LIVE) != (after in LIVE):
+                moved.add(peer)
+        return [*effects, *self._relink(now, moved)] if moved else effects
 
-    def _relink(self, now: float) -> list[Effect]:
-        """Tell the policy which peers it exchanges prompts with from now on."""
-        live = set(self._members.live())
-        wanted = live & neighbours(self.context.name, live, self.context.topology)
-        gone, fresh = sorted(self._linked - wanted), sorted(wanted - self._linked)
-        self._linked = wanted
+    def _relink(self, now: float, moved: set[str]) -> list[Effect]:
+        """Tell the policy which peers it exchanges prompts with, after some came or went."""
+        gone, fresh = self._links.follow(self._members, moved)
         effects: list[Effect] = []
         for peer in gone:
             effects += self._tell(now, PeerDown(peer))
@@ -392,6 +394,7 @@ class Kernel:
         return self._best.in_snapshots(effects)
 
     def _message(self, phase: str) -> Message:
-        facts, number = self._facts if phase == "hello" else None, self.policy.state().round
-        message = self.context.message(number, phase, facts=facts)
-        return replace(message, contributors=self._agreement.digest(number))
+        facts = self._facts if phase == "hello" else None
+        message = self.context.message(self._round, phase, facts=facts)
+        digest = self._agreement.digest(self._round)
+        return replace(message, contributors=digest) if digest else message

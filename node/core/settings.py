@@ -210,8 +210,8 @@ class MembershipSettings:
     without a sign of life (5, 4, 6). A lower value is quicker; a higher value tolerates slow
     machines and bad links."""
     sync_interval_s: float | None = None
-    """Time between two comparisons of the whole member list with a random live member (10, 30,
-    60). A shorter time repairs sooner what gossip missed."""
+    """Time between two comparisons of the member list with a random live member (10, 30, 60);
+    only what differs is sent. A shorter time repairs sooner what gossip missed."""
     indirect: int = 3
     """Number of members that are asked to probe a member that does not answer. More of them
     survive bad links and cost messages."""

@@ -55,7 +55,7 @@ class Tensors(Mapping[str, Array]):
     change what was stored, sent or hashed.
     """
 
-    __slots__ = ("_arrays", "_digest")
+    __slots__ = ("_arrays", "_digest", "_finite", "_norm")
 
     def __init__(self, arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
         frozen: dict[str, Array] = {}
@@ -65,6 +65,8 @@ class Tensors(Mapping[str, Array]):
             frozen[name] = array
         self._arrays = frozen
         self._digest = ""
+        self._finite: bool | None = None
+        self._norm: float | None = None
 
     def __getitem__(self, name: str) -> Array:
         return self._arrays[name]
@@ -98,14 +100,16 @@ class Tensors(Mapping[str, Array]):
 
     def finite(self) -> bool:
         """Tell whether every number is finite."""
-        return all(bool(np.isfinite(array).all()) for array in self._arrays.values())
+        if self._finite is None:
+            self._finite = all(bool(np.isfinite(one).all()) for one in self._arrays.values())
+        return self._finite
 
     def norm(self) -> float:
         """Return the Euclidean norm of all numbers together, accumulated in float64."""
-        squares = (
-            float(np.square(array, dtype=np.float64).sum()) for array in self._arrays.values()
-        )
-        return float(np.sqrt(sum(squares)))
+        if self._norm is None:
+            squares = (float(np.square(one, dtype=np.float64).sum()) for one in self.values())
+            self._norm = float(np.sqrt(sum(squares)))
+        return self._norm
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tensors) and self.digest == other.digest

@@ -42,6 +42,7 @@ from fednode.learn.private import PrivateLearner
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.sim.byzantine import FLIPPED, liar
+from fednode.sim.ends import consensus_distance
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 
@@ -357,20 +358,6 @@ class _Diary:
         self.distances.append(consensus_distance(list(prompts.values())))
         if number == self._last or (self._every and number % self._every == 0):
             self.kept[number] = prompts
-
-
-def consensus_distance(prompts: list[Tensors]) -> float:
-    """Return the root mean square distance of nodes' prompts from their mean, all arrays together.
-
-    sqrt(mean_i |x_i - mean_j x_j|^2); 0 where all nodes hold the same.
-    """
-    if len({one.digest for one in prompts}) < 2:
-        return 0.0
-    total = 0.0
-    for name in prompts[0]:
-        stack = np.stack([one[name] for one in prompts]).astype(np.float64)
-        total += float(np.square(stack - stack.mean(axis=0)).sum()) / len(prompts)
-    return float(np.sqrt(total))
 
 
 def _json(scores: Scores) -> Any:

@@ -90,12 +90,16 @@ class ClosedFormLearner:
     def tune(
         self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
     ) -> Report:
-        """Take STEPS gradient steps towards the target; compute in float64, return float32."""
+        """Take STEPS gradient steps towards the target; compute in float64, return float32.
+
+        The loss in the progress is the closed form: it shrinks by (1 - rate)^2 a step.
+        """
         if job.stage == MEASURE:
             return Report(
                 tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
             )
         prompts = {name: np.asarray(one, dtype=np.float64) for name, one in job.tensors.items()}
+        began = self._loss(prompts)
         for step in range(1, STEPS + 1):
             if cancelled():
                 raise Cancelled
@@ -103,7 +107,7 @@ class ClosedFormLearner:
                 name: one + self._rate * (self._targets[name] - one)
                 for name, one in prompts.items()
             }
-            progress(Progress(step, STEPS, self._loss(prompts)))
+            progress(Progress(step, STEPS, began * (1 - self._rate) ** (2 * step)))
         tuned = Tensors(prompts)
         metrics = {"loss": self._loss(prompts)}
         if job.measure:
@@ -126,7 +130,8 @@ class ClosedFormLearner:
 
     def _loss(self, prompts: Mapping[str, np.ndarray]) -> float:
         squares = [np.square(one - self._targets[name]).ravel() for name, one in prompts.items()]
-        return float(0.5 * np.mean(np.concatenate(squares)))
+        every = squares[0] if len(squares) == 1 else np.concatenate(squares)
+        return float(0.5 * every.mean())
 
 
 def _purpose(what: str, whose: str, key: str) -> str:

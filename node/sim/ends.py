@@ -1,4 +1,4 @@
-"""A digest of how a simulated run ended, for comparing two versions of the code.
+"""How a simulated run ended: a digest for comparing two versions of the code, and a distance.
 
 For each node, in the order of names, the digest covers: its life and its round, the prompts that it
 holds and those that it tuned, its carry, its metrics, and the states of its peers as the node sees
@@ -9,8 +9,12 @@ may rename them.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from fednode.core.types import Tensors
 from fednode.sim.world import World
 
 LENGTH: Final = 16
@@ -31,3 +35,17 @@ def digest(world: World) -> str:
         parts = [name, view.life, str(state.round), *held, *metrics, *peers]
         found.update((" ".join(parts) + "\n").encode())
     return found.hexdigest()[:LENGTH]
+
+
+def consensus_distance(prompts: Sequence[Tensors]) -> float:
+    """Return the root mean square distance of nodes' prompts from their mean, all arrays together.
+
+    sqrt(mean_i |x_i - mean_j x_j|^2); 0 where all nodes hold the same.
+    """
+    if len({one.digest for one in prompts}) < 2:
+        return 0.0
+    total = 0.0
+    for name in prompts[0]:
+        stack = np.stack([one[name] for one in prompts]).astype(np.float64)
+        total += float(np.square(stack - stack.mean(axis=0)).sum()) / len(prompts)
+    return float(np.sqrt(total))

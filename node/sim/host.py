@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
 from fednode.core.types import Message, Snapshot
 from fednode.learn.learner import Learner
+from fednode.wire import codec
 from fednode.wire.codec import Dtype
 
 Say = Callable[[str, Message], list[tuple[str, Message]]]
@@ -22,6 +24,12 @@ Build = Callable[[Snapshot | None], Kernel]
 
 def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
     return code, detail
+
+
+@lru_cache(maxsize=64)
+def travelled(code: AckCode, detail: str) -> codec.Ack:
+    """Return an honest verdict as its receiver reads it."""
+    return codec.decode_ack(codec.encode_ack(code, detail))
 
 
 @dataclass(frozen=True, slots=True)

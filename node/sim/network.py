@@ -11,6 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 Link = tuple[str, str]
 """Sender and receiver."""
@@ -40,12 +42,12 @@ class Network:
             found.append(self.chance.uniform(*self.delay_s))
         return found
 
-    def hold(self, sender: str, to: str, act: Callable[[], None]) -> bool:
+    def hold(self, sender: str, to: str, act: Callable[..., None], *given: Any) -> bool:
         """Hold an arrival back if its link is clogged; tell whether it was held back."""
         waiting = self._clogged.get((sender, to))
         if waiting is None:
             return False
-        waiting.append(act)
+        waiting.append(partial(act, *given))
         return True
 
     def passes(self, sender: str, to: str) -> bool:

@@ -4,7 +4,8 @@ The world performs effects as the daemon does: in order, messages through the co
 follows an Adopt only once the snapshot is durable. But time is a number, chance is one seed, and
 nothing waits. So a run of hours takes moments and repeats itself exactly.
 
-Set `memorable` to False for long runs: the world then keeps meters, but no messages and snapshots.
+Set `memorable` to False for long runs: the world then keeps meters, warnings and errors, but no
+messages, snapshots and other records.
 `watch` is called with every snapshot.
 
 The caller sets the faults: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, the other
@@ -20,8 +21,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from fednode.core.events import (
     AckCode,
@@ -52,7 +52,7 @@ from fednode.core.kernel import Kernel
 from fednode.core.types import Job, Message, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
-from fednode.sim.host import Build, Exchange, Host
+from fednode.sim.host import Build, Exchange, Host, travelled
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -100,10 +100,11 @@ class World:
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
         self.memorable = memorable
+        self.events_max = EVENTS_MAX
         self.errors: list[str] = []
         self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
         self._broadcasts = Broadcasts()
-        self._heap: list[tuple[float, int, Callable[[], None]]] = []
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
         self._tokens = itertools.count(1)
 
@@ -186,10 +187,10 @@ class World:
             if not self._heap or self._heap[0][0] > end:
                 self.now = end
                 return False
-            self.now, _, act = heapq.heappop(self._heap)
-            act()
-            if self._count > EVENTS_MAX:
-                raise RuntimeError(f"more than {EVENTS_MAX:,} events")
+            self.now, _, act, given = heapq.heappop(self._heap)
+            act(*given)
+            if self._count > self.events_max:
+                raise RuntimeError(f"more than {self.events_max:,} events")
         return True
 
     def finished(self) -> bool:
@@ -204,18 +205,17 @@ class World:
 
     # Events and effects ---------------------------------------------------------------------------
 
-    def _later(self, delay: float, act: Callable[[], None]) -> None:
+    def _later(self, delay: float, act: Callable[..., None], *given: Any) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (self.now + delay, self._count, act))
+        heapq.heappush(self._heap, (self.now + delay, self._count, act, given))
 
     def _post(self, name: str, life: int, delay: float, event: Event) -> None:
         """Give a node an event later, unless it crashes before."""
+        self._later(delay, self._give, name, life, event)
 
-        def act() -> None:
-            if self.hosts[name].life == life:
-                self._step(name, event)
-
-        self._later(delay, act)
+    def _give(self, name: str, life: int, event: Event) -> None:
+        if self.hosts[name].life == life:
+            self._step(name, event)
 
     def _step(self, name: str, event: Event) -> None:
         host = self.hosts[name]
@@ -274,20 +274,20 @@ class World:
             case Adopt(snapshot=snapshot):
                 self._adopt(name, host, snapshot)
             case Record():
-                host.records.append(effect)
+                if self.memorable or effect.level in {"warning", "error"}:
+                    host.records.append(effect)
                 if effect.level == "error":
                     self.errors.append(f"{name}: {effect.text}")
 
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
-        number, life = self._count + 1, host.life  # the number of the event that _later adds
+        number = self._count + 1  # of the event that _later adds
         host.timers[timer] = number
+        self._later(delay, self._fire, name, host, host.life, timer, number)
 
-        def fire() -> None:
-            if host.life == life and host.timers.get(timer) == number:
-                del host.timers[timer]
-                self._step(name, TimerFired(timer))
-
-        self._later(delay, fire)
+    def _fire(self, name: str, host: Host, life: int, timer: str, number: int) -> None:
+        if host.life == life and host.timers.get(timer) == number:
+            del host.timers[timer]
+            self._step(name, TimerFired(timer))
 
     def _tune(self, name: str, host: Host, job: Job) -> None:
         try:
@@ -326,18 +326,20 @@ class World:
             except FednodeError:  # a hostile message that cannot be encoded
                 continue
             for delay in self.network.arrivals(sender, target):
-                self._carry(delay, sender, target, partial(self._arrive, exchange, target, decoded))
+                self._carry(delay, sender, target, self._arrive, exchange, target, decoded)
         if not told:  # withheld: the hostile node's own kernel takes it for delivered
             self._post(sender, life, 0.0, Delivered(to, message))
 
-    def _carry(self, delay: float, sender: str, to: str, act: Callable[[], None]) -> None:
+    def _carry(
+        self, delay: float, sender: str, to: str, act: Callable[..., None], *given: Any
+    ) -> None:
         """Perform an arrival later, if its link is whole then; a clogged link holds it back."""
+        self._later(delay, self._pass, sender, to, act, given)
 
-        def arrive() -> None:
-            if self.network.passes(sender, to) and not self.network.hold(sender, to, act):
-                act()
-
-        self._later(delay, arrive)
+    def _pass(self, sender: str, to: str, act: Callable[..., None], given: tuple[Any, ...]) -> None:
+        network = self.network
+        if network.passes(sender, to) and not network.hold(sender, to, act, *given):
+            act(*given)
 
     def _arrive(self, exchange: Exchange, to: str, message: Message) -> None:
         host = self.hosts.get(to)
@@ -348,12 +350,15 @@ class World:
             return
         token = next(self._tokens)
         host.answers[token] = exchange
-        news = tuple(  # as in node/identity/trust.py: a member's address counts only from itself
-            one if one.name == message.sender else replace(one, address="")
-            for one in message.members
-            if self.admitted(one.name)
-        )
-        self._step(to, Received(replace(message, members=news), token))
+        if message.members:
+            # As in node/identity/trust.py: a member's address counts only from itself.
+            news = tuple(
+                one if one.name == message.sender or not one.address else replace(one, address="")
+                for one in message.members
+                if self.admitted(one.name)
+            )
+            message = replace(message, members=news)
+        self._step(to, Received(message, token))
 
     def _through_codec(self, sender: str, message: Message) -> Message:
         """Encode, decode and meter a message; a message to several peers is encoded once."""
@@ -367,23 +372,24 @@ class World:
 
     def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
-        frame = codec.encode_ack(code, detail)
-        if liar is not None:
-            frame = codec.write_ack(*liar.answer(exchange.sender, message, code, detail))
         event: Delivered | Undelivered
         try:
-            event = acknowledged(to, message, *codec.decode_ack(frame))
+            if liar is None:
+                ack = travelled(code, detail)
+            else:
+                said = liar.answer(exchange.sender, message, code, detail)
+                ack = codec.decode_ack(codec.write_ack(*said))
+            event = acknowledged(to, message, *ack)
         except FrameError as fault:
             event = Undelivered(to, message, "unreachable", str(fault))
         for delay in self.network.arrivals(exchange.to, exchange.sender):
-            act = partial(self._end, exchange, event)
-            self._carry(delay, exchange.to, exchange.sender, act)
+            self._carry(delay, exchange.to, exchange.sender, self._end, exchange, event)
 
     def _fail(self, exchange: Exchange, limit_s: float) -> None:
         """End an exchange as undelivered after its limit, unless it has ended before."""
         to = exchange.to
         event = Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
-        self._later(limit_s, partial(self._end, exchange, event))
+        self._later(limit_s, self._end, exchange, event)
 
     def _end(self, exchange: Exchange, event: Delivered | Undelivered) -> None:
         if not exchange.done and self.hosts[exchange.sender].life == exchange.life:

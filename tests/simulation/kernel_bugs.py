@@ -22,7 +22,7 @@ def a_node_compares_lists_with_itself(patch: Patch) -> None:
     original = swim.Swim.timer
 
     def timer(self: Any, name: str) -> Any:
-        itself = [Send(self._context.name, self._list({}))] if name == swim.PROBE else []
+        itself = [self._ask_list(self._context.name)] if name == swim.PROBE else []
         return [*original(self, name), *itself]
 
     patch.setattr(swim.Swim, "timer", timer)
@@ -81,7 +81,7 @@ def a_round_is_told_before_it_is_stored(patch: Patch) -> None:
         if not any(isinstance(one, Adopt) for one in effects):
             return effects
         early = self.context.message(self.policy.state().round + 1, "prompts")
-        return [*effects, *(Send(peer, early) for peer in sorted(self._linked))]
+        return [*effects, *(Send(peer, early) for peer in self._links)]
 
     patch.setattr(kernel.Kernel, "step", step)
 

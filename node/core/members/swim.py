@@ -5,13 +5,13 @@ not answer within probe_timeout_s, `indirect` others are asked to ping it. If no
 through, the member is suspect. It is dead if it does not contradict in time. A member that hears
 that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
-these messages, each item a few times. Now and then two nodes compare whole lists. A node that
-seems to be at fault itself waits longer before it doubts others (Lifeguard, Dadgar et al. 2018).
-Each interval one absent member is greeted, too, so that the two parts of a mesh that was cut find
-each other again.
+these messages, each item a few times. Now and then two nodes compare their lists (lists.py). A node
+that seems to be at fault itself waits longer before it doubts others (Lifeguard, Dadgar et al.
+2018). Each interval one absent member is greeted, too, so that the two parts of a mesh that was cut
+find each other again. At its start a node greets every listed member, a few in each interval.
 
 Phases on the wire: "hello" (settings and the sender's own entry), "ping", "indirect" (ping a member
-for the sender), "members" (the sender's whole list), "bye".
+for the sender), "members" (digests or entries of the sender's list), "bye".
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 from fednode.core.events import (
     Answer,
@@ -32,8 +32,12 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
+from fednode.core.members import lists
+from fednode.core.members.errands import Errands
 from fednode.core.members.gossip import Gossip
-from fednode.core.members.table import INCARNATION_MAX, Members
+from fednode.core.members.lists import ANSWER
+from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
+from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
 from fednode.core.settings import MembershipSettings
@@ -46,13 +50,9 @@ INDIRECT: Final = "indirect"
 PHASES: Final = frozenset({"hello", "ping", INDIRECT, "members", "bye"})
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
-ANSWER: Final = "answer"
-"""Fact of a "members" message that asks for the other list; marks a "ping" that is an errand."""
 INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
-ERRANDS_MAX: Final = 64
 HEALTH_MAX: Final = 7
-GREETED_AT_ONCE: Final = 64
 
 
 @dataclass(slots=True)
@@ -81,11 +81,14 @@ class Swim:
         self._indirect = settings.indirect
         self._incarnation = 0
         self._period = 0
-        self._rota: list[str] = []
-        self._absentees: list[str] = []
+        self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
+        self._absentees = Rota(self.members, ABSENT, lambda: self._random("greet"))
+        self._greetings = Greetings(self.members)
+        self._listed = frozenset(context.peers)
+        self._compared = -1  # the interval in which this node last sent entries of its list
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
-        self._errands: dict[str, list[int]] = {}  # by target: tokens of those that wait
+        self._errands = Errands()
         self._gossip = Gossip(self.members)
 
     @property
@@ -106,13 +109,11 @@ class Swim:
 
     def start(self) -> list[Effect]:
         """Return the first greetings and set the timers."""
-        first = [one.name for one in self.members.view()][:GREETED_AT_ONCE]
-        timing = self._timing
         clocks: list[Effect] = [
-            SetTimer(PROBE, timing.probe_interval_s),
-            SetTimer(SYNC, timing.sync_interval_s),
+            SetTimer(PROBE, self._timing.probe_interval_s),
+            SetTimer(SYNC, self._timing.sync_interval_s),
         ]
-        return [*clocks, *(self._greet(name) for name in first)]
+        return [*clocks, *self._hellos(self._greetings.first(self._context.name))]
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -133,28 +134,18 @@ class Swim:
     def _probe(self) -> list[Effect]:
         self._period += 1
         effects: list[Effect] = [SetTimer(PROBE, self._timing.probe_interval_s)]
-        self._rota, target = self._next(self._rota, self.members.live(), "probe")
+        target = self._rota.next(self.members.live())
         if target and target not in self._probes:
             effects.append(self._ping(target))
-        self._absentees, target = self._next(self._absentees, self.members.absent(), "greet")
-        if target:
-            effects.append(self._greet(target))
-        return effects
-
-    def _next(self, rota: list[str], names: list[str], purpose: str) -> tuple[list[str], str]:
-        """Return the rest of a round-robin and the name whose turn it is; "" if there is none."""
-        fitting = set(names)
-        left = [name for name in rota if name in fitting]
-        if not left:
-            left = list(names)
-            self._random(purpose).shuffle(left)
-        return left[1:], left[0] if left else ""
+        greeted = self._greetings.interval()
+        if not greeted:
+            target = self._absentees.next(self.members.absent())
+            greeted = self._greetings.add([target] if target else [])
+        return [*effects, *self._hellos(greeted)]
 
     def _compare(self) -> list[Effect]:
         live = self.members.live()
-        if not live:
-            return []
-        return [Send(self._random("sync").choice(live), self._list({ANSWER: "yes"}))]
+        return [self._ask_list(self._random("sync").choice(live))] if live else []
 
     def _random(self, purpose: str) -> random.Random:
         return self._context.random(self._period, purpose)
@@ -172,16 +163,16 @@ class Swim:
         if isinstance(event, Delivered):
             self.health = max(0, self.health - (phase == "ping"))
             relayed = self._relayed(now, target, peer) if phase == INDIRECT else []
-            return [*self.heard(now, peer), *relayed, *self._errand_ends(peer, message, "ok")]
+            return [*self.heard(now, peer), *relayed, *self._errands.end(peer, message, "ok")]
         unhelped = self._unhelped(now, target, peer) if phase == INDIRECT else []
         if not event.sent:
-            return [*unhelped, *self._errand_ends(peer, message, "silent")]
+            return [*unhelped, *self._errands.end(peer, message, "silent")]
         if event.code != "unreachable":
             answered = self._answered(now, peer, event)
-            return [*answered, *unhelped, *self._errand_ends(peer, message, "ok")]
+            return [*answered, *unhelped, *self._errands.end(peer, message, "ok")]
         before = self.members[peer]
         self.members.failed(peer, now, event.reason)
-        errands = self._errand_ends(peer, message, "silent")
+        errands = self._errands.end(peer, message, "silent")
         warned = become(before, self.members[peer])
         return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
 
@@ -208,12 +199,12 @@ class Swim:
         if self.members[peer].state == before == "alive":
             self._probes.pop(peer, None)
             return []
-        self._tell(peer)
+        if before != "unknown" or peer not in self._listed:  # each node greets all that it lists
+            self._tell(peer)
         back: list[Effect] = self._cleared(peer)
-        if before in {"dead", "left"}:
-            # Both sides may have missed news of the other's: compare lists at once.
-            back.append(Send(peer, self._list({ANSWER: "yes"})))
-        elif before == "unknown" and peer not in self._context.peers and round_number is not None:
+        if before in {"dead", "left"}:  # both sides may have missed news of the other's
+            back.append(self._ask_list(peer))
+        elif before == "unknown" and peer not in self._listed and round_number is not None:
             back.append(self._ping(peer))  # a newcomer: see whether it is where it says
         return back
 
@@ -294,30 +285,33 @@ class Swim:
         return None
 
     def lists(self, message: Message) -> list[Effect]:
-        """Return this node's list if a "members" message asks for it."""
-        wants = message.phase == "members" and message.facts.get(ANSWER) == "yes"
-        return [Send(message.sender, self._list({}))] if wants else []
+        """Return the entries of this node's list that a "members" message asks for.
+
+        Digests are answered once an interval, and only once all members were greeted: to a node
+        that comes back to a large mesh, all others send digests, and its list is still short.
+        """
+        if message.phase != "members" or ANSWER not in message.facts:
+            return []
+        by_digests = lists.DIGESTS in message.facts
+        if by_digests and (self._greetings or self._compared == self._period):
+            return []
+        found = lists.answer(self._list(), message.facts)
+        if found is None:
+            return []
+        self._compared = self._period if by_digests else self._compared
+        said = self._message("members", found[0])
+        return [Send(message.sender, replace(said, members=tuple(found[1])))]
 
     def _run_errand(self, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
             return [Answer(token, "ok")]
         if target not in self.members:
             return [Answer(token, "silent", f"{target[:64]!r} is not known here")]
-        if sum(map(len, self._errands.values())) >= ERRANDS_MAX:
+        if self._errands.full:
             return [Answer(token, "busy", "this node runs too many errands already")]
-        waiting = self._errands.setdefault(target, [])
-        waiting.append(token)
-        if len(waiting) > 1:
+        if not self._errands.begin(target, token):
             return []
         return [Send(target, self._message("ping", {ANSWER: ""}), self._timing.probe_timeout_s)]
-
-    def _errand_ends(
-        self, peer: str, message: Message, code: Literal["ok", "silent"]
-    ) -> list[Effect]:
-        if message.phase != "ping" or ANSWER not in message.facts:
-            return []
-        detail = "" if code == "ok" else f"{peer} does not answer"
-        return [Answer(token, code, detail) for token in self._errands.pop(peer, [])]
 
     # News -----------------------------------------------------------------------------------------
 
@@ -349,7 +343,7 @@ class Swim:
         lately_s = 2 * self._timing.probe_interval_s
         what = members.weigh(news, now, lately_s, self._speaks(now, news.name))
         if new or what == "ask":
-            return [*effects, self._greet(news.name)]
+            return [*effects, *self._hellos(self._greetings.add([news.name]))]
         if what:
             self._tell(news.name)
         if what == "suspect":
@@ -385,14 +379,21 @@ class Swim:
         message = replace(self._message("ping"), members=self._gossip.take(peer))
         return Send(peer, message, self._timeout())
 
-    def _greet(self, peer: str) -> Send:
-        message = replace(self._message("hello"), members=(self.own, *self._gossip.about(peer)))
-        return Send(peer, message, self._timeout())
+    def _hellos(self, peers: Iterable[str]) -> list[Effect]:
+        limit, plain = self._timeout(), replace(self._message("hello"), members=(self.own,))
+        return [
+            Send(peer, replace(plain, members=(self.own, *about)) if about else plain, limit)
+            for peer in peers
+            for about in [self._gossip.about(peer)]
+        ]
 
-    def _list(self, facts: dict[str, str]) -> Message:
-        known = [one.update() for one in self.members.view()]
-        listed = [self.own, *(one for one in known if one is not None)]
-        return replace(self._message("members", facts), members=tuple(listed))
+    def _ask_list(self, peer: str) -> Send:
+        message = self._message("members", lists.question(self._list()))
+        return Send(peer, replace(message, members=(self.own,)))
+
+    def _list(self) -> list[Update]:
+        known = (one.update() for one in self.members.view())
+        return [self.own, *(one for one in known if one is not None)]
 
     def _message(self, phase: str, facts: dict[str, str] | None = None) -> Message:
         message = self._say(phase)

@@ -11,6 +11,7 @@ that answers here.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -21,6 +22,7 @@ LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
 SHUT: Final = frozenset({"revoked", "quarantined"})
 """States set by decision; no message and no silence of the peer changes them."""
+GONE: Final = frozenset({"left", "revoked"})
 MEMBERS_MAX: Final = 1024
 INCARNATION_MAX: Final = 1 << 40
 GREETINGS: Final = 3
@@ -67,11 +69,42 @@ class Member:
         return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
 
 
+class _Names:
+    """A sorted set of names, whose tuple is made again only after a name came or went."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._sorted = sorted(names)
+        self._shown: tuple[str, ...] | None = None
+
+    def move(self, name: str, inside: bool) -> None:
+        """Add or remove a name; without effect if nothing changes."""
+        at = bisect_left(self._sorted, name)
+        there = at < len(self._sorted) and self._sorted[at] == name
+        if there != inside:
+            self._shown = None
+            if inside:
+                insort(self._sorted, name)
+            else:
+                del self._sorted[at]
+
+    def all(self) -> tuple[str, ...]:
+        """Return the names; the same tuple until a name moves."""
+        if self._shown is None:
+            self._shown = tuple(self._sorted)
+        return self._shown
+
+
 class Members:
-    """All peers by name, sorted. changes: state changes, as (name, before, after)."""
+    """All peers by name, sorted. changes: state changes, as (name, before, after).
+
+    Which of them are live and which are absent is kept up to date with every change, because a node
+    asks for both with every message.
+    """
 
     def __init__(self, names: Iterable[str]) -> None:
         self._table = {name: Member(name=name) for name in sorted(names)}
+        self._live, self._absent = _Names(), _Names(self._table)
+        self._remaining: frozenset[str] | None = None
         self.changes: list[tuple[str, str, str]] = []
 
     def __contains__(self, name: object) -> bool:
@@ -87,13 +120,20 @@ class Members:
         """Return all peers, sorted by name."""
         return tuple(self._table.values())
 
-    def live(self) -> list[str]:
-        """Return the names of the peers that can be sent to."""
-        return [name for name, one in self._table.items() if one.live]
+    def live(self) -> tuple[str, ...]:
+        """Return the names of the peers that can be sent to, sorted."""
+        return self._live.all()
 
-    def absent(self) -> list[str]:
+    def absent(self) -> tuple[str, ...]:
         """Return the names of the peers to greet now and then, because they may be back."""
-        return [name for name, one in self._table.items() if one.state in ABSENT]
+        return self._absent.all()
+
+    def remaining(self) -> frozenset[str]:
+        """Return the names of all peers, live or not, except those that left or were revoked."""
+        if self._remaining is None:
+            found = (name for name, one in self._table.items() if one.state not in GONE)
+            self._remaining = frozenset(found)
+        return self._remaining
 
     # What this node sees for itself ---------------------------------------------------------------
 
@@ -106,11 +146,25 @@ class Members:
         held = self._table[name]
         if held.state in SHUT or (held.state == "left" and round_number is None):
             return
-        if round_number is None:  # it answered, so this node reaches it
-            new = replace(held, failures=0, unreached="", reason="")
-        else:
-            new = replace(held, spoke_at=now, round=round_number, reason=held.unreached)
-        self._put(replace(new, state="alive", heard_at=now))
+        answered = round_number is None  # so this node reaches it
+        unreached = "" if answered else held.unreached
+        # Each message passes here twice; `replace` would take twice as long.
+        new = Member(
+            name=name,
+            state="alive",
+            failures=0 if answered else held.failures,
+            heard_at=now,
+            spoke_at=held.spoke_at if answered else now,
+            failed_at=held.failed_at,
+            round=held.round if round_number is None else round_number,
+            reason=unreached,
+            unreached=unreached,
+            incarnation=held.incarnation,
+            address=held.address,
+            id=held.id,
+            proof=held.proof,
+        )
+        self._put(new)
 
     def failed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer did not answer.
@@ -199,6 +253,8 @@ class Members:
             return False
         table = {**self._table, news.name: Member(name=news.name)}
         self._table = {name: table[name] for name in sorted(table)}
+        self._absent.move(news.name, True)
+        self._remaining = None
         return True
 
     def place(self, news: Update, sender: str) -> bool:
@@ -266,3 +322,7 @@ class Members:
         self._table[new.name] = new
         if before != new.state:
             self.changes.append((new.name, before, new.state))
+            self._live.move(new.name, new.state in LIVE)
+            self._absent.move(new.name, new.state in ABSENT)
+            if {before, new.state} & GONE:
+                self._remaining = None

@@ -77,6 +77,7 @@ class ZeroDFL:
         self._mixes_first = rows.mixes_first(config, self._mode)
         self._phase = "idle"
         self._live: set[str] = set()
+        self._order: tuple[str, ...] = ()  # the live peers, sorted; empty after a change
         self._job: Job | None = None
         self._trial: Trial | None = None  # received rows on trial at the end of a round
         self._report: Report | None = None
@@ -138,11 +139,13 @@ class ZeroDFL:
                 self._phase = "idle"
             case PeerUp(peer=peer):
                 self._live.add(peer)
+                self._order = ()
                 join(self._memory.chosen, peer)
                 join(self._memory.received, peer)
                 return [*self._catch_up(peer), *self._answer_waiting()]
             case PeerDown(peer=peer):
                 self._live.discard(peer)
+                self._order = ()
                 self._owed.pop(peer, None)
                 return self._lost(peer)
             case Received(message=message):
@@ -159,8 +162,6 @@ class ZeroDFL:
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
                 return [*(Send(one, owed[one]) for one in sorted(owed)), *self._answer_waiting()]
-            case _:
-                pass
         return []
 
     # A round, step by step ------------------------------------------------------------------------
@@ -202,16 +203,17 @@ class ZeroDFL:
         return [*effects, *self._advance()]
 
     def _push(self) -> list[Effect]:
-        config = self._config
-        generator = self._context.random(self._current, "recipients")
+        config, generator = self._config, self._context.random(self._current, "recipients")
+        self._order = self._order or tuple(sorted(self._live))
         chosen = draw_recipients(
-            self._memory.chosen, self._live, config.recipients, config.epsilon, generator
+            self._memory.chosen, self._order, config.recipients, config.epsilon, generator
         )
         self._tried = set(chosen)
-        effects: list[Effect] = [self._send_rows(peer) for peer in chosen]
+        said = self._rows()
+        effects: list[Effect] = [Send(peer, said) for peer in chosen]
         if self._mode != "async":
-            others = sorted(self._live - self._tried)
-            effects += [Send(peer, self._message("done")) for peer in others]
+            done = self._message("done")
+            effects += [Send(peer, done) for peer in sorted(self._live - self._tried)]
         return effects
 
     def _pull(self) -> list[Effect]:
@@ -253,7 +255,7 @@ class ZeroDFL:
         return self._unanswered() | {one for one in awaited if heard.get(one, 0) < self._current}
 
     def _unanswered(self) -> set[str]:
-        return set(self._sources) - set(self._answers)
+        return set(self._sources).difference(self._answers) if self._sources else set()
 
     def _finish(self) -> list[Effect]:
         memory, report, rise = self._memory, self._report, self._config.admit_rise
@@ -343,7 +345,7 @@ class ZeroDFL:
         ]
         for peer in ready:
             del self._asked[peer]
-        return [self._send_rows(peer, "answer") for peer in ready]
+        return [Send(peer, self._rows("answer")) for peer in ready]
 
     def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
         """Draw another peer in place of a peer that a message could not reach.
@@ -362,10 +364,9 @@ class ZeroDFL:
         if message.phase == "prompts":
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
-            epsilon = self._config.epsilon
-            again = draw_recipients(self._memory.chosen, left, 1, epsilon, generator)
+            again = draw_recipients(self._memory.chosen, left, 1, self._config.epsilon, generator)
             self._tried |= set(again)
-            effects += [self._send_rows(other) for other in again]
+            effects += [Send(other, self._rows()) for other in again]
             message = self._message("done") if again else message
         if peer in self._live and self._mode != "async" and code in {"unreachable", "busy"}:
             self._owed[peer] = message
@@ -380,8 +381,7 @@ class ZeroDFL:
         if peer in self._sources and peer not in self._answers:
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
-            epsilon = self._config.epsilon
-            again = draw_sources(self._memory.received, left, 1, epsilon, generator)
+            again = draw_sources(self._memory.received, left, 1, self._config.epsilon, generator)
             other = again[0] if again else ""
             self._sources = [other if name == peer else name for name in self._sources]
             self._sources = [name for name in self._sources if name]
@@ -392,9 +392,9 @@ class ZeroDFL:
     def _is_last(self) -> bool:
         return self._current == self._context.rounds.max
 
-    def _send_rows(self, peer: str, phase: str = "prompts") -> Send:
+    def _rows(self, phase: str = "prompts") -> Message:  # one object is encoded once
         shared = self._memory.tuned[ROWS][: rows.shared(self._config, self._memory)]
-        return Send(peer, self._message(phase, Tensors({ROWS: shared})))
+        return self._message(phase, Tensors({ROWS: shared}))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         return self._context.message(self._current or self._memory.round, phase, tensors)

@@ -11,16 +11,22 @@ mild: 11 to 10 for a peer chosen 10 times against one chosen 11 times.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.float64]
 
 
 def probabilities(
     counts: Mapping[str, int], peers: Iterable[str], epsilon: float
 ) -> dict[str, float]:
     """Return equation 2's probability of each peer; a peer without a count has f = 0."""
-    weights = {name: 1.0 / (counts.get(name, 0) + epsilon) for name in sorted(peers)}
-    total = sum(weights.values())
-    return {name: weight / total for name, weight in weights.items()}
+    names = sorted(peers)
+    weights = _weights(counts, names, epsilon)
+    return dict(zip(names, (weights / weights.sum()).tolist(), strict=True))
 
 
 def join(counts: dict[str, int], peer: str) -> None:
@@ -29,18 +35,9 @@ def join(counts: dict[str, int], peer: str) -> None:
     Equation 1 would give a late joiner f = 0, and every node would favour it until it caught up
     (docs/divergence.md). Peers met before the first draw all start at 0.
     """
-    counts.setdefault(peer, min(counts.values(), default=0))
-
-
-def draw(chances: Mapping[str, float], generator: random.Random) -> str:
-    """Draw one peer; names are walked in order, so that a seed repeats the draw."""
-    point = generator.random() * sum(chances.values())
-    names = sorted(chances)
-    for name in names:
-        point -= chances[name]
-        if point < 0:
-            return name
-    return names[-1]
+    if peer not in counts:
+        values = counts.values()
+        counts[peer] = 0 if 0 in values else min(values, default=0)  # mostly the first is 0
 
 
 def draw_recipients(
@@ -51,12 +48,13 @@ def draw_recipients(
     generator: random.Random,
 ) -> list[str]:
     """Draw distinct recipients one after another, renormalising equation 2 after each."""
-    left = set(peers)
+    names = sorted(peers)
+    weights = _weights(counts, names, epsilon)
     chosen: list[str] = []
-    while left and len(chosen) < how_many:
-        peer = draw(probabilities(counts, left, epsilon), generator)
-        left.remove(peer)
-        chosen.append(peer)
+    while len(chosen) < min(how_many, len(names)):
+        at = _draw(weights, generator)
+        weights[at] = 0.0
+        chosen.append(names[at])
     return chosen
 
 
@@ -71,5 +69,18 @@ def draw_sources(
     names = sorted(peers)
     if not names:
         return []
-    chances = probabilities(counts, names, epsilon)
-    return [draw(chances, generator) for _ in range(rows)]
+    weights = _weights(counts, names, epsilon)
+    return [names[_draw(weights, generator)] for _ in range(rows)]
+
+
+def _weights(counts: Mapping[str, int], names: Sequence[str], epsilon: float) -> Numbers:
+    """Return the weights of equation 1, in the order of the names."""
+    found = map(counts.get, names, repeat(0))
+    return 1.0 / (np.fromiter(found, np.float64, len(names)) + epsilon)
+
+
+def _draw(weights: Numbers, generator: random.Random) -> int:
+    """Draw a place with a probability in proportion to its weight (equation 2); never one of 0."""
+    reached = np.cumsum(weights)
+    point = generator.random() * reached[-1]
+    return int(reached.searchsorted(point, "right"))

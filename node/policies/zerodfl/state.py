@@ -52,9 +52,9 @@ class Memory:
         """Return the state in the form that is stored."""
         entries: dict[str, Json] = {entry.sender: [entry.round, entry.age] for entry in self.pool}
         data: dict[str, Json] = {
-            "chosen": dict(sorted(self.chosen.items())),
-            "received": dict(sorted(self.received.items())),
-            "heard": dict(sorted(self.heard.items())),
+            "chosen": dict(self.chosen),
+            "received": dict(self.received),
+            "heard": dict(self.heard),
             "pool": entries,
             STRAGGLERS: self.stragglers.freeze(),
         }

@@ -37,7 +37,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.commands.mesh import IDENTITY, client_of, transport_of, trust_of
-from fednode.core.members.swim import ANSWER
+from fednode.core.members.lists import ANSWER
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
 from fednode.identity.identity import Identity

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fednode.core.members.swim import ANSWER
+from fednode.core.members.lists import ANSWER
 from fednode.core.rounds.transfer import STATE
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError

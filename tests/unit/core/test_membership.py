@@ -26,7 +26,7 @@ def test_peers_start_unknown_and_sorted(members: Members) -> None:
         ("a", "unknown"),
         ("b", "unknown"),
     ]
-    assert members.live() == []
+    assert members.live() == ()
     assert "a" in members
     assert "z" not in members
 
@@ -46,13 +46,13 @@ def test_a_suspect_is_live_until_it_is_buried_and_one_sign_of_life_clears_it(
 ) -> None:
     members.heard("a", 1.0, 4)
     members.suspect("a", "silent")
-    assert (members.live(), members["a"].reason) == (["a"], "silent")
+    assert (members.live(), members["a"].reason) == (("a",), "silent")
     members.heard("a", 2.0)
     members.bury("a")
     assert (state(members), members["a"].round, members["a"].reason) == ("alive", 4, "")
     members.suspect("a", "silent")
     members.bury("a")
-    assert (state(members), members.live()) == ("dead", [])
+    assert (state(members), members.live()) == ("dead", ())
     assert [after for _, _, after in members.changes] == [
         "alive", "suspect", "alive", "suspect", "dead",
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_goodbye_holds_against_late_answers_but_not_against_speech(members: Memb
     members.left("a", 2.0)
     members.heard("a", 2.1)
     assert state(members) == "left"
-    assert members.absent() == ["b"]
+    assert members.absent() == ("b",)
     members.heard("a", 3.0, 0)
     assert state(members) == "alive"
 

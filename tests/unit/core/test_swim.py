@@ -19,16 +19,17 @@ from fednode.core.events import (
     SetTimer,
     Undelivered,
 )
+from fednode.core.members.errands import ERRANDS_MAX
 from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.lists import ANSWER, DIGESTS, PARTS
 from fednode.core.members.swim import (
-    ANSWER,
-    ERRANDS_MAX,
     PROBE,
     SUSPECT,
     SYNC,
     TARGET,
     Swim,
 )
+from fednode.core.members.turns import GREETED_MAX
 from fednode.core.policy import NodeContext
 from fednode.core.settings import MembershipSettings, RoundSettings
 from fednode.core.types import Message, Update
@@ -297,15 +298,57 @@ def test_a_member_that_moved_is_reached_at_its_new_address() -> None:
     assert made.members["b"].state == "alive"
 
 
-def test_whole_lists_are_compared_with_somebody_now_and_then() -> None:
+def test_lists_are_compared_by_digests_with_somebody_now_and_then() -> None:
     made = swim()
     effects = made.timer(SYNC)
     assert SetTimer(SYNC, LAN.sync_interval_s) in effects
     (send,) = sends(effects)
-    assert [one.name for one in send.message.members] == ["a", "b", "c", "d", "e"]
-    (answer,) = sends(made.lists(replace(send.message, sender="b")))
+    assert [one.name for one in send.message.members] == ["a"]
+    assert not made.lists(replace(send.message, sender="b"))  # its list is the same
+    whole = replace(send.message, facts={ANSWER: "yes"}, sender="b")  # of an earlier version
+    (answer,) = sends(made.lists(whole))
     assert (answer.to, dict(answer.message.facts)) == ("b", {})
+    assert [one.name for one in answer.message.members] == ["a", "b", "c", "d", "e"]
     assert not made.lists(replace(answer.message, sender="a"))
+
+
+def test_a_difference_is_answered_with_entries_once_an_interval() -> None:
+    made, other = swim(), swim()
+    other.members.suspect("c", "silent")
+    other.members.bury("c")
+    (asked,) = sends(other.timer(SYNC))
+    digests = replace(asked.message, sender="b")
+    (answer,) = sends(made.lists(digests))
+    assert DIGESTS not in answer.message.facts
+    assert "c" in [one.name for one in answer.message.members]
+    assert not made.lists(digests)
+    made.timer(PROBE)
+    assert made.lists(digests)
+    (back,) = sends(other.lists(replace(answer.message, sender="d")))
+    assert (back.to, dict(back.message.facts)) == ("d", {})
+    assert Update("c", "dead") in back.message.members
+    assert PARTS in answer.message.facts
+
+
+def test_all_listed_members_are_greeted_a_few_in_each_interval() -> None:
+    peers = [f"p{number:03}" for number in range(150)]
+    made = swim(peers, alive=False)
+    counts, greeted = [], list[str]()
+    for at in range(4):
+        found = [one.to for one in sends(made.timer(PROBE) if at else made.start(), "hello")]
+        counts.append(len(found))
+        greeted += found
+    assert counts == [GREETED_MAX, GREETED_MAX, 150 - 2 * GREETED_MAX, 1]
+    assert sorted(greeted[:150]) == peers
+
+
+def test_a_node_that_still_greets_does_not_send_its_list() -> None:
+    made = swim([f"p{number:03}" for number in range(70)], alive=False)
+    made.start()
+    asked = replace(swim()._message("members", {ANSWER: "yes", DIGESTS: "0" * 8}), sender="p001")
+    assert not made.lists(asked)
+    made.timer(PROBE)
+    assert made.lists(asked)
 
 
 def test_a_peer_that_takes_nothing_now_is_not_suspect() -> None:

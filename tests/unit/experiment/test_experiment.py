@@ -20,9 +20,9 @@ from safetensors.torch import save_file
 
 from fednode.cli import main
 from fednode.core.types import Tensors
-from fednode.experiment.cell import consensus_distance
 from fednode.experiment.files import load_experiment
 from fednode.learn.private import epsilon
+from fednode.sim.ends import consensus_distance
 from tests.unit.experiment.pictures import CLASSES, DOMAINS, domains
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs/experiments"

@@ -121,7 +121,7 @@ def test_fast_nodes_wait_for_a_slow_one(lead: int | None, round_of_slow: range) 
     rounds = RoundSettings(mode="async", max=30, lead=lead)
     ended(3, (1.0, 1.0, 3.0), rounds, [end])
     assert end.rounds["n02"] in round_of_slow
-    assert end.rounds["n00"] == 30
+    assert max(end.rounds.values()) == 30
 
 
 def test_a_node_that_is_far_slower_is_not_waited_for_longer_and_longer() -> None:

@@ -1,0 +1,234 @@
+"""Time one exchange between two nodes on loopback, an echo and gRPC's own echo, in one run.
+
+Three ways take turns, call by call, both ends in this process, so all share its noise:
+
+    raw        grpc.aio alone, with gRPC's own TLS: bytes there, two bytes back
+    echo       fednode's transport: its TLS, its limits and its checks of the caller
+    exchange   the same with a message: encoded, checked and decoded, and its answer read
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fednode.core.types import Message, Tensors
+from fednode.identity.identity import Identity
+from fednode.identity.trust import Trust
+from fednode.transports.framing import PIECE_BYTES
+from fednode.transports.grpc import GrpcTransport
+from fednode.transports.tls import Tls
+from fednode.wire import codec
+
+ANSWER: Final = codec.encode_ack("ok")
+HOST: Final = "127.0.0.1"
+NAME: Final = "localhost"
+BYTES_MAX: Final = 256 << 20
+"""Bytes that a row sends in each way; large messages are sent less often."""
+CALLS_MIN: Final = 5
+WARM: Final = 3
+TIMEOUT_S: Final = 60.0
+Send = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One size, with or without TLS; times are medians in milliseconds, rates in MB/s.
+
+    size: bytes of the prompts. frame: bytes of the message. calls: of each way. exchange_p99_ms: of
+    99 % of the exchanges. encode_ms, decode_ms: the parts of an exchange that are the codec's.
+    ratio: exchange over echo. gate: echo over raw.
+    """
+
+    size: int
+    frame: int
+    tls: bool
+    calls: int
+    raw_ms: float
+    echo_ms: float
+    exchange_ms: float
+    exchange_p99_ms: float
+    encode_ms: float
+    decode_ms: float
+    ratio: float
+    gate: float
+    raw_mb_s: float
+    exchange_mb_s: float
+
+
+async def measure(size: int, tls: bool, calls: int) -> Row:
+    """Return the figures of one size: bytes of prompts, in float32."""
+    said = message(size)
+    frame = codec.encode(said, "float32")
+    calls = max(CALLS_MIN, min(calls, BYTES_MAX // size))
+    codecs: dict[str, list[float]] = {"encode": [], "decode": []}
+    with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
+        async with _raw(tls, frame) as raw, _nodes(tls, Path(folder), said, codecs) as (a, b):
+            ways: dict[str, Send] = {"raw": raw, "echo": a, "exchange": b}
+            times: dict[str, list[float]] = {name: [] for name in ways}
+            for call in range(WARM + calls):
+                for name, send in ways.items():
+                    began = time.perf_counter()
+                    await send()
+                    if call >= WARM:
+                        times[name].append(1e3 * (time.perf_counter() - began))
+    middle = {name: float(np.median(found)) for name, found in times.items()}
+    return Row(
+        size=size,
+        frame=len(frame),
+        tls=tls,
+        calls=calls,
+        raw_ms=middle["raw"],
+        echo_ms=middle["echo"],
+        exchange_ms=middle["exchange"],
+        exchange_p99_ms=float(np.quantile(times["exchange"], 0.99)),
+        encode_ms=float(np.median(codecs["encode"])),
+        decode_ms=float(np.median(codecs["decode"])),
+        ratio=middle["exchange"] / middle["echo"],
+        gate=middle["echo"] / middle["raw"],
+        raw_mb_s=size / middle["raw"] / 1e3,
+        exchange_mb_s=size / middle["exchange"] / 1e3,
+    )
+
+
+def message(size: int) -> Message:
+    """Return a message with prompts of so many bytes in float32."""
+    numbers = np.random.default_rng(1).standard_normal(size // 4, np.float32)
+    return Message(
+        mesh="bench",
+        fingerprint="ab" * 32,
+        policy="zerodfl",
+        sender="a",
+        round=1,
+        phase="prompts",
+        tensors=Tensors({"context": numbers}),
+    )
+
+
+@contextlib.asynccontextmanager
+async def _nodes(
+    tls: bool, folder: Path, said: Message, codecs: dict[str, list[float]]
+) -> AsyncIterator[tuple[Send, Send]]:
+    """Give the ways "echo" and "exchange" of one node to two others."""
+    known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b")}
+    trust = Trust(mesh="bench", listed={name: one.id for name, one in known.items()})
+
+    def transport(name: str) -> GrpcTransport:
+        shown = known[name].credentials
+        return GrpcTransport(Tls(shown, trust.judge, lambda *_: None) if tls else None)
+
+    def timed(what: str, began: float) -> None:
+        codecs[what].append(1e3 * (time.perf_counter() - began))
+
+    async def echo(frame: bytes, caller: str) -> bytes:
+        return ANSWER
+
+    async def take(frame: bytes, caller: str) -> bytes:
+        began = time.perf_counter()
+        found = codec.decode(frame)
+        timed("decode", began)
+        wrong = trust.refusal(caller, found.sender) if tls else ""
+        return codec.encode_ack("refused" if wrong else "ok", wrong)
+
+    ends = {name: transport(name) for name in known}
+    addresses = {
+        name: await ends[name].listen(f"{HOST}:0", handler)
+        for name, handler in (("echo", echo), ("b", take))
+    }
+    frame = codec.encode(said, "float32")
+
+    async def send_echo() -> None:
+        await ends["a"].send(addresses["echo"], frame, TIMEOUT_S, "echo")
+
+    async def exchange() -> None:
+        began = time.perf_counter()
+        sent = codec.encode(said, "float32")
+        timed("encode", began)
+        codec.decode_ack(await ends["a"].send(addresses["b"], sent, TIMEOUT_S, "b"))
+
+    try:
+        yield send_echo, exchange
+    finally:
+        for end in ends.values():
+            await end.close()
+
+
+@contextlib.asynccontextmanager
+async def _raw(tls: bool, frame: bytes) -> AsyncIterator[Send]:
+    """Give the way "raw": grpc.aio without anything of fednode's."""
+
+    async def take(request: bytes, context: Any) -> bytes:
+        return ANSWER
+
+    async def take_pieces(requests: AsyncIterator[bytes], context: Any) -> bytes:
+        async for _ in requests:
+            pass
+        return ANSWER
+
+    server = grpc.aio.server()
+    handlers = {
+        "One": grpc.unary_unary_rpc_method_handler(take),
+        "Many": grpc.stream_unary_rpc_method_handler(take_pieces),
+    }
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("raw", handlers),))
+    if tls:
+        key, certificate = _certificate()
+        port = server.add_secure_port(
+            f"{HOST}:0", grpc.ssl_server_credentials([(key, certificate)])
+        )
+        options = [("grpc.ssl_target_name_override", NAME)]
+        trusted = grpc.ssl_channel_credentials(certificate)
+        channel = grpc.aio.secure_channel(f"{HOST}:{port}", trusted, options)
+    else:
+        port = server.add_insecure_port(f"{HOST}:0")
+        channel = grpc.aio.insecure_channel(f"{HOST}:{port}")
+    await server.start()
+    one, many = channel.unary_unary("/raw/One"), channel.stream_unary("/raw/Many")
+    pieces = [frame[at : at + PIECE_BYTES] for at in range(0, len(frame), PIECE_BYTES)]
+
+    async def send() -> None:
+        await (one(frame) if len(pieces) == 1 else many(iter(pieces)))
+
+    try:
+        yield send
+    finally:
+        await channel.close()
+        await server.stop(None)
+
+
+def _certificate() -> tuple[bytes, bytes]:
+    """Return a key and its own certificate in PEM; gRPC's TLS takes no Ed25519 key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, NAME)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(NAME)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return private, certificate.public_bytes(serialization.Encoding.PEM)

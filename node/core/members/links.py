@@ -1,0 +1,41 @@
+"""Links: the live peers with which the policy exchanges prompts, by the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fednode.core.members.table import Members
+from fednode.core.members.topology import neighbours
+from fednode.core.settings import TopologySettings
+
+
+class Links:
+    """The linked peers of one node."""
+
+    def __init__(self, name: str, topology: TopologySettings) -> None:
+        """Begin without links."""
+        self._name, self._topology = name, topology
+        self._linked: set[str] = set()
+
+    def __contains__(self, peer: str) -> bool:
+        """Tell whether a peer is linked."""
+        return peer in self._linked
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the linked peers, sorted."""
+        return iter(sorted(self._linked))
+
+    def follow(self, members: Members, moved: set[str]) -> tuple[list[str], list[str]]:
+        """Return the peers whose links end and begin, sorted.
+
+        moved: the peers that came or went. In a full graph no other link changes.
+        """
+        if self._topology.kind == "full":
+            wanted = {peer for peer in moved if members[peer].live}
+            gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
+        else:
+            live = set(members.live())
+            wanted = live & neighbours(self._name, live, self._topology)
+            gone, fresh = self._linked - wanted, wanted - self._linked
+        self._linked = (self._linked - gone) | fresh
+        return sorted(gone), sorted(fresh)

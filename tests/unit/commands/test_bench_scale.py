@@ -1,0 +1,75 @@
+"""`fednode bench scale`: the smallest runs, their fields, and figures counted another way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fednode.core.types import Message
+from fednode.sim.scale import START_S, Row, measure
+from fednode.sim.world import World
+from fednode.wire import codec
+from tests.unit.commands.run import Fednode
+
+
+def test_rows_are_printed_as_json_and_drawn(tmp_path: Path, fednode: Fednode) -> None:
+    picture = tmp_path / "scale.png"
+    words = ("bench", "scale", "--nodes", "4", "--rounds", "3", "--format", "json")
+    assert fednode(*words, "--plot", picture) == 0
+    rows = json.loads(fednode.out)["rows"]
+    assert [row["policy"] for row in rows] == ["zerodfl", "promptfl", "feddpt"]
+    assert all(set(row) == {one.name for one in fields(Row)} for row in rows)
+    assert all((row["nodes"], row["rounds"], row["live"]) == (4, 3, 3) for row in rows)
+    assert picture.stat().st_size > 1000
+
+
+def test_the_table_names_units_and_says_what_is_compared(fednode: Fednode) -> None:
+    assert fednode("bench", "scale", "--nodes", "3", "--rounds", "1", "--policy", "zerodfl") == 0
+    assert "bytes/s" in fednode.out
+    assert "There is no reference" in fednode.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "plan"), "'plan'; give one of zerodfl, promptfl, feddpt"),
+        (("--nodes", "2000"), "--nodes is 2,000"),
+        (("--nodes", "100", "--policy", "promptfl"), "at most 64 nodes"),
+    ],
+)
+def test_wrong_values_are_named(words: tuple[str, ...], said: str, fednode: Fednode) -> None:
+    assert said in fednode.fault("bench", "scale", *words)
+
+
+def test_bytes_and_messages_are_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is encoded once more where the world takes it from its node."""
+    sent: dict[str, list[int]] = {}
+    original = World._send
+
+    def count(self: World, sender: str, life: int, to: str, message: Message, limit: float) -> None:
+        frame = codec.encode(message, "float16")
+        sent.setdefault(message.phase, []).append(len(frame))
+        original(self, sender, life, to, message, limit)
+
+    monkeypatch.setattr(World, "_send", count)
+    row = measure("zerodfl", 6, 4, 1)
+    assert row.prompt_messages == len(sent["prompts"]) / 6 / 4 == 5.0
+    assert row.prompt_bytes == sum(sent["prompts"]) / 6 / 4
+    assert row.greetings == len(sent["hello"]) / 6
+    assert row.list_bytes == pytest.approx(sum(sent["members"]) / 6 / (row.virtual_s - START_S))
+    assert row.watch_bytes > row.list_bytes
+
+
+def test_nodes_crash_and_all_run_their_rounds_and_find_each_other() -> None:
+    row = measure("zerodfl", 5, 100, 1)
+    assert row.crashes == 5  # from 10 to 20 virtual seconds, one in two seconds
+    assert (row.rounds, row.live) == (100, 4)
+
+
+def test_traffic_of_watching_does_not_grow_with_the_mesh() -> None:
+    few, many = (measure("zerodfl", nodes, 2, 1) for nodes in (16, 64))
+    assert many.watch_messages == pytest.approx(few.watch_messages, rel=0.05)
+    assert many.watch_bytes < 1.2 * few.watch_bytes
