@@ -121,6 +121,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
     own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
     if learns(method):  # a default that changes makes another cell
         whole = asdict(settings_of(experiment, method, experiment.title, ("x",)))
+        if whole["rounds"]["mode"] != "async":  # files of before this setting keep their names
+            del whole["rounds"]["lead"]
         own["settings"] = {name: whole[name] for name in PARTS}
     if method.liars:
         own.update(liars=method.liars, lie=method.lie)
