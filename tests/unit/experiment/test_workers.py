@@ -136,7 +136,12 @@ def test_a_worker_that_is_ended_gives_its_cell_back(
         os.kill(os.getpid(), getattr(signal, ends))
 
     monkeypatch.setattr(run, "_outcome", work)
-    found, shown, _ = start(capsys, file, "--out", tmp_path / "out", "--worker")
+    # A test suite in the background inherits an ignored SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        found, shown, _ = start(capsys, file, "--out", tmp_path / "out", "--worker")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert found == code
     assert "Stopped. The same command goes on from here." in shown
     assert len(held) == 1
