@@ -96,13 +96,12 @@ def _start(
     """Start a process; the first start waits until the server has loaded everything."""
     with _LOCK:
         context.set_forkserver_preload([preload.__name__] if loads else [])
-        held = dict(os.environ)
         os.environ.update(loads)
         try:
             process.start()
         finally:
-            os.environ.clear()
-            os.environ.update(held)
+            for name in loads:
+                os.environ.pop(name, None)
 
 
 def _run(

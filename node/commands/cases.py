@@ -1,4 +1,4 @@
-"""What `fednode init` writes for a mesh: the policy and tuning that were best in measurements.
+"""Cases of `fednode init --others`: the policy and tuning that were best in measurements.
 
 The searches of configs/experiments (search-same, search-classes, search-domains) measured every
 policy at several learning rates and starts, with the same number of gradient steps, on images that
@@ -10,7 +10,7 @@ tuning takes the least time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 ROUNDS: Final = 50
@@ -22,7 +22,7 @@ class Case:
     """A policy, and the tuning with which it was measured, where it is not the policy's own."""
 
     policy: str
-    tuning: Mapping[str, Any]
+    tuning: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _measured(policy: str, **tuning: float | str) -> Case:

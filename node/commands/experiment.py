@@ -140,10 +140,11 @@ class _Start:
         from fednode.experiment import picture, report, vary
 
         parts = []
-        with self._view([job for one in self.variants for job in self._jobs(one)]) as view:
-            for one in self.variants:
+        jobs = [self._jobs(one) for one in self.variants]
+        with self._view([job for some in jobs for job in some]) as view:
+            for one, mine in zip(self.variants, jobs, strict=True):
                 runs = self._runs(one)
-                done = self._run(self._jobs(one), view, runs.note)
+                done = self._run(mine, view, runs.note)
                 written = report.write(one.experiment, done, one.folder, command)
                 if plot:
                     picture.draw(picture.panels_of(done), one.folder / "curves.png")

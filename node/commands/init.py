@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Mapping
@@ -27,13 +26,13 @@ ENTRIES: Final = "\npeers:\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What node.yaml is to say. None: the default.
+    """The contents of a new node.yaml, where they are not the defaults.
 
-    policy: by name, with its own tuning, or as measured (cases.py).
+    rounds: None leaves the default to the policy.
     """
 
     data: Path | None
-    policy: str | Case
+    case: Case
     rounds: int | None
 
 
@@ -87,8 +86,12 @@ def init(
             raise ConfigError(
                 f"{folder / name} is there already: use another folder, or --force to replace it."
             )
-    measured = CASES[others] if others else AVERAGE
-    settings = settings_text(Wanted(data=data, policy=policy or measured, rounds=rounds))
+    case = CASES[others] if others else AVERAGE
+    if policy is not None:
+        case = Case(policy)
+    elif rounds is None:
+        rounds = ROUNDS
+    settings = settings_text(Wanted(data=data, case=case, rounds=rounds))
     ports = ports_of(nodes, port)
     ids = ids_of(nodes, mesh) if tls else {}
     texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids)}
@@ -165,8 +168,7 @@ def settings_text(wanted: Wanted) -> str:
     """Return node.yaml: data, model and policy, and every other key as a comment.
 
     All nodes share the built-in images, so without `data` each node takes its block of the classes.
-    A measured policy has the tuning and the rounds of the measurement. Raise ConfigError for a
-    folder or a policy that does not exist, or too few rounds.
+    Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
     if wanted.data is None:
@@ -179,23 +181,24 @@ def settings_text(wanted: Wanted) -> str:
             raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
         quoted = "'" + str(folder).replace("'", "''") + "'"
         text = text.replace("  path: builtin\n", f"  path: {quoted}\n")
-    named = isinstance(wanted.policy, str)
-    rounds = ROUNDS if wanted.rounds is None and not named else wanted.rounds
-    if rounds is not None:
-        if rounds < 0:
-            raise ConfigError(f"--rounds is {rounds}; give a number, or 0 for no end.")
-        text = re.sub(r"(?m)^  #max: .*$", f"  max: {rounds}", text)
-    if isinstance(wanted.policy, str):
-        return with_policy(text, wanted.policy)
-    return with_tuning(with_policy(text, wanted.policy.policy), wanted.policy.tuning)
+    if wanted.rounds is not None:
+        if wanted.rounds < 0:
+            raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
+        text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
+    return with_tuning(with_policy(text, wanted.case.policy), wanted.case.tuning)
 
 
-def with_tuning(text: str, tuning: Mapping[str, object]) -> str:
-    """Return a node.yaml with values for some keys of its section `tuning`."""
+def with_tuning(text: str, tuning: Mapping[str, object], mark: str = "") -> str:
+    """Return a node.yaml with other values for some keys of its section `tuning`.
+
+    mark: "#" leaves the keys comments.
+    """
     head, start, rest = text.partition("\ntuning:\n")
     inside, end, after = rest.partition("\n\n")
     for key, value in tuning.items():
-        inside = re.sub(rf"(?m)^  #{key}: .*$", f"  {key}: {json.dumps(value)}", inside)
+        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
+        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
+        inside = shown.replace("\0", f"  {mark}{key}: {said}")
     return head + start + inside + end + after
 
 
@@ -212,11 +215,4 @@ def with_policy(text: str, name: str) -> str:
         section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
         section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
     before, _, rest = text.partition("\npolicy:\n")
-    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
-    head, start, rest = text.partition("\ntuning:\n")
-    inside, end, after = rest.partition("\n\n")
-    for key, value in tuning.items():
-        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
-        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
-        inside = shown.replace("\0", f"  #{key}: {said}")
-    return head + start + inside + end + after
+    return with_tuning(f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}", tuning, "#")

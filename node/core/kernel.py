@@ -100,8 +100,8 @@ class Kernel:
         self._links = Links(context.name, context.topology)
         self._failures = 0
         self._unsaved: Snapshot | None = None
-        self._round_began = float("-inf")
-        self._pace = Pace(context.rounds.lead if context.rounds.mode == "async" else None)
+        lead = context.rounds.lead if context.rounds.mode == "async" else None
+        self._pace = Pace(lead, context.rounds.min_interval_s)
         self._exchanges = False  # whether the policy has sent anything
         self._extra = 0  # rounds asked for beyond rounds.max
 
@@ -212,14 +212,13 @@ class Kernel:
             self._life = "finished"
             text = f"all {rounds.max} rounds are done; still serving peers and status"
             return [Record("life.finished", text)] if ended else []
-        wait = self._round_began + rounds.min_interval_s - now
-        if self._exchanges:
-            live = (self._members[peer] for peer in self._members.live())
-            heard = (Heard(one.name, one.round, one.spoke_at) for one in live)
-            wait = max(wait, self._pace.wait(now, number, heard))
+        live = self._members.live() if self._exchanges else ()
+        peers = (self._members[one] for one in live)
+        heard = (Heard(one.name, one.round, one.spoke_at) for one in peers)
+        wait = self._pace.wait(now, number, heard)
         if wait > 0:
             return [SetTimer(ROUND, wait)]
-        self._life, self._round_began = "running", now
+        self._life = "running"
         self._pace.began(now)
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
         members = self._members.remaining()

@@ -39,14 +39,18 @@ class Pace:
     that seldom speak to it.
     """
 
-    def __init__(self, lead: int | None) -> None:
-        """Let the node be `lead` rounds ahead of its slowest peer; None: however far."""
+    def __init__(self, lead: int | None, interval_s: float = 0.0) -> None:
+        """Let the node be `lead` rounds ahead of its slowest peer; None: however far.
+
+        interval_s: least time between the beginnings of two rounds.
+        """
         self._lead = lead
-        self._began = 0.0
+        self._interval = interval_s
+        self._began = float("-inf")
         self._ended: float | None = None  # when the last round ended; None: while a round runs
         self._known: dict[str, _Known] = {}
         self.holds = False
-        """Whether the node waits now."""
+        """Whether the node waits for a peer now."""
 
     def began(self, now: float) -> None:
         """Note that a round begins."""
@@ -58,6 +62,10 @@ class Pace:
 
     def wait(self, now: float, number: int, peers: Iterable[Heard]) -> float:
         """Return the seconds to wait before round `number`; 0 if it may begin."""
+        wait = max(0.0, self._began + self._interval - now)
+        return max(wait, self._wait_for(peers, now, number))
+
+    def _wait_for(self, peers: Iterable[Heard], now: float, number: int) -> float:
         self.holds = False
         if self._lead is None:
             return 0.0

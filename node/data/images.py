@@ -60,6 +60,7 @@ def examine(
     cache: keeps verdicts until a file changes; None decodes every file.
     """
     keys: dict[Path, bytes] = {}
+    decoder = decoder_key(window)
     verdicts: dict[Path, Verdict] = {}
     for path in paths:
         try:
@@ -67,7 +68,7 @@ def examine(
         except OSError as error:
             verdicts[path] = Verdict(f"cannot be read: {error.strerror}")
             continue
-        keys[path] = _key(path, status, window)
+        keys[path] = _key(path, status, decoder)
     held = {} if cache is None else cache.get(list(keys.values()))
     for path, key in keys.items():
         if (known := _unpacked(held.get(key, b""))) is not None:
@@ -82,9 +83,9 @@ def examine(
     return verdicts
 
 
-def _key(path: Path, status: os.stat_result, window: Window) -> bytes:
+def _key(path: Path, status: os.stat_result, decoder: str) -> bytes:
     """Return the key of a verdict; it changes with the file and with the version of the decoder."""
-    parts = (decoder_key(window), str(path.absolute()), status.st_size, status.st_mtime_ns)
+    parts = (decoder, str(path.absolute()), status.st_size, status.st_mtime_ns)
     return hashlib.blake2b(repr(parts).encode(), person=b"examined", digest_size=32).digest()
 
 

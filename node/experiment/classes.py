@@ -27,7 +27,7 @@ HEADS: Final = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc
 Results = dict[str, dict[str, Evaluation]]
 """Results by class, by test and node."""
 ByClass = dict[str | None, list[list[ClassResult]]]
-"""What a method reached: by class (None: means over classes), for each cell, of each node."""
+"""Results of a method by class (None: means over classes), for each cell, of each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,22 @@ def results(done: Sequence[Done]) -> list[Result]:
     return [
         Result(one.cell, test, node, found)
         for one in done
-        for test, nodes in unpacked(one.outcome).items()
+        for test, nodes in _unpacked(one.outcome).items()
         for node, found in sorted(nodes.items())
     ]
 
 
-def unpacked(outcome: Mapping[str, Any]) -> Results:
+def images_of(outcome: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Return the number of images that each node was tested on in a cell, by test."""
+    found: dict[str, list[int]] = {}
+    for test, entries in outcome.get("by_class", {}).items():
+        for entry in entries:
+            count = sum(images for _, _, images in entry["confusion"])
+            found.setdefault(test, []).extend([count] * len(entry["nodes"]))
+    return found
+
+
+def _unpacked(outcome: Mapping[str, Any]) -> Results:
     """Return the results in a cell's outcome by test and node."""
     read: Results = {}
     for test, entries in outcome.get("by_class", {}).items():

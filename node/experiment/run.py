@@ -162,7 +162,7 @@ def run_all(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What a worker did with a cell; without outcome and fault: nothing, as another holds it."""
+    """A worker's try at a cell. With neither outcome nor fault, another worker holds the cell."""
 
     outcome: Outcome | None = None
     fault: str = ""

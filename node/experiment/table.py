@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fednode.experiment.classes import unpacked
+from fednode.experiment.classes import images_of
 from fednode.experiment.figures import harmonic, mean, spread, std
 from fednode.experiment.files import learns
 from fednode.experiment.run import Done
@@ -148,8 +148,8 @@ def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float
     """
     counts: dict[str, list[float]] = {}
     for one in done:
-        for test, nodes in unpacked(one.outcome).items():
-            counts.setdefault(test, []).append(mean([found.images for found in nodes.values()]))
+        for test, nodes in images_of(one.outcome).items():
+            counts.setdefault(test, []).append(mean(nodes))
     found = {test: mean(values) for test, values in counts.items()}
     for column in shown_columns(experiment):
         parts = _parts(experiment, "new" if column == BY_NODE else column)

@@ -106,9 +106,11 @@ class FeatureCache:
 
     def put(self, items: Mapping[bytes, bytes]) -> None:
         """Insert or replace rows; drop old rows if the cache exceeds its size."""
+        if not items:
+            return
         today = int(time.time() // DAY_S)
         with self._writing() as rows:
-            if rows is None or not items:
+            if rows is None:
                 return
             rows.executemany(
                 "INSERT OR REPLACE INTO features (key, value, mark, used) VALUES (?, ?, ?, ?)",

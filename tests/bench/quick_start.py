@@ -16,13 +16,14 @@ import argparse
 import contextlib
 import json
 import math
+import os
 import shlex
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -31,6 +32,7 @@ from typing import Any, Final
 from scipy.stats import t as student
 
 from fednode.config import load_settings
+from fednode.learn.cache import default_folder
 from tests.bench.figures import publish
 
 NAMES: Final = ("a", "b", "c")
@@ -39,6 +41,8 @@ LIMIT_S: Final = 1200.0
 POLL_S: Final = 3.0
 PROGRAM: Final = (sys.executable, "-m", "fednode.cli")
 LOCAL: Final = "local"
+MESH: Final = "mesh"
+"""Folder of the mesh, below the home folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +57,27 @@ class Outcome:
     merged: bool
 
 
-def call(folder: Path, *words: str) -> str:
-    """Run fednode; return its output. Raise RuntimeError with its fault, if it has one."""
+def environment(root: Path) -> dict[str, str]:
+    """Return an environment whose home folder is `root`, with this user's cache."""
+    return os.environ | {"HOME": str(root), "XDG_CACHE_HOME": str(default_folder().parent)}
+
+
+def call(root: Path, *words: str) -> str:
+    """Run fednode in the folder of the mesh; raise RuntimeError with its fault, if it has one."""
     ended = subprocess.run(
-        [*PROGRAM, *words], cwd=folder, capture_output=True, text=True, check=False
-    )
+        [*PROGRAM, *words],
+        cwd=root / MESH, env=environment(root), capture_output=True, text=True, check=False,
+    )  # fmt: skip
     if ended.returncode:
         raise RuntimeError(f"fednode {shlex.join(words)}: {ended.stderr or ended.stdout}")
     return ended.stdout
 
 
-def states(folder: Path) -> list[dict[str, Any]]:
+def states(root: Path) -> list[dict[str, Any]]:
     """Return the status of the nodes that answer."""
     ended = subprocess.run(
         [*PROGRAM, "status", "--format", "json"],
-        cwd=folder, capture_output=True, text=True, check=False,
+        cwd=root / MESH, env=environment(root), capture_output=True, text=True, check=False,
     )  # fmt: skip
     found: list[dict[str, Any]] = json.loads(ended.stdout) if ended.returncode == 0 else []
     return found
@@ -75,18 +85,17 @@ def states(folder: Path) -> list[dict[str, Any]]:
 
 def control(data: Path, init: Sequence[str]) -> list[str]:
     """Return the settings by which `local` tunes as the mesh does that `init` writes."""
-    with tempfile.TemporaryDirectory(prefix="fednode-quick-") as made:
-        call(Path(made), "init", "mesh", "--data", str(data), *init)
-        found = asdict(load_settings(Path(made) / "mesh/node.yaml", {}, ()).tuning)
+    with _home() as root:
+        call(root, "init", "--data", str(data), *init)
+        found = asdict(load_settings(root / MESH / "node.yaml", {}, ()).tuning)
     return [f"tuning.{key}={json.dumps(value)}" for key, value in found.items() if key != "start"]
 
 
 def run(data: list[Path], seed: int, init: Sequence[str], flags: Sequence[str]) -> list[Outcome]:
     """Run one mesh from `init` to `eval`."""
-    with tempfile.TemporaryDirectory(prefix="fednode-quick-") as made:
-        root = Path(made)
-        call(root, "init", "mesh", "--data", str(data[0]), *init)
-        folder, more = root / "mesh", [f"--set={one}" for one in flags]
+    with _home() as root:
+        call(root, "init", "--data", str(data[0]), *init)
+        folder, more = root / MESH, [f"--set={one}" for one in flags]
         daemons = []
         try:
             for name, images in zip(NAMES, data, strict=True):
@@ -94,11 +103,13 @@ def run(data: list[Path], seed: int, init: Sequence[str], flags: Sequence[str]) 
                 words += [f"--set=data.path={images}", f"--set=seed={seed}", *more]
                 words += ["--set=tuning.threads=1"]
                 with (folder / f"{name}.log").open("wb") as log:
-                    daemons.append(
-                        subprocess.Popen([*PROGRAM, *words], cwd=folder, stdout=log, stderr=log)
-                    )
+                    started = subprocess.Popen(
+                        [*PROGRAM, *words],
+                        cwd=folder, env=environment(root), stdout=log, stderr=log,
+                    )  # fmt: skip
+                    daemons.append(started)
             until = time.monotonic() + LIMIT_S
-            while len(found := _finished(states(folder))) < len(NAMES):
+            while len(found := _finished(states(root))) < len(NAMES):
                 late = time.monotonic() > until
                 if late or any(one.poll() is not None for one in daemons):
                     logs = "\n".join(path.read_text()[-2000:] for path in folder.glob("*.log"))
@@ -111,15 +122,23 @@ def run(data: list[Path], seed: int, init: Sequence[str], flags: Sequence[str]) 
             codes = [one.wait() for one in daemons]
         if any(codes):
             raise RuntimeError(f"exit codes {codes}")
-        return [_outcome(folder, seed, one) for one in found]
+        return [_outcome(root, seed, one) for one in found]
+
+
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
+    """Give a temporary home folder with an empty folder for the mesh."""
+    with tempfile.TemporaryDirectory(prefix="fednode-quick-") as made:
+        (Path(made) / MESH).mkdir()
+        yield Path(made)
 
 
 def _finished(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [one for one in found if one["life"] == "finished"]
 
 
-def _outcome(folder: Path, seed: int, status: dict[str, Any]) -> Outcome:
-    measured = json.loads(call(folder, "eval", "--state", status["name"], "--format", "json"))
+def _outcome(root: Path, seed: int, status: dict[str, Any]) -> Outcome:
+    measured = json.loads(call(root, "eval", "--state", status["name"], "--format", "json"))
     came = [int(one["traffic"]["payload_in"]) for one in status["peers"]]
     return Outcome(
         seed=seed,

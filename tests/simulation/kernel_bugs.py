@@ -56,7 +56,7 @@ def a_timer_is_set_for_the_past(patch: Patch) -> None:
     original = kernel.Kernel._adopted
 
     def adopted(self: Any, now: float, *given: Any) -> Any:
-        waited = self._round_began - now
+        waited = self._pace._began - now
         return [*original(self, now, *given), SetTimer("kernel.interval", waited)]
 
     patch.setattr(kernel.Kernel, "_adopted", adopted)
@@ -81,7 +81,7 @@ def a_round_is_told_before_it_is_stored(patch: Patch) -> None:
         if not any(isinstance(one, Adopt) for one in effects):
             return effects
         early = self.context.message(self.policy.state().round + 1, "prompts")
-        return [*effects, *(Send(peer, early) for peer in self._links)]
+        return [*effects, *(Send(peer, early) for peer in sorted(self._links._linked))]
 
     patch.setattr(kernel.Kernel, "step", step)
 

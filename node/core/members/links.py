@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from fednode.core.members.table import Members
 from fednode.core.members.topology import neighbours
 from fednode.core.settings import TopologySettings
@@ -20,10 +18,6 @@ class Links:
     def __contains__(self, peer: str) -> bool:
         """Tell whether a peer is linked."""
         return peer in self._linked
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the linked peers, sorted."""
-        return iter(sorted(self._linked))
 
     def follow(self, members: Members, moved: set[str]) -> tuple[list[str], list[str]]:
         """Return the peers whose links end and begin, sorted.

@@ -1,4 +1,4 @@
-"""Two member lists are compared by digests, and only what differs is sent."""
+"""Two member lists are compared by digests, and only differences are sent."""
 
 from __future__ import annotations
 

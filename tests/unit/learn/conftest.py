@@ -1,4 +1,4 @@
-"""What tests of the learner share: the shipped model, loaded once, and small images."""
+"""Shared by tests of the learner: the shipped model, loaded once, and small images."""
 
 from __future__ import annotations
 
