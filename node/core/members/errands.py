@@ -9,6 +9,8 @@ from fednode.core.members.lists import ANSWER
 from fednode.core.types import Message
 
 ERRANDS_MAX: Final = 64
+INDIRECT: Final = "indirect"
+"""Phase of a message that asks for an errand."""
 
 
 class Errands:

@@ -6,9 +6,9 @@ through, the member is suspect. It is dead if it does not contradict in time. A 
 that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
 these messages, each item a few times. Now and then two nodes compare their lists (lists.py). A node
-that seems to be at fault itself waits longer before it doubts others (Lifeguard, Dadgar et al.
-2018). Each interval one absent member is greeted, too, so that the two parts of a mesh that was cut
-find each other again. At its start a node greets every listed member, a few in each interval.
+that seems to be at fault itself waits longer before it doubts others (health.py). Each interval one
+absent member is greeted, too, so that the two parts of a mesh that was cut find each other again.
+At its start a node greets every listed member, a few in each interval.
 
 Phases on the wire: "hello" (settings and the sender's own entry), "ping", "indirect" (ping a member
 for the sender), "members" (digests or entries of the sender's list), "bye".
@@ -33,8 +33,9 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.members import lists
-from fednode.core.members.errands import Errands
+from fednode.core.members.errands import INDIRECT, Errands
 from fednode.core.members.gossip import Gossip
+from fednode.core.members.health import Health
 from fednode.core.members.lists import ANSWER
 from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
@@ -46,13 +47,11 @@ from fednode.core.types import Message, Update
 PROBE: Final = "kernel.probe"
 SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
-INDIRECT: Final = "indirect"
 PHASES: Final = frozenset({"hello", "ping", INDIRECT, "members", "bye"})
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
 INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
-HEALTH_MAX: Final = 7
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class Swim:
     ) -> None:
         """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
-        self.health = 0
+        self.health = Health()
         self._context = context
         self._say = say
         self._timing = settings.timing
@@ -133,7 +132,8 @@ class Swim:
 
     def _probe(self) -> list[Effect]:
         self._period += 1
-        effects: list[Effect] = [SetTimer(PROBE, self._timing.probe_interval_s)]
+        interval = self._timing.probe_interval_s * self.health.factor
+        effects: list[Effect] = [SetTimer(PROBE, interval)]
         target = self._rota.next(self.members.live())
         if target and target not in self._probes:
             effects.append(self._ping(target))
@@ -160,8 +160,8 @@ class Swim:
         """
         peer, message = event.to, event.message
         phase, target = message.phase, message.facts.get(TARGET, "")
+        self.health.sent(event)
         if isinstance(event, Delivered):
-            self.health = max(0, self.health - (phase == "ping"))
             relayed = self._relayed(now, target, peer) if phase == INDIRECT else []
             return [*self.heard(now, peer), *relayed, *self._errands.end(peer, message, "ok")]
         unhelped = self._unhelped(now, target, peer) if phase == INDIRECT else []
@@ -189,7 +189,6 @@ class Swim:
         if event.code == "busy":
             self.members.busy(peer, event.reason)
             return self._cleared(peer)
-        self.health = max(0, self.health - (event.message.phase == "ping"))
         return self.heard(now, peer)
 
     def heard(self, now: float, peer: str, round_number: int | None = None) -> list[Effect]:
@@ -224,7 +223,9 @@ class Swim:
         generator = self._random(f"indirect {peer}")
         helpers = generator.sample(others, min(self._indirect, len(others)))
         if not helpers:
-            return self._suspect(now, peer, reason)
+            suspected = self._suspect(now, peer, reason)
+            self.health.worse()
+            return suspected
         if self._asked.get(peer) == self._period:
             return []
         self._asked[peer] = self._period
@@ -237,7 +238,7 @@ class Swim:
         """Note that a helper reached a target that this node could not reach: the target lives."""
         if self._probes.pop(target, None) is None or target not in self.members:
             return []
-        self.health = min(HEALTH_MAX, self.health + 1)
+        self.health.worse()
         before, text = self.members[target], f"{target} answers {helper}, but not this node"
         self.members.relayed(target, now, text)
         if before.state == "suspect":
@@ -263,10 +264,10 @@ class Swim:
         return [SetTimer(SUSPECT + peer, self._suspicion_s())]
 
     def _suspicion_s(self) -> float:
-        return self._timing.suspicion_s(len(self.members) + 1) * (1 + self.health / HEALTH_MAX)
+        return self._timing.suspicion_s(len(self.members) + 1) * self.health.patience
 
     def _timeout(self) -> float:
-        return self._timing.probe_timeout_s * (1 + self.health)
+        return self._timing.probe_timeout_s * self.health.factor
 
     # What came ------------------------------------------------------------------------------------
 
@@ -364,7 +365,8 @@ class Swim:
             return []
         if news.incarnation >= self._incarnation:
             self._incarnation = news.incarnation + 1
-            self.health = min(HEALTH_MAX, self.health + (news.state == "suspect"))
+            if news.state == "suspect":
+                self.health.worse()
             self._gossip.add(self.own)
         return []
 

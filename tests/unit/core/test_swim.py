@@ -21,6 +21,7 @@ from fednode.core.events import (
 )
 from fednode.core.members.errands import ERRANDS_MAX
 from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.health import FACTOR_MAX
 from fednode.core.members.lists import ANSWER, DIGESTS, PARTS
 from fednode.core.members.swim import (
     PROBE,
@@ -126,7 +127,8 @@ def test_a_helper_that_answers_anything_but_ok_did_not_help(code: str) -> None:
     (ping,) = sends(made.timer(PROBE))
     asked = sends(made.sent(1.0, unanswered(ping)), "indirect")
     found = [effect for one in asked for effect in made.sent(1.5, unanswered(one, code))]
-    assert SetTimer(SUSPECT + ping.to, LAN.suspicion_s(5)) in found
+    wait = LAN.suspicion_s(5) * made.health.patience
+    assert SetTimer(SUSPECT + ping.to, wait) in found
     assert made.members[ping.to].state == "suspect"
 
 
@@ -188,9 +190,26 @@ def test_one_helper_that_gets_through_is_enough_and_makes_this_node_doubt_itself
     for one in others:
         made.sent(1.6, unanswered(one, "silent"))
     assert made.members[ping.to].state == "alive"
-    assert made.health == 1
+    assert made.health.factor == 2
     (patient,) = sends(made.timer(PROBE))
     assert patient.limit_s == 2 * LAN.probe_timeout_s
+
+
+def test_a_node_whose_helpers_are_silent_too_probes_less_often_until_it_gets_answers() -> None:
+    made = swim()
+    (ping,) = sends(made.timer(PROBE))
+    helpers = sends(made.sent(1.0, unanswered(ping)), "indirect")
+    for one in helpers:
+        made.sent(2.0, unanswered(one))
+    assert made.health.factor == 1 + len(helpers)
+    assert SetTimer(PROBE, 4 * LAN.probe_interval_s) in made.timer(PROBE)
+    for _ in range(9):
+        made.sent(3.0, unanswered(helpers[0]))
+    assert made.health.factor == FACTOR_MAX
+    assert made.health.patience == 2.0
+    for _ in range(9):
+        made.sent(4.0, Delivered("c", ping.message))
+    assert made.health.factor == 1
 
 
 def test_where_there_is_nobody_to_ask_silence_is_suspect_at_once() -> None:
