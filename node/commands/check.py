@@ -47,13 +47,17 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The words of the command line. found: files that were not named and lie in this folder."""
+    """The words of the command line. found: files that were not named and lie in this folder.
+
+    live: peers are asked to call back.
+    """
 
     peers: Path | None
     config: Path | None
     name: str | None
     flags: tuple[str, ...]
     state: Path | None
+    live: bool = False
     found: tuple[Path, ...] = ()
 
     def completed(self) -> Given:
@@ -71,6 +75,7 @@ class Given:
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
+@click.option("--live", is_flag=True, help="Let the peers that run call this node back.")
 @click.option(
     "--schema",
     type=click.Choice(["node", "peers"]),
@@ -83,19 +88,21 @@ def check(
     name: str | None,
     flags: tuple[str, ...],
     state: Path | None,
+    live: bool,
     schema: str | None,
     as_json: bool,
 ) -> int:
     """List what is wrong with settings, data, model, port, state and peers; start nothing.
 
-    Without a peers.yaml, only the parts that need no mesh are checked. The exit code is 2 if there
-    is a fault.
+    Without a peers.yaml, only the parts that need no mesh are checked. With --live, a node that
+    does not run yet listens at its address for a moment, so that its peers can call it. The exit
+    code is 2 if there is a fault.
     """
     if schema is not None:
         click.echo(config_file(f"schema/{schema}.json").read_text(encoding="utf-8"), nl=False)
         return 0
     faults, findings = 0, []
-    for one in look(Given(peers_path, config, name, flags, state)):
+    for one in look(Given(peers_path, config, name, flags, state, live)):
         faults += one.level == "fault"
         findings.append({"level": one.level, "text": one.text})
         if not as_json:
@@ -126,7 +133,10 @@ def look(words: Given) -> Iterator[Finding]:
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
-    if given.peers is not None:
+    running = False
+    if given.live:
+        running = yield from _of_running(plan, given)
+    if given.peers is not None and not running:
         yield from _of_ports(plan)
     if plan.state != Path():
         yield from _of_disk(plan.state)
@@ -136,7 +146,39 @@ def look(words: Given) -> Iterator[Finding]:
         if data is None:
             yield from _of_model(plan)
             return
-    yield from _of_learner(plan, given, data)
+    yield from _of_learner(plan, given, data, running)
+    if given.live and given.peers is not None:
+        yield from _of_callers(plan, running)
+
+
+def _of_running(plan: NodePlan, given: Given) -> Generator[Finding, None, bool]:
+    """Say and return whether the node runs already."""
+    from fednode.commands import probing
+
+    if given.peers is None:
+        text = "--live asks the peers, and there is no peers.yaml here: name one with --peers."
+        yield Finding("fault", text)
+        return False
+    running = asyncio.run(probing.runs(plan))
+    if running:
+        yield Finding("note", f"{plan.name} runs at {plan.address}.")
+    return running
+
+
+def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
+    """Say which peers reach this node."""
+    from fednode.commands import probing
+
+    try:
+        found = asyncio.run(probing.probe(plan, running))
+    except FednodeError as fault:
+        yield from _each("fault", fault)
+        return
+    for one in found:
+        yield Finding("fault" if one.fault else "note", one.sentence(plan.name))
+    if not found:
+        text = f"No peer answers, so nobody can tell whether {plan.name} is reached."
+        yield Finding("note", text)
 
 
 def _stranger(given: Given, words: Given) -> str:
@@ -247,7 +289,9 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
     yield from (Finding("fault", text) for text in backbone.check(plan.settings.model))
 
 
-def _of_learner(plan: NodePlan, given: Given, data: NodeData | None) -> Iterator[Finding]:
+def _of_learner(
+    plan: NodePlan, given: Given, data: NodeData | None, running: bool
+) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
     try:
         learner = learner_of(plan.settings, plan.name, data)
@@ -262,7 +306,8 @@ def _of_learner(plan: NodePlan, given: Given, data: NodeData | None) -> Iterator
         text = f"The model is {plan.settings.model.title} (fingerprint {learner.backbone[:12]})."
         yield Finding("note", text)
     if given.peers is not None:
-        yield from _of_state(plan, facts)
+        if not running:
+            yield from _of_state(plan, facts)
         yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))
 
 

@@ -45,6 +45,7 @@ class Interfaces:
             mesh.transport.caller,
             self.events,
             mesh.transport.channel,
+            mesh.transport.why,
             mesh.trust.is_revoked,
         )
         self.metrics.watch(self.service.read)

@@ -71,6 +71,13 @@ class Client:
             reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
         return clean(reply)
 
+    async def probe(self, address: str, name: str) -> status_pb2.ProbeReply:
+        """Let the node at an address call a member of its mesh back."""
+        request = status_pb2.ProbeRequest(name=name)
+        async with self._call(address) as stub:
+            reply: status_pb2.ProbeReply = await stub.Probe(request, timeout=self._timeout_s)
+        return clean(reply)
+
     async def history(self, address: str, since: int = 0) -> list[status_pb2.Round]:
         """Return the adopted rounds from `since` on, oldest first."""
         rounds: list[status_pb2.Round] = []

@@ -1,12 +1,14 @@
-"""Ask other nodes of the mesh for their status, as `fednode status` does."""
+"""Ask other nodes of the mesh for their status, and whether they can be reached."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.errors import FednodeError
 from fednode.wire.gen import status_pb2, status_pb2_grpc
@@ -14,27 +16,33 @@ from fednode.wire.replies import clean
 
 ASKED_MAX: Final = 32
 ASK_S: Final = 1.0
+REACH_S: Final = 2.0
 REPLY_BYTES_MAX: Final = 1 << 20
+SILENT: Final = {
+    grpc.StatusCode.UNAVAILABLE: "nobody answers",
+    grpc.StatusCode.DEADLINE_EXCEEDED: f"no answer within {REACH_S:g} s",
+    grpc.StatusCode.UNIMPLEMENTED: "no fednode daemon answers",
+}
+Dial = Callable[..., Awaitable[Any]]
+"""Returns a channel to an address and a name; takes the size of the longest reply."""
+Why = Callable[[str, str], str]
+"""Returns what TLS found wrong at the last call to an address and a name; "" for nothing."""
 
 
 async def ask(
-    dial: Callable[..., Awaitable[Any]], addresses: Mapping[str, str], names: Sequence[str]
+    dial: Dial, addresses: Mapping[str, str], names: Sequence[str]
 ) -> dict[str, status_pb2.StatusReply]:
     """Return the status of nodes, safe to show; nodes that do not answer soon are left out.
 
-    dial: returns a channel to an address and a name, and takes the size of the longest reply. Only
-    the first ASKED_MAX names are asked.
+    Only the first ASKED_MAX names are asked.
     """
 
     async def one(name: str) -> status_pb2.StatusReply | None:
         try:
-            channel = await dial(addresses[name], name, REPLY_BYTES_MAX)
-            try:
+            async with _open(dial, addresses[name], name) as channel:
                 stub = status_pb2_grpc.NodeStub(channel)
                 request = status_pb2.StatusRequest()
                 reply: status_pb2.StatusReply = await stub.Status(request, timeout=ASK_S)
-            finally:
-                await channel.close()
         except (FednodeError, grpc.RpcError, OSError):
             return None
         return clean(reply)
@@ -42,3 +50,29 @@ async def ask(
     asked = names[:ASKED_MAX]
     found = await asyncio.gather(*map(one, asked))
     return {name: reply for name, reply in zip(asked, found, strict=True) if reply is not None}
+
+
+async def reach(dial: Dial, why: Why, address: str, name: str) -> str:
+    """Call a node at its address; return why it does not answer, "" if it does.
+
+    Its health service answers from the start, while the node still loads.
+    """
+    try:
+        async with _open(dial, address, name) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=REACH_S)
+    except (FednodeError, OSError) as fault:
+        return str(fault)
+    except grpc.RpcError as fault:
+        said = why(address, name).removeprefix(f"cannot send to {address}: ")
+        return said or SILENT.get(fault.code(), f"the answer is {fault.code().name}")
+    return ""
+
+
+@contextlib.asynccontextmanager
+async def _open(dial: Dial, address: str, name: str) -> AsyncIterator[Any]:
+    channel = await dial(address, name, REPLY_BYTES_MAX)
+    try:
+        yield channel
+    finally:
+        await channel.close()

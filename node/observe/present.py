@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fednode.core.agreement import DIFFERS
+from fednode.core.agreement import DIFFERS, differs
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import Member
 from fednode.core.types import ZERO_SHOT
@@ -28,6 +29,15 @@ SETTLED: Final = "configuration"
 def warnings(view: KernelView, telemetry: Telemetry) -> list[str]:
     """Return what is wrong now, one sentence each."""
     return [*view.warnings, *below_zero_shot(telemetry.measured)]
+
+
+def notes(view: KernelView) -> list[str]:
+    """Return what an operator should know of a node now and is not wrong."""
+    found = [differs(view.apart)] if view.apart else []
+    if view.awaited:
+        left = max(0.0, view.start_by - asyncio.get_running_loop().time())
+        found.append(f"the first round waits for {view.awaited}, {left:.0f} s more at most")
+    return found
 
 
 def below_zero_shot(measured: Mapping[str, float]) -> list[str]:

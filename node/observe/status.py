@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -15,12 +15,10 @@ from typing import Any, Final, cast, get_args
 import grpc
 
 from fednode import __version__
-from fednode.core.agreement import differs
 from fednode.core.events import Command, Commanded, Level, Told
 from fednode.core.members.table import LIVE
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Json
-from fednode.core.view import KernelView
 from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner
 from fednode.observe import others, present
@@ -66,20 +64,20 @@ class NodeService(status_pb2_grpc.NodeServicer):
         about: About,
         caller: Callable[[Any], str | None] = lambda _: "",
         events: Events | None = None,
-        dial: Callable[..., Awaitable[Any]] | None = None,
+        dial: others.Dial | None = None,
+        why: others.Why = lambda *_: "",
         is_revoked: Callable[[str], bool] = lambda _: False,
     ) -> None:
         """Set up; until `attach` the node is loading.
 
         caller: returns the id of a call; "" without keys, None if no id belongs to the call.
         events: of the node, made before its driver.
-        dial: returns a channel to a peer's address and name, which the caller closes; None if peers
-        must not be asked.
+        dial: None if peers must not be asked.
         is_revoked: tells whether an id is revoked; checked at each answer, because connections
         outlive revocations.
         """
         self._is_revoked = is_revoked
-        self._dial = dial
+        self._dial, self._why = dial, why
         self._store = store
         self._caller = caller
         self._about = about
@@ -227,7 +225,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             alone=view.alone,
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
-            notes=[*_notes(view), *learner.notes],
+            notes=[*present.notes(view), *learner.notes],
             warnings=present.warnings(view, telemetry),
         )
         for sender, place in _mapping(state.data.get("pool")).items():
@@ -241,6 +239,19 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Return every peer as this node sees it; none while the node loads."""
         await self._admit(context)
         return status_pb2.PeersReply(peers=self.now().peers)
+
+    async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
+        """Call a member back at its address; a name that is not in the mesh is not called."""
+        await self._admit(context)
+        known = {} if self._driver is None else self._driver.addresses
+        reply = status_pb2.ProbeReply(address=known.get(request.name, ""), clock=time.time())
+        if self._driver is None or self._dial is None:
+            reply.fault = LOADING.format(name=self.name)
+        elif not reply.address:
+            reply.fault = f"there is no member {request.name[:64]!r} in its mesh"
+        else:
+            reply.fault = await others.reach(self._dial, self._why, reply.address, request.name)
+        return reply
 
     async def Watch(
         self, request: status_pb2.WatchRequest, context: Any
@@ -367,15 +378,6 @@ def _peers(driver: Driver, chosen: dict[str, int]) -> list[status_pb2.Peer]:
             )
         )
     return peers
-
-
-def _notes(view: KernelView) -> list[str]:
-    """Return what an operator should know of a node now."""
-    found = [differs(view.apart)] if view.apart else []
-    if view.awaited:
-        left = max(0.0, view.start_by - asyncio.get_running_loop().time())
-        found.append(f"the first round waits for {view.awaited}, {left:.0f} s more at most")
-    return found
 
 
 def _traffic(traffic: Exchanged) -> status_pb2.Traffic:

@@ -179,3 +179,7 @@ async def test_a_node_at_a_name_that_does_not_resolve_is_told_and_doubted_no_mor
         assert f"fault: a cannot reach c: cannot send to no.such.host.invalid:7443: {wrong}." in (
             said.splitlines()
         )
+        said = await fednode(*asked, "--live", code=2)
+        assert "note: c runs at no.such.host.invalid:7443." in said
+        assert f"fault: a cannot reach c at no.such.host.invalid:7443: {wrong}" in said
+        assert "in use" not in said

@@ -10,6 +10,22 @@ class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class ProbeRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ProbeReply(_message.Message):
+    __slots__ = ("address", "fault", "clock")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    fault: str
+    clock: float
+    def __init__(self, address: _Optional[str] = ..., fault: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...
+
 class StatusReply(_message.Message):
     __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "pool", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s")
     class MetricsEntry(_message.Message):

@@ -20,6 +20,9 @@ class NodeStub:
         self.Peers = channel.unary_unary("/fednode.v1.Node/Peers",
             request_serializer=status_pb2.PeersRequest.SerializeToString,
             response_deserializer=status_pb2.PeersReply.FromString)
+        self.Probe = channel.unary_unary("/fednode.v1.Node/Probe",
+            request_serializer=status_pb2.ProbeRequest.SerializeToString,
+            response_deserializer=status_pb2.ProbeReply.FromString)
         self.Control = channel.unary_unary("/fednode.v1.Node/Control",
             request_serializer=status_pb2.ControlRequest.SerializeToString,
             response_deserializer=status_pb2.ControlReply.FromString)
@@ -37,6 +40,9 @@ class NodeServicer:
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Peers")
+    async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        raise NotImplementedError("Probe")
     async def Control(self, request: status_pb2.ControlRequest, context: Any) -> status_pb2.ControlReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Control")
@@ -55,6 +61,9 @@ def add_NodeServicer_to_server(servicer: NodeServicer, server: Any) -> None:
         "Peers": grpc.unary_unary_rpc_method_handler(servicer.Peers,
             request_deserializer=status_pb2.PeersRequest.FromString,
             response_serializer=status_pb2.PeersReply.SerializeToString),
+        "Probe": grpc.unary_unary_rpc_method_handler(servicer.Probe,
+            request_deserializer=status_pb2.ProbeRequest.FromString,
+            response_serializer=status_pb2.ProbeReply.SerializeToString),
         "Control": grpc.unary_unary_rpc_method_handler(servicer.Control,
             request_deserializer=status_pb2.ControlRequest.FromString,
             response_serializer=status_pb2.ControlReply.SerializeToString),
