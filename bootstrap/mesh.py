@@ -4,14 +4,15 @@
         await mesh.wait_finished(timeout_s=60)
         rounds = await mesh.history("node-1")
 
-Leaving the context ends every daemon: SIGTERM, then SIGKILL by process id after a grace period. If
-this process itself is killed, the daemons end by their tether (fednode.bootstrap.tether).
+Leaving the context ends every daemon: SIGTERM, then SIGKILL after a grace period. If this process
+itself is killed, the daemons end by their tether (fednode.bootstrap.tether).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -40,6 +41,8 @@ from fednode.wire.gen.status_pb2 import Round, StatusReply
 EVENTS_KEPT: Final = 200
 NODES_MAX: Final = 64
 POLL_S: Final = 0.5
+CROWD: Final = 8
+"""More nodes than this for each core take the membership preset `wan`: few probes."""
 
 
 class Observer(Protocol):
@@ -95,9 +98,8 @@ class MeshSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
-            raise ConfigError(
-                f"A local mesh of {self.nodes} nodes was asked for: give 1 to {NODES_MAX}."
-            )
+            text = f"A local mesh of {self.nodes} nodes was asked for: give 1 to {NODES_MAX}."
+            raise ConfigError(text)
         for one in self.settings:
             if "=" not in one:
                 raise ConfigError(f"'{one}' is no setting: write --set section.key=value.")
@@ -320,12 +322,14 @@ class LocalMesh:
         return await forks.launch(asked.module, words, log, known)
 
     def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
-        """Return a local mesh's settings: own state directories, one core each, a common start."""
-        return (
+        """Return a local mesh's settings: own folder, one core, a common start, few probes."""
+        own = (
             f"state_dir={state_dir}",
             "tuning.threads=1",
             f"rounds.start.peers={self.settings.nodes - 1}",
         )
+        few = self.settings.nodes <= CROWD * (os.cpu_count() or 1)
+        return own if few else (*own, "membership.preset=wan")
 
     async def _launch(self, member: Member) -> None:
         await member.daemon.start()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
 from fednode.core.events import Event, Send, Undelivered, acknowledged
-from fednode.core.members.swim import INDIRECT
+from fednode.core.members.errands import INDIRECT
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport

@@ -32,7 +32,8 @@ from typing import Final
 import numpy as np
 
 from fednode.core.events import AckCode
-from fednode.core.members.swim import INDIRECT, PHASES
+from fednode.core.members.errands import INDIRECT
+from fednode.core.members.swim import PHASES
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from fednode.core.types import Job, Message, Progress, Report, Tensors, Update
 from fednode.learn.learner import Learner

@@ -26,7 +26,8 @@ from fednode.core.events import (
     Tuned,
     TuneFailed,
 )
-from fednode.core.members.swim import INDIRECT, PHASES
+from fednode.core.members.errands import INDIRECT
+from fednode.core.members.swim import PHASES
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
 from fednode.core.types import Message, Tensors

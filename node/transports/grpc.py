@@ -42,7 +42,8 @@ _AROUND_BYTES: Final = 16
 # Pings every 20 s. Servers allow pings every 10 s, so no client is told "too many pings".
 _KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 20_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    # A connection that is lost on a busy machine costs a handshake, and makes it busier.
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -61,7 +62,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 800),
     # How long a connection may take to come up, TLS included: on bad links round trips are long,
     # and the other end may be busy.
-    ("grpc.min_reconnect_backoff_ms", 3_000),
+    ("grpc.min_reconnect_backoff_ms", 12_000),
     # Peers are addressed directly; a proxy of the environment is for other traffic.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),

@@ -44,7 +44,8 @@ Judge = Callable[[bytes, str], tuple[str, str]]
 Tell = Callable[[str, str, str], None]
 """Notes a refused connection: kind, source or id, a sentence."""
 
-HANDSHAKE_S: Final = 5.0
+HANDSHAKE_S: Final = 10.0
+"""Enough for a node that shares its processor with many others; it ends those who say nothing."""
 CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
 PER_KEY_MAX: Final = 8

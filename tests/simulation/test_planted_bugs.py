@@ -259,7 +259,7 @@ BUGS: dict[str, Bug] = {
         nobody_compares, ("NobodyDiffersUnsaid",), AVERAGES, "sync", liars=("equivocate",)
     ),
     "furthest": Bug(the_furthest_leads_zerodfl, ("RoundsGoForward", "MovesByHalf"), ("zerodfl",)),
-    "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",), seed=13),
+    "absent": Bug(the_absent_are_never_greeted, ("AllEndsWell",), seed=71),
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync", seed=9),
     "twice": Bug(messages_are_answered_twice, ("AnswersEachOnce",), seed=7),
     "never": Bug(a_message_out_of_the_window_is_never_answered, ("AnswersEachOnce",)),

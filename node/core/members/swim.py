@@ -5,11 +5,9 @@ not answer within probe_timeout_s, `indirect` others are asked to ping it. If no
 through, the member is suspect. It is dead if it does not contradict in time. A member that hears
 that it is suspect contradicts with a higher incarnation. A member that speaks and that this node
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
-these messages, each item a few times. Now and then two nodes compare their lists (lists.py). A node
-that seems to be at fault itself waits longer before it doubts others (health.py). Each interval one
-absent member is greeted, too, so that the two parts of a mesh that was cut find each other again.
-At its start a node greets every listed member, a few in each interval.
-
+these messages. Now and then two nodes compare their lists (lists.py). A node that seems to be at
+fault itself waits longer before it doubts others (health.py). Each interval one absent member is
+greeted: so the parts of a cut mesh meet. At its start a node greets all members.
 Phases on the wire: "hello" (settings and the sender's own entry), "ping", "indirect" (ping a member
 for the sender), "members" (digests or entries of the sender's list), "bye".
 """
@@ -36,7 +34,6 @@ from fednode.core.members import lists
 from fednode.core.members.errands import INDIRECT, Errands
 from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
-from fednode.core.members.lists import ANSWER
 from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
@@ -291,7 +288,7 @@ class Swim:
         Digests are answered once an interval, and only once all members were greeted: to a node
         that comes back to a large mesh, all others send digests, and its list is still short.
         """
-        if message.phase != "members" or ANSWER not in message.facts:
+        if message.phase != "members" or lists.ANSWER not in message.facts:
             return []
         by_digests = lists.DIGESTS in message.facts
         if by_digests and (self._greetings or self._compared == self._period):
@@ -312,7 +309,8 @@ class Swim:
             return [Answer(token, "busy", "this node runs too many errands already")]
         if not self._errands.begin(target, token):
             return []
-        return [Send(target, self._message("ping", {ANSWER: ""}), self._timing.probe_timeout_s)]
+        message = self._message("ping", {lists.ANSWER: ""})
+        return [Send(target, message, self._timing.probe_timeout_s)]
 
     # News -----------------------------------------------------------------------------------------
 

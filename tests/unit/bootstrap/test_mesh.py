@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from fednode.bootstrap import forks
-from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings, fresh_folder
+from fednode.bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
 from fednode.commands.mesh import IDENTITY
 from fednode.errors import ConfigError
 from fednode.identity.identity import Identity
@@ -89,6 +89,18 @@ async def test_every_node_gets_its_arguments_and_all_end(make: Make, tmp_path: P
         *("--set", f"state_dir={folder / 'node-2'}", "--set", "tuning.threads=1"),
         *("--set", "rounds.start.peers=2", "--set", "tuning.lr=0.5"),
     ]
+
+
+@pytest.mark.parametrize(("cores", "crowded"), [(1, True), (2, False)])
+async def test_the_nodes_of_a_crowded_machine_probe_seldom(
+    make: Make, monkeypatch: pytest.MonkeyPatch, cores: int, crowded: bool
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    mesh = make("fake.life=loading", nodes=CROWD + 1)
+    mesh.settings = replace(mesh.settings, at_once=1)
+    async with mesh:
+        commands = [one.daemon.command for one in mesh.members.values()]
+    assert all(("membership.preset=wan" in one) == crowded for one in commands)
 
 
 async def test_daemons_start_a_few_at_a_time(make: Make) -> None:
