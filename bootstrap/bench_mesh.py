@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
+from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings
 from fednode.observe.client import Client
 from fednode.wire.gen.status_pb2 import StatusReply
 
@@ -23,10 +24,10 @@ PROMPT_BYTES: Final = 4 * 16 * 2
 class Row:
     """One mesh; messages and bytes are those of all nodes together, for one round of each.
 
-    round_s: seconds a round of the slowest node. control: messages without prompts. bytes: of
-    frames with their gRPC and HTTP/2 framing, as the nodes' meters count them. recovery_s: from
-    `kill -9` of a node to the second round that every other node adopts after it; None if it was
-    not measured.
+    rounds: how many of the slowest node were counted. round_s: seconds a round of the slowest
+    node. control: messages without prompts. bytes: of frames with their gRPC and HTTP/2 framing,
+    as the nodes' meters count them. recovery_s: from `kill -9` of a node to the second round that
+    every other node adopts after it; None if it was not measured.
     """
 
     mode: str
@@ -44,15 +45,19 @@ class Row:
 async def measure(
     folder: Path, mode: str, nodes: int, rounds: int, tls: bool, death: bool = True
 ) -> Row:
-    """Run a mesh to its last round, and another one in which a node is killed."""
-    settings = _settings(folder / "pace", mode, nodes, tls, f"rounds.max={rounds}")
+    """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
+
+    The daemons themselves have no last round: those that train nothing would be through with a
+    short run before they are asked for the first time, and nothing would be left to count.
+    """
+    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0")
     async with LocalMesh(settings, Client()) as mesh:
-        await mesh.wait_for(lambda: all(one.round for one in known(mesh)), LIMIT_S)
+        await _wait_for(mesh, lambda: all(one.round for one in known(mesh)))
         first, began = known(mesh), time.perf_counter()
-        await mesh.wait_finished(LIMIT_S)
-        seconds, last = time.perf_counter() - began, known(mesh)
-    passed = rounds - min(one.round for one in first)
-    all_passed = sum(rounds - one.round for one in first) / nodes
+        await _wait_for(mesh, lambda: min(_passed(first, known(mesh))) >= rounds)
+        last, seconds = known(mesh), time.perf_counter() - began
+    passed = _passed(first, last)
+    slowest, mean = min(passed), sum(passed) / nodes
     sent, numbers, size = (
         sum(getattr(one.traffic, field) for one in last)
         - sum(getattr(one.traffic, field) for one in first)
@@ -62,12 +67,12 @@ async def measure(
         mode=mode,
         nodes=nodes,
         tls=tls,
-        rounds=min(one.round for one in last),
-        round_s=seconds / max(1, passed),
-        rounds_s=passed / seconds,
-        prompts=numbers / PROMPT_BYTES / max(1, all_passed),
-        control=(sent - numbers / PROMPT_BYTES) / max(1, all_passed),
-        bytes=size / max(1, all_passed),
+        rounds=slowest,
+        round_s=seconds / slowest,
+        rounds_s=slowest / seconds,
+        prompts=numbers / PROMPT_BYTES / mean,
+        control=(sent - numbers / PROMPT_BYTES) / mean,
+        bytes=size / mean,
         recovery_s=await recovery(folder / "death", mode, nodes, tls) if death else None,
     )
 
@@ -76,7 +81,7 @@ async def recovery(folder: Path, mode: str, nodes: int, tls: bool) -> float:
     """Return the seconds from a death to the second round that every survivor adopted after it."""
     endless = ("rounds.max=0", "rounds.min_interval_s=0.1")
     async with LocalMesh(_settings(folder, mode, nodes, tls, *endless), Client()) as mesh:
-        await mesh.wait_for(lambda: min(one.round for one in known(mesh)) >= BEFORE, LIMIT_S)
+        await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)
         mesh.kill(victim)
         began, before = time.perf_counter(), max(one.round for one in known(mesh))
@@ -85,8 +90,24 @@ async def recovery(folder: Path, mode: str, nodes: int, tls: bool) -> float:
             rounds = [status.round for name in left if (status := mesh.status()[name])]
             return min(rounds) >= before + 2
 
-        await mesh.wait_for(on, LIMIT_S)
+        await _wait_for(mesh, on)
         return time.perf_counter() - began
+
+
+async def _wait_for(mesh: LocalMesh, condition: Callable[[], bool]) -> None:
+    try:
+        await mesh.wait_for(condition, LIMIT_S)
+    except TimeoutError:
+        rounds = ", ".join(f"{one.name} in round {one.round}" for one in known(mesh))
+        raise MeshError(
+            f"The mesh did not get on within {LIMIT_S:.0f} s and stands at {rounds}; "
+            "a machine with fewer other programs or fewer --nodes may do."
+        ) from None
+
+
+def _passed(first: list[StatusReply], last: list[StatusReply]) -> list[int]:
+    """Return the rounds that each node adopted from one answer to the next."""
+    return [after.round - before.round for before, after in zip(first, last, strict=True)]
 
 
 def known(mesh: LocalMesh) -> list[StatusReply]:

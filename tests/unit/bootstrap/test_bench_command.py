@@ -46,7 +46,8 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(capsys: pytest.CaptureFixtur
     assert fednode(*words, "--format", "json") == 0
     (row,) = json.loads(fednode.out)["rows"]
     assert set(row) == {one.name for one in fields(bench_mesh.Row)}
-    assert (row["mode"], row["nodes"], row["rounds"], row["recovery_s"]) == ("sync", 2, 30, None)
+    assert (row["mode"], row["nodes"], row["recovery_s"]) == ("sync", 2, None)
+    assert row["rounds"] >= 30
     assert row["prompts"] == pytest.approx(2, rel=0.2)  # each node sends to the other, each round
     assert row["control"] >= 0
     assert row["bytes"] > row["prompts"] * bench_mesh.PROMPT_BYTES
