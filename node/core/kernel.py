@@ -52,7 +52,7 @@ from fednode.core.members.links import Links
 from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
-from fednode.core.pace import Heard, Pace
+from fednode.core.pace import Pace
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.reputation import FAULTS, Reputation, Tally
 from fednode.core.settings import LimitSettings, MembershipSettings
@@ -212,10 +212,7 @@ class Kernel:
             self._life = "finished"
             text = f"all {rounds.max} rounds are done; still serving peers and status"
             return [Record("life.finished", text)] if ended else []
-        live = self._members.live() if self._exchanges else ()
-        peers = (self._members[one] for one in live)
-        heard = (Heard(one.name, one.round, one.spoke_at) for one in peers)
-        wait = self._pace.wait(now, number, heard)
+        wait = self._pace.wait(now, number, self._awaited)
         if wait > 0:
             return [SetTimer(ROUND, wait)]
         self._life = "running"
@@ -224,6 +221,9 @@ class Kernel:
         members = self._members.remaining()
         due = RoundDue(number, self._best.start(), self._behind(number), members)
         return [began, *self._tell(now, due)]
+
+    def _awaited(self, peer: str) -> bool:
+        return self._exchanges and peer in self._members and self._members[peer].live
 
     def _behind(self, number: int) -> frozenset[str]:
         if self.context.rounds.mode == "async":  # no round waits for anybody
@@ -295,6 +295,7 @@ class Kernel:
         code, reason, text = self._gate.check(message, self.policy)
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
+        self._pace.heard(sender, message.round)
         effects += [*self._swim.heard(now, sender, message.round), *self._reach.came(now, sender)]
         if message.phase not in PHASES:
             effects += self._changes(now)

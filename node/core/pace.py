@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,20 +12,13 @@ STILL: Final = 10.0
 """A peer whose round stands still for so many such times is not waited for until it moves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A live peer's round, as the peer last said it, and when it said so."""
-
-    name: str
-    round: int
-    at: float
-
-
 @dataclass(slots=True)
 class _Known:
-    """behind: by how many rounds the peer was behind this node when it was last heard."""
+    """A peer as it was when it last spoke: its round, by how many rounds it was behind, and since
+    when it stands in that round.
+    """
 
-    last: Heard
+    round: int
     behind: int
     since: float
 
@@ -48,9 +41,16 @@ class Pace:
         self._interval = interval_s
         self._began = float("-inf")
         self._ended: float | None = None  # when the last round ended; None: while a round runs
+        self._said: dict[str, int] = {}  # rounds that came since the last wait
         self._known: dict[str, _Known] = {}
+        self._late: set[str] = set()  # those of _known that are too far behind
         self.holds = False
         """Whether the node waits for a peer now."""
+
+    def heard(self, peer: str, number: int) -> None:
+        """Note which round a peer says it is in."""
+        if self._lead is not None:
+            self._said[peer] = number
 
     def began(self, now: float) -> None:
         """Note that a round begins."""
@@ -60,30 +60,37 @@ class Pace:
         """Note that a round ended."""
         self._ended = now
 
-    def wait(self, now: float, number: int, peers: Iterable[Heard]) -> float:
-        """Return the seconds to wait before round `number`; 0 if it may begin."""
-        wait = max(0.0, self._began + self._interval - now)
-        return max(wait, self._wait_for(peers, now, number))
+    def wait(self, now: float, number: int, live: Callable[[str], bool]) -> float:
+        """Return the seconds to wait before round `number`; 0 if it may begin.
 
-    def _wait_for(self, peers: Iterable[Heard], now: float, number: int) -> float:
+        live: tells whether a peer that has spoken can be sent to now; no other is waited for.
+        """
+        wait = max(0.0, self._began + self._interval - now)
+        return max(wait, self._wait_for(live, now, number))
+
+    def _wait_for(self, live: Callable[[str], bool], now: float, number: int) -> float:
         self.holds = False
         if self._lead is None:
             return 0.0
-        self._known = {one.name: self._after(now, number, one) for one in peers}
-        if self._ended is None:
+        for peer, at in self._said.items():
+            self._note(now, number, peer, at)
+        self._said.clear()
+        if self._ended is None or not self._late:
             return 0.0
         took = self._ended - self._began
         slow = any(
-            one.behind > self._lead and now - one.since < STILL * took
-            for one in self._known.values()
+            now - self._known[peer].since < STILL * took and live(peer) for peer in self._late
         )
         left = self._ended + PATIENCE * took - now
         self.holds = slow and left > 0
         return left if self.holds else 0.0
 
-    def _after(self, now: float, number: int, heard: Heard) -> _Known:
-        known = self._known.get(heard.name)
-        if known is not None and known.last.at == heard.at:
-            return known
-        still = known is not None and known.last.round == heard.round
-        return _Known(heard, number - 1 - heard.round, known.since if known and still else now)
+    def _note(self, now: float, number: int, peer: str, at: int) -> None:
+        known = self._known.get(peer)
+        behind = number - 1 - at
+        since = known.since if known is not None and known.round == at else now
+        self._known[peer] = _Known(at, behind, since)
+        if behind > (self._lead or 0):
+            self._late.add(peer)
+        else:
+            self._late.discard(peer)
