@@ -194,21 +194,21 @@ def _crash(world: World, until: float, seed: int) -> list[int]:
 def _finish(world: World, rounds: int, told: Callable[[str], None]) -> None:
     """Run until all nodes are on and have run their rounds, and until SETTLED_S."""
     end = world.now + rounds * TUNE_S + LIMIT_S
+    hosts = world.hosts.values()
     while world.now < end:
-        least = min(_round(world, name) for name in world.hosts)
-        if least >= rounds and world.now >= SETTLED_S:
+        least = min(host.durable.policy.round if host.durable else 0 for host in hosts)
+        off = sum(host.kernel is None for host in hosts)
+        if least >= rounds and not off and world.now >= SETTLED_S:
             return
-        told(f"round {least} of {rounds} at {world.now:.0f} virtual s, {world.events:,} events")
+        told(
+            f"at {world.now:.0f} virtual s: every node has {least} of {rounds} rounds, "
+            f"{off} of {len(hosts)} off, {world.events:,} events"
+        )
         world.run(lambda: False, 10.0 if rounds * TUNE_S - world.now > 20.0 else 1.0)
     raise FednodeError(
         f"After {world.now:.0f} virtual seconds a node was still in round {least} of {rounds}; "
         "give fewer rounds, or report this as a defect."
     )
-
-
-def _round(world: World, name: str) -> int:
-    host = world.hosts[name]
-    return host.durable.policy.round if host.durable and host.kernel else 0
 
 
 def _traffic(world: World) -> dict[str, Traffic]:

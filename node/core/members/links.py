@@ -31,5 +31,6 @@ class Links:
             live = set(members.live())
             wanted = live & neighbours(self._name, live, self._topology)
             gone, fresh = self._linked - wanted, wanted - self._linked
-        self._linked = (self._linked - gone) | fresh
+        self._linked -= gone  # in place: a copy for each peer that comes costs N * N
+        self._linked |= fresh
         return sorted(gone), sorted(fresh)
