@@ -45,7 +45,11 @@ def markdown(
     experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str
 ) -> str:
     """Return the report for people."""
-    first = next((one.outcome for one in done if one.outcome), {})
+    # A cell that --scores tells of knows its scores alone.
+    model = next(
+        (one.outcome["backbone"] for one in done if "backbone" in one.outcome),
+        experiment.model.name,
+    )
     data, protocol = experiment.data, experiment.protocol
     seeds = ", ".join(map(str, experiment.seeds))
     many = len(experiment.seeds) > 1
@@ -54,7 +58,7 @@ def markdown(
         "",
         f"`{command}`",
         "",
-        f"{protocol.kind}, {data.shots or 'all'} shots, {first.get('backbone', 'no model')}, "
+        f"{protocol.kind}, {data.shots or 'all'} shots, {model}, "
         f"seed{'s' if many else ''} {seeds}. Accuracy in percent"
         + (", mean ± standard deviation over seeds." if many else "."),
         "",

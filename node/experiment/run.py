@@ -152,7 +152,7 @@ def run_all(
         else:
             found[job.path] = Done(job.cell, held, fresh=False)
             progress(found[job.path])
-    for folder in {job.folder for job in todo}:
+    for folder in {job.folder for job in jobs}:  # tables are written even if no cell is missing
         _make(folder / CELLS)
     for job, done in _Queue(todo, pool, say).run():
         found[job.path] = done
