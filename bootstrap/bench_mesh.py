@@ -16,8 +16,30 @@ POLL_S: Final = 0.02
 LIMIT_S: Final = 300.0
 BEFORE: Final = 5
 """Rounds of every node before one is killed."""
-PROMPT_BYTES: Final = 4 * 16 * 2
-"""The numbers of one message with prompts: the closed-form learner's 4 x 16, in float16."""
+WIDTH: Final = 16
+"""Numbers in a row of the closed-form learner's prompts."""
+ITEM_BYTES: Final = {"float32": 4, "float16": 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What one message with prompts carries: rows of 16 numbers, in a type of ITEM_BYTES."""
+
+    rows: int = 4
+    dtype: str = "float16"
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the numbers alone."""
+        return self.rows * WIDTH * ITEM_BYTES[self.dtype]
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings of a node that make its prompts this large."""
+        return (f"tuning.context_length={self.rows}", f"policy.wire_dtype={self.dtype}")
+
+
+SMALL: Final = Size()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +65,20 @@ class Row:
 
 
 async def measure(
-    folder: Path, mode: str, nodes: int, rounds: int, tls: bool, death: bool = True
+    folder: Path,
+    mode: str,
+    nodes: int,
+    rounds: int,
+    tls: bool,
+    death: bool = True,
+    size: Size = SMALL,
 ) -> Row:
     """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
 
     The daemons themselves have no last round: those that train nothing would be through with a
     short run before they are asked for the first time, and nothing would be left to count.
     """
-    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0")
+    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0", *size.settings)
     async with LocalMesh(settings, Client()) as mesh:
         await _wait_for(mesh, lambda: all(one.round for one in known(mesh)))
         first, began = known(mesh), time.perf_counter()
@@ -58,7 +86,7 @@ async def measure(
         last, seconds = known(mesh), time.perf_counter() - began
     passed = _passed(first, last)
     slowest, mean = min(passed), sum(passed) / nodes
-    sent, numbers, size = (
+    sent, numbers, wire = (
         sum(getattr(one.traffic, field) for one in last)
         - sum(getattr(one.traffic, field) for one in first)
         for field in ("messages_out", "payload_out", "wire_out")
@@ -70,16 +98,16 @@ async def measure(
         rounds=slowest,
         round_s=seconds / slowest,
         rounds_s=slowest / seconds,
-        prompts=numbers / PROMPT_BYTES / mean,
-        control=(sent - numbers / PROMPT_BYTES) / mean,
-        bytes=size / mean,
-        recovery_s=await recovery(folder / "death", mode, nodes, tls) if death else None,
+        prompts=numbers / size.bytes / mean,
+        control=(sent - numbers / size.bytes) / mean,
+        bytes=wire / mean,
+        recovery_s=await recovery(folder / "death", mode, nodes, tls, size) if death else None,
     )
 
 
-async def recovery(folder: Path, mode: str, nodes: int, tls: bool) -> float:
+async def recovery(folder: Path, mode: str, nodes: int, tls: bool, size: Size = SMALL) -> float:
     """Return the seconds from a death to the second round that every survivor adopted after it."""
-    endless = ("rounds.max=0", "rounds.min_interval_s=0.1")
+    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *size.settings)
     async with LocalMesh(_settings(folder, mode, nodes, tls, *endless), Client()) as mesh:
         await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)

@@ -123,10 +123,11 @@ def say(event: str, **more: Any) -> None:
 
 
 def listen(answers: dict[str, Callable[[dict[str, Any]], None]]) -> None:
-    """Answer the parent's lines by their "do"; return when the parent closes the pipe."""
+    """Answer the parent's lines by their "do"; end the process when the parent closes the pipe."""
     for line in sys.stdin:
         said = json.loads(line)
         answers[said["do"]](said)
+    os._exit(0)  # threads of a rival may wait for minutes
 
 
 def interface_bytes() -> int:

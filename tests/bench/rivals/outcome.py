@@ -57,7 +57,12 @@ def failed(system: str, work: str, reason: str) -> Figures:
 
 
 def run(
-    system: str, work: str, command: Sequence[str], limit_s: float, env: Mapping[str, str], cwd: Path
+    system: str,
+    work: str,
+    command: Sequence[str],
+    limit_s: float,
+    env: Mapping[str, str],
+    cwd: Path,
 ) -> Figures:
     """Run a script and return its figures; a failure or the limit becomes a row with a reason.
 
@@ -100,11 +105,24 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.kill()
 
 
+SHOWN: Final = {
+    "round_s": "round, s",
+    "prompts": "prompts",
+    "control": "control",
+    "bytes": "bytes",
+    "interface_bytes": "on lo",
+    "recovery_s": "recovery, s",
+}
+SPREAD: Final = ("round_s", "recovery_s")
+WHOLE: Final = 1000
+
+
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The median of turns, the least and the most; ratio: over the reference's, turn by turn.
+    """The median of turns, the least and the most.
 
-    turns: those with this figure, of all that were tried.
+    turns: those with this figure, of all that were tried. ratios: by reference, the median of the
+    ratios of turns, this system's figure over that of the reference in the same turn and work.
     """
 
     system: str
@@ -115,37 +133,43 @@ class Spread:
     most: float
     turns: int
     tried: int
-    ratio: float | None
+    ratios: dict[str, float]
 
 
-def summary(rows: Sequence[Figures], reference: str) -> list[Spread]:
+def summary(rows: Sequence[Figures], references: Sequence[str]) -> list[Spread]:
     """Return a line for each system, work and figure that at least one turn measured.
 
-    The ratio is the median of the ratios of turns: the system's figure over that of `reference` in
-    the same turn and work. It is None for the reference, and where it measured nothing.
+    rows: those of a system and work, in the order of turns, with a row for a turn that failed.
     """
+    turns: dict[tuple[str, str], list[Figures]] = {}
+    for row in rows:
+        turns.setdefault((row.system, row.work), []).append(row)
     found: list[Spread] = []
-    for system, work in dict.fromkeys((row.system, row.work) for row in rows):
-        own = [row for row in rows if (row.system, row.work) == (system, work)]
-        others = [row for row in rows if (row.system, row.work) == (reference, work)]
+    for (system, work), own in turns.items():
         for figure in MEASURED:
             values = [value for row in own if (value := getattr(row, figure)) is not None]
             if not values:
                 continue
-            ratios = [
-                mine / theirs
-                for row, other in zip(own, others, strict=False)
-                if (mine := getattr(row, figure)) is not None
-                and (theirs := getattr(other, figure))
-                and system != reference
-            ]
-            found.append(
-                Spread(
-                    system, work, figure, median(values), min(values), max(values),
-                    len(values), len(own), median(ratios) if ratios else None,
-                )
-            )  # fmt: skip
+            ratios = {
+                name: shown
+                for name in references
+                if name != system
+                and (shown := _ratio(own, turns.get((name, work), []), figure)) is not None
+            }
+            low, high = min(values), max(values)
+            counts = len(values), len(own)
+            found.append(Spread(system, work, figure, median(values), low, high, *counts, ratios))
     return found
+
+
+def _ratio(own: Sequence[Figures], others: Sequence[Figures], figure: str) -> float | None:
+    """Return the median of the ratios of turns in which both have the figure."""
+    pairs = [
+        (getattr(row, figure), getattr(other, figure))
+        for row, other in zip(own, others, strict=False)
+    ]
+    ratios = [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+    return median(ratios) if ratios else None
 
 
 def reasons(rows: Sequence[Figures]) -> list[str]:
@@ -154,21 +178,46 @@ def reasons(rows: Sequence[Figures]) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def cells(spreads: Sequence[Spread]) -> list[dict[str, str | float]]:
-    """Return the table's rows."""
-    return [
-        {
-            "system": one.system,
-            "work": one.work,
-            "figure": one.figure,
-            "median": one.median,
-            "least": one.least,
-            "most": one.most,
-            "turns": f"{one.turns} of {one.tried}",
-            "over fednode": "-" if one.ratio is None else f"{one.ratio:.3g}",
-        }
-        for one in spreads
-    ]
+def cells(spreads: Sequence[Spread], references: Sequence[str]) -> list[dict[str, str]]:
+    """Return a table's row for each system and work: medians, with the least and the most.
+
+    The columns of ratios are those of the seconds a round, over each reference's.
+    """
+    lines: dict[tuple[str, str], dict[str, Spread]] = {}
+    for one in spreads:
+        lines.setdefault((one.system, one.work), {})[one.figure] = one
+    rows: list[dict[str, str]] = []
+    for (system, work), by_figure in lines.items():
+        row = {"system": system, "numbers": work}
+        for figure, name in SHOWN.items():
+            row[name] = _shown(by_figure.get(figure))
+            if figure == "round_s":
+                ratios = by_figure[figure].ratios if figure in by_figure else {}
+                for other in references:
+                    row[f"/ {other}"] = f"{ratios[other]:.3g}" if other in ratios else "-"
+        rows.append(row)
+    return rows
+
+
+def _shown(one: Spread | None) -> str:
+    if one is None:
+        return "-"
+    middle = f"{one.median:,.0f}" if one.median >= WHOLE else f"{one.median:.3g}"
+    if one.figure not in SPREAD or one.turns == 1:
+        return middle
+    return f"{middle} ({one.least:.3g}-{one.most:.3g})"
+
+
+def text(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows (all with the same keys) as a Markdown table with aligned columns."""
+    grid = [list(rows[0]), *(list(row.values()) for row in rows)]
+    widths = [max(len(line[at]) for line in grid) for at in range(len(grid[0]))]
+    grid.insert(1, ["-" * width for width in widths])
+    lines = (
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        for line in grid
+    )
+    return "".join(f"| {line} |\n" for line in lines)
 
 
 def document(rows: Sequence[Figures], spreads: Sequence[Spread]) -> dict[str, Any]:

@@ -156,10 +156,10 @@ def pace(folder: Path, nodes: int, rounds: int, numbers: int) -> dict[str, float
 
 
 def death(folder: Path, nodes: int, numbers: int, limit_s: float) -> dict[str, Any]:
-    """Kill a node while it trains; return the seconds to the survivors' second training after it.
+    """Kill a node while it trains; return the seconds until all survivors train the next time.
 
-    A training begins when the round before it has ended, so the second one after the death is the
-    start of a round after the round that the death fell into.
+    A training begins when the round before it has ended. So the survivors have then ended the
+    round that the death fell into. All train as the node dies.
     """
     with Children() as children:
         members = mesh(children, folder, nodes, numbers, FIT_S)

@@ -50,7 +50,7 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(capsys: pytest.CaptureFixtur
     assert row["rounds"] >= 30
     assert row["prompts"] == pytest.approx(2, rel=0.2)  # each node sends to the other, each round
     assert row["control"] >= 0
-    assert row["bytes"] > row["prompts"] * bench_mesh.PROMPT_BYTES
+    assert row["bytes"] > row["prompts"] * bench_mesh.SMALL.bytes
     assert row["round_s"] * row["rounds_s"] == pytest.approx(1)
 
 
