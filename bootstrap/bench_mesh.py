@@ -22,11 +22,12 @@ ITEM_BYTES: Final = {"float32": 4, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Prompts:
     """What one message with prompts carries: rows of 16 numbers, in a type of ITEM_BYTES."""
 
     rows: int = 4
     dtype: str = "float16"
+    policy: str = "zerodfl"
 
     @property
     def bytes(self) -> int:
@@ -35,11 +36,15 @@ class Size:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """The settings of a node that make its prompts this large."""
-        return (f"tuning.context_length={self.rows}", f"policy.wire_dtype={self.dtype}")
+        """The settings of a node that exchanges such prompts."""
+        return (
+            f"policy.name={self.policy}",
+            f"tuning.context_length={self.rows}",
+            f"policy.wire_dtype={self.dtype}",
+        )
 
 
-SMALL: Final = Size()
+SMALL: Final = Prompts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +76,14 @@ async def measure(
     rounds: int,
     tls: bool,
     death: bool = True,
-    size: Size = SMALL,
+    prompts: Prompts = SMALL,
 ) -> Row:
     """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
 
     The daemons themselves have no last round: those that train nothing would be through with a
     short run before they are asked for the first time, and nothing would be left to count.
     """
-    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0", *size.settings)
+    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0", *prompts.settings)
     async with LocalMesh(settings, Client()) as mesh:
         await _wait_for(mesh, lambda: all(one.round for one in known(mesh)))
         first, began = known(mesh), time.perf_counter()
@@ -98,16 +103,18 @@ async def measure(
         rounds=slowest,
         round_s=seconds / slowest,
         rounds_s=slowest / seconds,
-        prompts=numbers / size.bytes / mean,
-        control=(sent - numbers / size.bytes) / mean,
+        prompts=numbers / prompts.bytes / mean,
+        control=(sent - numbers / prompts.bytes) / mean,
         bytes=wire / mean,
-        recovery_s=await recovery(folder / "death", mode, nodes, tls, size) if death else None,
+        recovery_s=await recovery(folder / "death", mode, nodes, tls, prompts) if death else None,
     )
 
 
-async def recovery(folder: Path, mode: str, nodes: int, tls: bool, size: Size = SMALL) -> float:
+async def recovery(
+    folder: Path, mode: str, nodes: int, tls: bool, prompts: Prompts = SMALL
+) -> float:
     """Return the seconds from a death to the second round that every survivor adopted after it."""
-    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *size.settings)
+    endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *prompts.settings)
     async with LocalMesh(_settings(folder, mode, nodes, tls, *endless), Client()) as mesh:
         await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)

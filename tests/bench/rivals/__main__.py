@@ -5,6 +5,10 @@
 Every rival is installed once, from its published package, into an environment of its own below
 --environments. Every measurement runs in a network and process namespace of its own (`unshare`),
 in which nothing but its own loopback interface can be reached, and which ends with it.
+
+`fednode async` and `fednode sync` are `fednode bench mesh` with ZeroDFL, which takes rows of other
+nodes' prompts. `fednode mean` is PromptFL in sync rounds: every node takes the mean of all prompts,
+as p2pfl, hivemind and Flower do here.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ ROOT: Final = Path(__file__).resolve().parents[3]
 LIMIT_S: Final = 300.0
 SMALL, MEDIUM, LARGE = "64", "8192", "73728"
 """float32 numbers of a message: 256 bytes, 33 KB, 295 KB."""
-REFERENCES: Final = ("fednode async", "fednode sync")
+REFERENCES: Final = ("fednode async", "fednode sync", "fednode mean")
 NAMESPACE: Final = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 UP: Final = ("--", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
 
@@ -61,6 +65,10 @@ def tasks(death_limit: float, quick: bool) -> list[Task]:
         words = ("--mode", mode, "--numbers", work, *more)
         return Task(f"fednode {mode}", work, "fednode_mesh", words)
 
+    def mean(work: str, *more: str) -> Task:
+        words = ("--mode", "sync", "--policy", "promptfl", "--numbers", work, *more)
+        return Task("fednode mean", work, "fednode_mesh", words)
+
     def mixing(work: str, *more: str) -> Task:
         words = ("--numbers", work, *more)
         return Task("hivemind", work, "hivemind_mix", words, HIVEMIND)
@@ -69,12 +77,15 @@ def tasks(death_limit: float, quick: bool) -> list[Task]:
         ours("async", SMALL, *death),
         Task("p2pfl", SMALL, "p2pfl_mesh", limit, P2PFL),
         ours("sync", SMALL, *death),
+        mean(SMALL),
         Task("Flower", SMALL, "flower_rounds", (), FLOWER),
         ours("async", MEDIUM),
         mixing(MEDIUM, *limit),
-        ours("sync", MEDIUM, *death),
+        mean(MEDIUM, *death),
+        ours("sync", MEDIUM),
         ours("async", LARGE),
         mixing(LARGE),
+        mean(LARGE),
         ours("sync", LARGE),
     ]
 

@@ -15,22 +15,23 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from fednode.bootstrap.bench_mesh import WIDTH, Size, measure
+from fednode.bootstrap.bench_mesh import WIDTH, Prompts, measure
 
 
 def main() -> int:
     """Measure a mesh and print one JSON line; Row of fednode.bootstrap.bench_mesh says of what."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rivals.fednode_mesh")
     parser.add_argument("--mode", choices=("async", "sync"), default="async")
+    parser.add_argument("--policy", default="zerodfl")
     parser.add_argument("--nodes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--numbers", type=int, default=64, help="a multiple of 16")
     parser.add_argument("--death", action="store_true")
     given = parser.parse_args()
-    size = Size(rows=given.numbers // WIDTH, dtype="float32")
+    prompts = Prompts(rows=given.numbers // WIDTH, dtype="float32", policy=given.policy)
     with tempfile.TemporaryDirectory(prefix="fednode-rival-") as name:
         row = asyncio.run(
-            measure(Path(name), given.mode, given.nodes, given.rounds, False, given.death, size)
+            measure(Path(name), given.mode, given.nodes, given.rounds, False, given.death, prompts)
         )
     sys.stdout.write(json.dumps(asdict(row)) + "\n")
     return 0

@@ -81,7 +81,7 @@ def run(
     try:
         out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
-        return failed(system, work, f"no result within {limit_s:.0f} s")
+        return failed(system, work, f"no result within {limit_s:g} s")
     finally:
         _end(process)
     if process.returncode:

@@ -85,7 +85,7 @@ def toy(numbers: int, fit_s: float) -> tuple[Any, Any, Any]:
 
         def fit(self) -> Any:
             self.on_fit()
-            time.sleep(fit_s)
+            threading.Event().wait(fit_s)
             self.get_model().set_contribution([self.addr], 1)
             return self.get_model()
 
@@ -121,7 +121,7 @@ def mesh(children: Children, folder: Path, nodes: int, numbers: int, fit_s: floa
             child.tell(do="neighbours")
             if child.take("neighbours", deadline)["count"] >= nodes - 1:
                 break
-            time.sleep(0.2)
+            threading.Event().wait(0.2)
     return started
 
 
@@ -142,7 +142,8 @@ def pace(folder: Path, nodes: int, rounds: int, numbers: int) -> dict[str, float
     slowest = max(b["at"] - a["at"] for a, b in zip(first, last, strict=True))
 
     def each(key: str) -> float:
-        return sum(b[key] - a[key] for a, b in zip(first, last, strict=True)) / counted
+        counts: list[int] = [b[key] - a[key] for a, b in zip(first, last, strict=True)]
+        return sum(counts) / counted
 
     return {
         "round_s": slowest / counted,
@@ -168,7 +169,7 @@ def death(folder: Path, nodes: int, numbers: int, limit_s: float) -> dict[str, A
         for _ in range(2):
             for child in members:
                 child.take("fit", deadline)
-        time.sleep(FIT_S / 4)
+        threading.Event().wait(FIT_S / 4)
         *left, victim = members
         victim.kill()
         began = time.monotonic()
