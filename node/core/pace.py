@@ -14,12 +14,12 @@ STILL: Final = 10.0
 
 @dataclass(slots=True)
 class _Known:
-    """A peer as it was when it last spoke: its round, by how many rounds it was behind, and since
-    when it stands in that round.
+    """A peer as it was when it last spoke: its round, when that was, and since when it stands in
+    that round.
     """
 
     round: int
-    behind: int
+    at: float
     since: float
 
 
@@ -27,9 +27,10 @@ class Pace:
     """How long a node waits before its next round.
 
     A peer that is slow, hung or hostile makes each round of this node take 1 + PATIENCE times as
-    long at most. A peer whose round stands still costs that for STILL rounds only. Of a peer that
-    was not heard lately only what it said counts, so that no node of a large mesh waits for peers
-    that seldom speak to it.
+    long at most. A peer whose round stands still costs that for STILL rounds only. Between its
+    messages a peer counts as running rounds as fast as this node does. A peer that is truly slower
+    says so with its next message, and no node of a large mesh waits long for a peer that seldom
+    speaks to it.
     """
 
     def __init__(self, lead: int | None, interval_s: float = 0.0) -> None:
@@ -41,16 +42,16 @@ class Pace:
         self._interval = interval_s
         self._began = float("-inf")
         self._ended: float | None = None  # when the last round ended; None: while a round runs
-        self._said: dict[str, int] = {}  # rounds that came since the last wait
+        self._said: dict[str, tuple[float, int]] = {}  # what came since the last wait, and when
         self._known: dict[str, _Known] = {}
-        self._late: set[str] = set()  # those of _known that are too far behind
+        self._late: set[str] = set()  # those of _known that may be too far behind
         self.holds = False
         """Whether the node waits for a peer now."""
 
-    def heard(self, peer: str, number: int) -> None:
+    def heard(self, now: float, peer: str, number: int) -> None:
         """Note which round a peer says it is in."""
         if self._lead is not None:
-            self._said[peer] = number
+            self._said[peer] = now, number
 
     def began(self, now: float) -> None:
         """Note that a round begins."""
@@ -72,25 +73,28 @@ class Pace:
         self.holds = False
         if self._lead is None:
             return 0.0
-        for peer, at in self._said.items():
-            self._note(now, number, peer, at)
+        for peer, (at, said) in self._said.items():
+            self._note(at, peer, said)
+            if number - 1 - said > self._lead:
+                self._late.add(peer)
         self._said.clear()
         if self._ended is None or not self._late:
             return 0.0
         took = self._ended - self._began
-        slow = any(
-            now - self._known[peer].since < STILL * took and live(peer) for peer in self._late
-        )
-        left = self._ended + PATIENCE * took - now
-        self.holds = slow and left > 0
+        period = max(took, self._interval)
+        longest = 0.0
+        for peer in list(self._late):
+            known = self._known[peer]
+            until = known.at + (number - 1 - known.round - self._lead) * period
+            if until <= now:
+                self._late.discard(peer)
+            elif now - known.since < STILL * took and live(peer):
+                longest = max(longest, until - now)
+        left = min(longest, self._ended + PATIENCE * took - now)
+        self.holds = left > 0
         return left if self.holds else 0.0
 
-    def _note(self, now: float, number: int, peer: str, at: int) -> None:
+    def _note(self, now: float, peer: str, number: int) -> None:
         known = self._known.get(peer)
-        behind = number - 1 - at
-        since = known.since if known is not None and known.round == at else now
-        self._known[peer] = _Known(at, behind, since)
-        if behind > (self._lead or 0):
-            self._late.add(peer)
-        else:
-            self._late.discard(peer)
+        since = known.since if known is not None and known.round == number else now
+        self._known[peer] = _Known(number, now, since)

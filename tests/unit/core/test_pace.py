@@ -12,7 +12,7 @@ LEAD = 5
 def wait(pace: Pace, now: float, number: int, **rounds: int) -> float:
     """Return the seconds to wait after peers, all of them live, said which rounds they are in."""
     for name, at in rounds.items():
-        pace.heard(name, at)
+        pace.heard(now, name, at)
     return pace.wait(now, number, lambda _: True)
 
 
@@ -27,17 +27,51 @@ def after(number: int, seconds: float = 2.0) -> Pace:
 @pytest.mark.parametrize(("peer", "waits"), [(3, True), (4, False), (9, False), (90, False)])
 def test_a_node_may_be_so_far_ahead_and_no_further(peer: int, waits: bool) -> None:
     pace = after(9)
-    assert wait(pace, 902.0, 10, near=9, slow=peer) == (PATIENCE * 2.0 if waits else 0.0)
+    assert wait(pace, 902.0, 10, near=9, slow=peer) == (2.0 if waits else 0.0)
     assert pace.holds == waits
 
 
 def test_the_wait_is_three_times_the_last_round_and_ends_when_the_peer_catches_up() -> None:
     pace = after(9)
-    assert wait(pace, 902.0, 10, slow=3) == 6.0
-    assert wait(pace, 906.5, 10, slow=3) == 1.5
+    assert wait(pace, 902.0, 10, slow=0) == PATIENCE * 2.0
+    assert wait(pace, 906.5, 10, slow=1) == 1.5
     assert wait(pace, 907.0, 10, slow=4) == 0.0
     assert not pace.holds
     assert wait(after(9), 908.0, 10, slow=3) == 0.0
+
+
+def test_between_its_messages_a_peer_counts_as_running_as_fast_as_the_node() -> None:
+    pace = after(9)
+    assert wait(pace, 902.0, 10, slow=2) == 4.0
+    assert wait(pace, 903.0, 10) == 3.0
+    assert wait(pace, 906.0, 10) == 0.0
+    pace.began(906.0)
+    pace.ended(908.0)
+    assert wait(pace, 908.0, 11) == 0.0
+    assert wait(pace, 908.0, 11, slow=4) == 2.0  # it says that it is slower
+    spaced = Pace(LEAD, interval_s=10.0)
+    spaced.began(0.0)
+    spaced.ended(2.0)
+    assert wait(spaced, 10.0, 10, slow=3) == pytest.approx(0.0)  # PATIENCE is over
+    assert wait(spaced, 3.0, 10, slow=3) == 7.0
+
+
+@pytest.mark.parametrize("slower", [2, 3])
+def test_a_node_keeps_the_pace_of_a_slower_peer_that_speaks_each_round(slower: int) -> None:
+    pace, now, number, heard = Pace(LEAD), 0.0, 1, 0
+    while number < 100:
+        while heard * slower <= now:  # the peer's rounds take `slower` times as long
+            pace.heard(heard * slower, "slow", heard)
+            heard += 1
+        delay = pace.wait(now, number, lambda _: True)
+        if delay:
+            now = min(now + delay, heard * slower)
+            continue
+        pace.began(now)
+        now += 1.0
+        pace.ended(now)
+        number += 1
+    assert number - heard <= LEAD + slower + 1
 
 
 def test_a_peer_that_stands_still_is_waited_for_a_bounded_time_and_again_once_it_moves() -> None:
@@ -56,7 +90,7 @@ def test_a_peer_that_stands_still_is_waited_for_a_bounded_time_and_again_once_it
 
 def test_a_peer_that_seldom_speaks_counts_as_it_was_when_it_spoke() -> None:
     pace = Pace(LEAD)
-    pace.heard("quiet", 1)
+    pace.heard(0.0, "quiet", 1)
     for number in range(1, 50):
         assert pace.wait(2.0 * number, number, lambda _: True) == 0.0
         pace.began(2.0 * number)

@@ -20,6 +20,7 @@ from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.sim.faults import switch_on
 from fednode.sim.setup import Setup
 from fednode.sim.world import Checker, World
 
@@ -122,6 +123,19 @@ def test_fast_nodes_wait_for_a_slow_one(lead: int | None, round_of_slow: range) 
     ended(3, (1.0, 1.0, 3.0), rounds, [end])
     assert end.rounds["n02"] in round_of_slow
     assert max(end.rounds.values()) == 30
+
+
+def test_after_a_crash_a_mesh_finds_its_pace_again() -> None:
+    """A node is off from 5 to 9 s, which is 20 rounds; it ends 4 s after nodes that never crash."""
+    names = [f"n{number:02}" for number in range(40)]
+    world = World(1, memorable=False)
+    rounds = RoundSettings(mode="async", max=75, start=Start(timeout_s=5.0))
+    plan = Setup(policy=ZeroDFL, config=ZeroDFLConfig(), rounds=rounds, seed=1)
+    world.populate(plan, {name: ClosedFormLearner(name) for name in names}, 0.2)
+    world.at(5.0, lambda: world.crash("n07"))
+    world.at(9.0, lambda: switch_on(world, "n07"))
+    assert world.run(world.finished, LIMIT_S)
+    assert 75 * 0.2 + 4.0 < world.now < 75 * 0.2 + 4.0 + 0.5
 
 
 def test_a_node_that_is_far_slower_is_not_waited_for_longer_and_longer() -> None:
