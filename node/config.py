@@ -102,11 +102,15 @@ class Source:
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
 
     def at(self, place: Sequence[str]) -> str:
-        """Return where a key stands: a line of a file, a flag or a variable."""
+        """Return where a key stands: a line of a file, a flag or a variable.
+
+        A section that only a flag or a variable names stands where the first of its keys stands.
+        """
         for end in range(len(place), 0, -1):
             if tuple(place[:end]) in self.places:
                 return self.places[tuple(place[:end])]
-        return self.where
+        inside = (where for at, where in self.places.items() if at[: len(place)] == tuple(place))
+        return next(inside, self.where) if place else self.where
 
 
 def named(option: str, word: str) -> str:

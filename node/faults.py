@@ -13,7 +13,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 REMOVED: Final[Mapping[tuple[str, ...], str]] = {
-    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must bear with",
+    ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must tolerate",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
 }
 """Removed keys, or removed values of keys -> what to use instead."""

@@ -79,13 +79,13 @@ def load_peers(path: Path) -> Peers:
             faults.append(f"{where}: the name {peer.name!r} is not allowed; {NAME_RULE}")
         faults += address_faults(where, peer.name, peer.address, peers.insecure)
         faults += _key_faults(where, peer, peers)
-        for what in (peer.name, peer.address, *([peer.id] if peer.id else [])):
+        for key in ("name", "address", "id"):
+            what = getattr(peer, key)
             if what in seen:
-                faults.append(
-                    f"{where}: {what!r} is given to both {seen[what]!r} and {peer.name!r}; names, "
-                    "addresses and ids must differ."
-                )
-            seen[what] = peer.name
+                text = f"the {key} {what!r} stands in two entries"
+                faults.append(f"{where}: {text}, also in {seen[what]}; they must differ.")
+            elif what:
+                seen[what] = where.rpartition(", ")[2]
     faults += _mesh_key_faults(source, peers)
     if faults:
         raise ConfigError("\n".join(faults))

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fednode import registry
-from fednode.config import Settings, load_settings, policy_of, start_of, validation_fault
+from fednode.config import Settings, load_settings, policy_of, read_yaml, start_of, validation_fault
 from fednode.core.policy import PolicyKind, start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData
 from fednode.errors import ConfigError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
+from fednode.learn.settings import TuningSettings
 from fednode.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
 from fednode.saved import ROOT
 from fednode.storage.store import has_rounds
@@ -31,6 +32,8 @@ class NodePlan:
     policy: PolicyKind
     policy_config: Any
     state: Path
+    note: str = ""
+    """What the operator should know of the settings as they were written."""
 
     @classmethod
     def alone(cls, settings: Settings) -> NodePlan:
@@ -53,8 +56,9 @@ class NodePlan:
 
     @property
     def caution(self) -> str:
-        """A warning to the operator about the policy's settings; "" if there is none."""
-        return str(getattr(self.policy_config, "caution", ""))
+        """A warning to the operator about the settings; "" if there is none."""
+        of_policy = str(getattr(self.policy_config, "caution", ""))
+        return " ".join(one for one in (of_policy, self.note) if one)
 
     @property
     def mode(self) -> Barrier:
@@ -77,11 +81,33 @@ def make(
     kind, chosen = policy_of(settings)
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
-    plan = NodePlan(own, settings, peers, kind, chosen, folder)
+    note = strange_tuning(config, settings)
+    plan = NodePlan(own, settings, peers, kind, chosen, folder, note)
     faults = disagreements(plan)
     if faults:
         raise ConfigError("\n".join(faults))
     return plan
+
+
+def strange_tuning(config: Path | None, settings: Settings) -> str:
+    """Return a note if a file names one policy with its tuning and the node runs another; or "".
+
+    The values in the file replace those that the other policy brings.
+    """
+    tree = {} if config is None else read_yaml(config).tree
+    policy, said = tree.get("policy"), tree.get("tuning")
+    if not isinstance(policy, dict) or not isinstance(said, dict):
+        return ""
+    written, name = policy.get("name"), settings.policy["name"]
+    brought = asdict(TuningSettings()) | dict(registry.policy(str(name)).tuning)
+    strange = [key for key, value in said.items() if value != brought.get(key)]
+    if written in (None, name) or not strange:
+        return ""
+    return (
+        f"{config} was written for policy {written}, and policy.name is {name}: its values of "
+        f"{', '.join(f'tuning.{key}' for key in strange)} replace those that {name} brings. To "
+        "tune as it does by default, remove them there."
+    )
 
 
 def disagreements(plan: NodePlan) -> list[str]:

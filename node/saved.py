@@ -19,6 +19,7 @@ from fednode.storage.store import newest, read_model, require_model
 SETTINGS: Final = "settings.yaml"
 CLASSES: Final = "classes.txt"
 PEERS: Final = Path("peers.yaml")
+AGAIN: Final = "start the node once more on this directory to write it."
 NAMED: Final = 5
 """Most state directories that an error names."""
 ELSEWHERE: Final = "state directory with --state"
@@ -68,6 +69,10 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
     """
     snapshot, notes = newest(folder)
     held = {name: _text(folder, name) for name in (SETTINGS, CLASSES)}
+    try:
+        read_yaml(folder / SETTINGS)
+    except ConfigError as fault:
+        raise StateError(f"{str(fault).removesuffix('.')}: {AGAIN}") from None
     settings = load_settings(folder / SETTINGS, {}, flags)
     classes = tuple(held[CLASSES].splitlines())
     prompts, number = snapshot.used(settings.guard.keep_best)
@@ -86,17 +91,16 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
 
 def _text(folder: Path, name: str) -> str:
     """Return the text of a file that every start writes; raise StateError if it is damaged."""
-    again = "start the node once more on this directory to write it."
     try:
         content = (folder / name).read_bytes()
         return content.decode("utf-8")
     except FileNotFoundError:
-        raise StateError(f"{folder} has no {name}: {again}") from None
+        raise StateError(f"{folder} has no {name}: {AGAIN}") from None
     except OSError as fault:
         raise StateError(f"{folder / name} cannot be read: {fault.strerror}.") from None
     except UnicodeDecodeError as fault:
         line = content[: fault.start].count(b"\n") + 1
-        raise StateError(f"{folder / name}, line {line}, is not UTF-8 text: {again}") from None
+        raise StateError(f"{folder / name}, line {line}, is not UTF-8 text: {AGAIN}") from None
 
 
 def find(state: Path | None) -> Path:

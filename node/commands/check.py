@@ -27,7 +27,7 @@ from fednode.data.reasons import summaries
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.learn.learner import Learner
 from fednode.peers import load_peers, which_am_i
-from fednode.plan import NodePlan, facts_of, learner_of, make
+from fednode.plan import NodePlan, facts_of, learner_of, make, strange_tuning
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
@@ -199,7 +199,8 @@ def _plan(given: Given) -> NodePlan:
         return make(given.peers, given.config, given.name, given.flags, given.state)
     settings = load_settings(given.config, os.environ, given.flags)
     state = given.state or (Path(settings.state_dir) if settings.state_dir else Path())
-    return replace(NodePlan.alone(settings), state=state)
+    note = strange_tuning(given.config, settings)
+    return replace(NodePlan.alone(settings), state=state, note=note)
 
 
 def _each(level: Literal["fault", "note"], fault: Exception) -> Iterator[Finding]:
@@ -308,7 +309,11 @@ def _of_learner(
     if given.peers is not None:
         if not running:
             yield from _of_state(plan, facts)
-        yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))
+        try:
+            yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))
+        except FednodeError as fault:  # no key yet; a node with a lease gets one by its start
+            listed = any(one.id and one.name == plan.name for one in plan.peers.peers)
+            yield from _each("fault" if listed else "note", fault)
 
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -37,7 +38,26 @@ def table_format_option(command: Command) -> Command:
 
 
 def plain(message: Any) -> dict[str, Any]:
-    """Return a protobuf message as JSON types, with all fields; 64-bit numbers become text."""
-    return MessageToDict(
+    """Return a protobuf message as JSON types, with all fields."""
+    tree = MessageToDict(
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
+    return _numbered(tree, message.DESCRIPTOR)
+
+
+def _numbered(tree: dict[str, Any], kind: Descriptor) -> dict[str, Any]:
+    """Return a tree whose counts are numbers; protobuf writes 64-bit numbers as text."""
+    return {name: _number(value, kind.fields_by_name[name]) for name, value in tree.items()}
+
+
+def _number(value: Any, field: FieldDescriptor) -> Any:
+    inside = field.message_type
+    if inside is not None and inside.GetOptions().map_entry:
+        held = inside.fields_by_name["value"]
+        return {key: _number(one, held) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_number(one, field) for one in value]
+    if inside is not None:
+        return _numbered(value, inside)
+    counts = field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+    return int(value) if counts else value

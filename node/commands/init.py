@@ -101,16 +101,22 @@ def init(
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as fault:
         raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
-    _say_next(folder, mesh, nodes, tls)
+    _say_next(folder, mesh, nodes, own=data is not None, tls=tls)
 
 
-def _say_next(folder: Path, mesh: str, nodes: int, tls: bool) -> None:
-    """Print what was written, and the commands that come next."""
+def _say_next(folder: Path, mesh: str, nodes: int, *, own: bool, tls: bool) -> None:
+    """Print what was written, and the commands that come next.
+
+    own: whether node.yaml names the images of the first node, so that the others need their own.
+    """
     click.echo(f"Wrote {folder / 'node.yaml'} and {folder / 'peers.yaml'} of mesh {mesh}. Next:")
     here = f"--peers {folder / 'peers.yaml'} --config {folder / 'node.yaml'}"
     click.echo(f"  fednode check {here} --name {name_of(0)}")
     for number in range(min(nodes, 3)):
-        click.echo(f"  fednode start {here} --name {name_of(number)}")
+        images = " --set data.path=FOLDER" if own and number else ""
+        click.echo(f"  fednode start {here} --name {name_of(number)}{images}")
+    if own and nodes > 1:
+        click.echo("FOLDER: the images of that node; without the option it takes those of node a.")
     if tls:
         click.echo(
             f"The nodes' keys are below {Path.home() / ROOT / mesh}. For a node on another "

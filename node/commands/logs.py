@@ -127,5 +127,5 @@ def _print(console: Console, line: Line, as_json: bool, single: bool) -> None:
         return
     text = Text(time.strftime("%H:%M:%S ", time.localtime(one.time)), "dim")
     if not single:
-        text.append(f"{name} ", "bold")
+        text.append(f"{name}: ", "bold")
     console.print(text.append(one.text, STYLES.get(one.level, "")))

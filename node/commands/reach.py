@@ -25,8 +25,8 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
         return Client, [("", address)]
     if address is None and peers_path is None and not PEERS.exists():
         raise ConfigError(
-            "Whose status? Give host:port, or --peers FILE for all nodes of a mesh (there is no "
-            "peers.yaml here)."
+            "There is no peers.yaml here: give the address of a node (host:port), or --peers FILE "
+            "for all nodes of a mesh."
         )
     from fednode.commands.mesh import client_of
     from fednode.peers import load_peers
@@ -45,4 +45,9 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
         return make, [(peer.name, peer.address) for peer in peers.peers]
     if by_place:
         return make, [("", address)]
+    if address not in (known := [peer.name for peer in peers.peers]):
+        raise ConfigError(
+            f"No peer is called {address!r} in {peers_path or PEERS}; there are "
+            f"{', '.join(known)}: give one of these names, or an address as host:port."
+        )
     return make, [(address, peers.entry(address).address)]

@@ -33,6 +33,14 @@ def status(
 
     Without ADDRESS, one line is shown for every node of peers.yaml; `fednode top` shows them live.
     The exit code is 5 if no node answers.
+
+    \b
+    loss    the mean loss of the last round's training
+    own     accuracy on the node's own test images (base, new: on those of
+            the classes that the nodes train on, and of the others)
+    peers   how many of the other nodes are alive, of how many
+    heard   the time since a peer's last message
+    chosen  how often this node's policy chose the peer (ZeroDFL)
     """
     make, targets = reach(address, peers_path, state)
     single = address is not None

@@ -31,14 +31,14 @@ def summaries(data: NodeData) -> list[str]:
     found = []
     if data.skipped:
         kinds = ", ".join(f"{name}: {len(files)}" for name, files in by_kind(data.skipped).items())
+        count = _counted(len(data.skipped), "file")
         found.append(
-            f"Skipped files: {len(data.skipped)}, such as '{data.skipped[0][0]}' ({kinds}); "
-            "`fednode check` names them."
+            f"Skipped {count}, such as '{data.skipped[0][0]}' ({kinds}); `fednode check` names all."
         )
     if data.constant:
         found.append(
-            f"Images of one colour throughout: {len(data.constant)}, such as "
-            f"'{data.constant[0]}'. The model sees nothing in them; `fednode check` names them."
+            f"{_counted(len(data.constant), 'image')} of one colour throughout, such as "
+            f"'{data.constant[0]}', in which the model sees nothing; `fednode check` names all."
         )
     return found
 
@@ -46,13 +46,13 @@ def summaries(data: NodeData) -> list[str]:
 def listed(skipped: Skipped, constant: Sequence[Path]) -> list[str]:
     """Return a sentence for each kind of skipped files, and one on images of one colour."""
     found = [
-        f"Skipped files, {name}: {len(files)}. {_named(list(map(_shown, files)))}"
+        f"Skipped {_counted(len(files), 'file')} ({name}): {_named(list(map(_shown, files)))}"
         for name, files in by_kind(skipped).items()
     ]
     if constant:
         found.append(
-            f"Images of one colour throughout, in which the model sees nothing: {len(constant)}. "
-            "Look at them; data.window sets which values of a grey image become black and white. "
+            f"{_counted(len(constant), 'image')} of one colour throughout, in which the model sees "
+            "nothing; data.window sets which values of a grey image become black and white: "
             + _named([f"'{path}'" for path in constant])
         )
     return found
@@ -60,8 +60,14 @@ def listed(skipped: Skipped, constant: Sequence[Path]) -> list[str]:
 
 def _shown(one: tuple[Path, str]) -> str:
     path, why = one
-    detail = why.removeprefix(kind(why)).strip(" :;()") if kind(why) != why else ""
+    detail = why.removeprefix(kind(why)).lstrip(" :;") if kind(why) != why else ""
+    if detail.startswith("(") and detail.endswith(")"):
+        detail = detail[1:-1]
     return f"'{path}' ({detail})" if detail and not detail.startswith(".") else f"'{path}'"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def _named(names: Sequence[str]) -> str:

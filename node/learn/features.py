@@ -273,13 +273,13 @@ class Features:
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]
-            raise DataError(f"'{path}' cannot be read any more: {reason}.") from fault
+            raise DataError(f"'{path}' can no longer be read: {reason}.") from fault
 
     def _digest(self, path: Path, view: int) -> bytes:
         try:
             content = hashlib.sha256(path.read_bytes()).digest()
         except OSError as fault:
-            raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
+            raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
         number = f"/view {view}".encode() if view else b""
         return hashlib.sha256(self._model + content + number).digest()
 
@@ -301,5 +301,5 @@ def _decoded(path: Path, view: int) -> Decoded:
     try:
         stat = path.stat()
     except OSError as fault:
-        raise DataError(f"'{path}' cannot be read any more: {fault.strerror}.") from fault
+        raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
     return path, view, stat.st_mtime_ns, stat.st_size

@@ -56,7 +56,7 @@ class Learner(Protocol):
     ) -> Report:
         """Train from job.tensors.
 
-        Raise Cancelled if `cancelled` turns true, DataError if images cannot be read any more.
+        Raise Cancelled if `cancelled` turns true, DataError if images can no longer be read.
         """
         ...
 

@@ -30,6 +30,7 @@ from fednode.learn.objective import Batch, Objective
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
 from fednode.learn.torch_learner import leaves
+from fednode.storage.disk import because, writing_fault
 
 FORMAT: Final = "fednode prompts 1"
 LINEAR: Final = 1e-3
@@ -151,10 +152,21 @@ def write_matrix(
     _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
 
 
+def _why(path: Path, fault: Exception) -> str:
+    """Return why a file could not be written, in words for people."""
+    if isinstance(fault, OSError):
+        return because(fault)
+    if path.is_dir():
+        return "a folder has this name"
+    if not path.parent.exists():
+        return f"there is no folder {path.parent}"
+    return writing_fault(path.parent) or str(fault)
+
+
 def _saved(path: Path, save: Any) -> None:
     try:
         save()
     except (OSError, SafetensorError, RuntimeError) as fault:
         raise StateError(
-            f"{path} cannot be written: {fault}; give another place for TO."
+            f"{path} cannot be written: {_why(path, fault)}; give another place for TO."
         ) from fault

@@ -142,8 +142,8 @@ class TorchLearner:
         if unseen:
             shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
             notes.append(
-                f"{len(unseen)} of {len(self.classes)} class names have words that "
-                f"{self._backbone.label} never met in pretraining: {shown}."
+                f"{len(unseen)} of {len(self.classes)} class names hold words that "
+                f"no training text of {self._backbone.label} had: {shown}."
             )
         return tuple(notes)
 

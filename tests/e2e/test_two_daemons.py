@@ -295,7 +295,7 @@ def test_one_sentence_for_what_is_wrong_at_the_start(pair: Pair) -> None:
     twice = folder / "twice.yaml"
     twice.write_text(pair.peers.read_text().replace("name: b", "name: a"))
     said = sentence("start", "--peers", str(twice), "--name", "a", folder=folder)
-    assert "'a' is given to both 'a' and 'a'" in said
+    assert "the name 'a' stands in two entries" in said
 
     host, port = pair.address["a"].split(":")
     with socket.socket() as taken:

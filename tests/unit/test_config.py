@@ -107,7 +107,7 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         (
             "policy: {name: promptfl, merge: {rule: vote}}",
             "node.yaml, line 1: policy.merge.rule is 'vote', which was removed; "
-            "use krum, with merge.liars as many hostile nodes as it must bear with.",
+            "use krum, with merge.liars as many hostile nodes as it must tolerate.",
         ),
         (
             "otel:\n  every_s: 10",
@@ -296,6 +296,8 @@ def test_flags_and_variables_are_checked_too(tmp_path: Path, flag: str) -> None:
     assert flag in fault(tmp_path, "seed: 1", flag)
     with pytest.raises(ConfigError, match="FEDNODE_ROUNDS__MX: unknown key"):
         load_settings(None, {"FEDNODE_ROUNDS__MX": "1"})
+    said = fault(tmp_path, "seed: 1", "round.max=3")
+    assert said == "--set round.max=3: unknown key 'round'; did you mean 'rounds'?"
     said = fault(tmp_path, "rounds: {max: 3}", "rounds.max=-1", "tuning.lrr=1")
     assert "--set tuning.lrr=1: unknown key 'tuning.lrr'; did you mean 'lr'?" in said
 
@@ -314,8 +316,8 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (("name: b", "name: a"), "line 5: 'a' is given to both 'a' and 'a'"),
-        (("7102", "7101"), "line 5: '127.0.0.1:7101' is given to both 'a' and 'b'"),
+        (("name: b", "name: a"), "line 5: the name 'a' stands in two entries, also in line 4;"),
+        (("7102", "7101"), "line 5: the address '127.0.0.1:7101' stands in two entries, also"),
         (("name: b", "name: B!"), "line 5: the name 'B!' is not allowed; use small letters"),
         (("127.0.0.1:7102", "10.0.0.7:7102"), "line 5: the address 10.0.0.7:7102 of 'b' leaves"),
         (("127.0.0.1:7102", "example.org:1"), "line 5: the address example.org:1 of 'b' leaves"),

@@ -44,7 +44,7 @@ def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_p
         f"fault: {config}, line 1: unknown key 'sed'; did you mean 'seed'?",
         f"fault: {config}, line 2: rounds.max is -1; it must be at least 0.",
     }
-    assert "names, addresses and ids must differ" in lines[2]
+    assert "the name 'a' stands in two entries, also in line 4" in lines[2]
     assert lines[-1] == "3 faults."
 
 
@@ -81,6 +81,27 @@ def test_judging_without_images_to_judge_by(
     fednode(*words, "--set", "data.validation=0.2")
     assert "judges by" not in fednode.out
     assert fednode(*words, *QUICK) == 0, "the closed-form learner needs no images"
+
+
+def test_tuning_that_was_written_for_another_policy(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init") == 0
+    (tmp_path / "peers.yaml").unlink()
+    assert fednode("check", "--set", "policy.name=fedpgp", *QUICK) == 0
+    assert (
+        "note: node.yaml was written for policy promptfl, and policy.name is fedpgp: its values of "
+        "tuning.epochs, tuning.batch_size, tuning.lr replace those that fedpgp brings."
+    ) in fednode.out
+    assert fednode("check", *QUICK) == 0
+    assert "was written for" not in fednode.out
+
+
+def test_a_node_without_a_key_is_a_finding(fednode: Fednode, tmp_path: Path) -> None:
+    assert fednode("init", "--tls") == 0
+    words = ("--name", "a", "--state", tmp_path / "elsewhere", *QUICK)
+    assert fednode("check", *words) == 2
+    *_, fault, last = fednode.out.splitlines()
+    assert fault.startswith("fault: There is no key in ")
+    assert last == "1 fault."
 
 
 def test_a_port_in_use(fednode: Fednode, peers: Path) -> None:
@@ -167,9 +188,9 @@ def test_classes_and_images_are_counted(fednode: Fednode, tmp_path: Path) -> Non
     root = tmp_path / "images"
     assert f"note: The images in {root}: 2 classes; 8 for training, 2 for testing." in fednode.out
     sea = root / "sea"
-    assert f"Skipped files, no image of a known format: 1. '{sea / 'x.png'}'." in fednode.out
-    assert f"Skipped files, not an image by its suffix: 1. '{sea / 'notes.txt'}'." in fednode.out
-    assert "Images of one colour throughout, in which the model sees nothing: 12." in fednode.out
+    assert f"Skipped 1 file (no image of a known format): '{sea / 'x.png'}'." in fednode.out
+    assert f"Skipped 1 file (not an image by its suffix): '{sea / 'notes.txt'}'." in fednode.out
+    assert "12 images of one colour throughout, in which the model sees nothing;" in fednode.out
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,12 @@ def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_pat
     sections = re.findall(r"(?m)^([a-z]+):", text)
     assert sections[:3] == ["data", "model", "policy"]
     assert len(re.findall(r"(?m)^ *#[a-z_]+: ", text)) > 80
+    start = "  fednode start --peers peers.yaml --config node.yaml --name"
     commands = [line for line in fednode.out.splitlines() if line.startswith("  fednode start")]
-    assert [line[-1] for line in commands] == ["a", "b", "c"]
-    assert "fednode start --peers peers.yaml --config node.yaml --name a" in fednode.out
+    images = "--set data.path=FOLDER"
+    assert commands == [f"{start} a", f"{start} b {images}", f"{start} c {images}"]
+    assert fednode("init", "built-in") == 0
+    assert images not in fednode.out
 
 
 def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path) -> None:

@@ -97,12 +97,13 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
     said = fednode.fault("import", other, "--state", tmp_path / "s", "--classes", "a,b")
     assert "holds context [4, 7]; zerodfl with fednode-mini" in said
     assert "names no classes" in fednode.fault("import", other, "--state", tmp_path / "s")
-    assert "cannot be written" in fednode.fault(
-        "export", "--state", tuned / "state", tmp_path / "no/such/folder/p.safetensors"
+    to = tmp_path / "no/such/folder/p.safetensors"
+    assert fednode.fault("export", "--state", tuned / "state", to) == (
+        f"{to} cannot be written: there is no folder {to.parent}; give another place for TO."
     )
-    assert "give another place for TO" in fednode.fault(
-        "export", "--state", tuned / "state", tmp_path / "no/such/folder/p.safetensors"
-    )
+    (tmp_path / "file").touch()
+    said = fednode.fault("export", "--state", tuned / "state", tmp_path / "file" / "p.safetensors")
+    assert "cannot be written: a file is where a folder is to be; give another place" in said
     assert not (tmp_path / "s").exists()
 
 

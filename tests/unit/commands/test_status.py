@@ -204,7 +204,10 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         assert "running, round 12 of 150" in fednode.out
         assert fednode("status", "a") == 0
         assert fednode("status", "a", "--format", "json") == 0
-        assert json.loads(fednode.out)["metrics"]["loss"] == 1.25
+        one = json.loads(fednode.out)
+        assert one["metrics"]["loss"] == 1.25
+        assert (one["round"], one["traffic"]["payload_out"]) == (12, 1500)
+        assert (one["refused"], one["peers"][0]["selected"]) == ({"norm": 2}, 4)
         assert fednode("status") == 0
         assert "no answer" in fednode.out
         assert fednode("status", "--peers", peers, "--format", "json") == 0
@@ -242,10 +245,14 @@ def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     assert "Nobody answers at 127.0.0.1:7191" in fednode.fault("status", "a")
     assert fednode("status") == Unreachable.exit_code
     assert "None of the 2 nodes of peers.yaml answers" in fednode.err
-    assert "No peer is called 'z'" in fednode.fault("status", "z")
+    said = fednode.fault("status", "z")
+    assert said == (
+        "No peer is called 'z' in peers.yaml; there are a, b: give one of these names, or an "
+        "address as host:port."
+    )
     assert "has no port" in fednode.fault("status", "127.0.0.1:")
     peers.unlink()
-    assert "Whose status?" in fednode.fault("status")
+    assert fednode.fault("logs").startswith("There is no peers.yaml here: give the address of a")
     assert "There is no file" in fednode.fault("status", "a")
 
 
@@ -258,7 +265,7 @@ def test_top_shows_the_whole_mesh(fednode: Fednode, peers: Path) -> None:
         assert fednode("top", "--times", "2", "--format", "json") == 0
         looks = [json.loads(line) for line in fednode.out.splitlines()]
         assert len(looks) == 2
-        assert looks[0]["nodes"][address]["round"] == "12"
+        assert looks[0]["nodes"][address]["round"] == 12
         assert looks[0]["nodes"]["127.0.0.1:7192"] is None
 
 
@@ -311,7 +318,7 @@ def test_logs_of_one_node_and_of_all(fednode: Fednode, peers: Path) -> None:
         assert fednode("logs", "a", "--level", "warning") == 0
         assert [line[9:] for line in fednode.out.splitlines()] == ["a warning"]
         assert fednode("logs", "--last", "1") == 0
-        assert [line[9:] for line in fednode.out.splitlines()] == ["a a warning"]
+        assert [line[9:] for line in fednode.out.splitlines()] == ["a: a warning"]
         assert fednode("logs", address, "--format", "json") == 0
         first = json.loads(fednode.out.splitlines()[0])
         assert (first["level"], first["event"], first["fields"]) == ("info", "kind", {"peer": "b"})

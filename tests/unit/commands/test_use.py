@@ -53,6 +53,11 @@ def test_a_damaged_file_of_a_state_directory_is_named(
         said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
         assert f"{path}, line 2, is not UTF-8 text: start the node once more" in said
         path.write_bytes(held)
+    path = tmp_path / "state" / "settings.yaml"
+    path.write_text("data: [\n")
+    said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
+    assert f"{path} is not valid YAML: line 2" in said
+    assert said.endswith(": start the node once more on this directory to write it.")
 
 
 def test_a_node_that_finished_no_round_has_nothing_to_use(

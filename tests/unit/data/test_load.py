@@ -161,10 +161,10 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
     problems = check(settings(root))
     assert len(problems) == 3
     assert not any(problem.fatal for problem in problems)
-    assert {str(problem).partition(". '")[0] for problem in problems} == {
-        "Skipped files, no image of a known format: 1",
-        "Skipped files, not an image by its suffix: 1",
-        "Skipped files, lies beside the class folders, in none of them: 1",
+    assert {str(problem).partition(": '")[0] for problem in problems} == {
+        "Skipped 1 file (no image of a known format)",
+        "Skipped 1 file (not an image by its suffix)",
+        "Skipped 1 file (lies beside the class folders, in none of them)",
     }
     assert any(f"'{root / 'a' / '000.png'}'." in str(problem) for problem in problems)
 
@@ -240,7 +240,7 @@ def test_images_of_one_colour_and_several_frames_are_counted_and_named(
         "each is used.",
     )
     one_colour, frames = map(str, check(settings(root)))
-    assert "in which the model sees nothing: 1. Look at them; data.window" in one_colour
+    assert one_colour.startswith("1 image of one colour throughout, in which the model sees noth")
     assert one_colour.endswith(f"'{flat}'.")
     assert frames == data.notes[0]
 
@@ -249,9 +249,11 @@ def test_many_skipped_files_are_counted_and_some_named() -> None:
     skipped = [(Path(f"{at}.png"), f"damaged: fault {at}") for at in range(25)]
     skipped.append((Path("a.txt"), "not an image by its suffix (.bmp, .gif)"))
     first, second = listed(skipped, [])
-    assert first.startswith("Skipped files, damaged: 25. '0.png' (fault 0), '1.png' (fault 1)")
+    assert first.startswith("Skipped 25 files (damaged): '0.png' (fault 0), '1.png' (fault 1)")
     assert first.endswith("'19.png' (fault 19) and 5 more.")
-    assert second == "Skipped files, not an image by its suffix: 1. 'a.txt'."
+    assert second == "Skipped 1 file (not an image by its suffix): 'a.txt'."
+    (cut,) = listed([(Path("b.jpg"), "damaged: truncated (54 bytes not processed)")], [])
+    assert cut == "Skipped 1 file (damaged): 'b.jpg' (truncated (54 bytes not processed))."
 
 
 def test_link_to_the_folder_above_is_named(make_folder: MakeFolder) -> None:
@@ -267,7 +269,7 @@ def test_class_without_readable_image_is_named(make_folder: MakeFolder) -> None:
         "holds no readable image: all 1 were skipped, such as '000.png' (no image of a known "
         "format)." in fault(settings(root))
     )
-    assert any("Skipped files" in str(problem) for problem in check(settings(root)))
+    assert any("Skipped 1 file" in str(problem) for problem in check(settings(root)))
 
 
 def test_one_image_is_too_few_for_a_test_split(make_folder: MakeFolder) -> None:

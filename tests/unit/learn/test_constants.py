@@ -123,7 +123,7 @@ def test_memory_has_a_bound(
 
 def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
     files[0].unlink()
-    with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
+    with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         of(made(model), model, files[:1])
     with pytest.raises(Cancelled):
         made(model).constants([(files[1], 0)], patches(model), lambda: True)

@@ -182,13 +182,13 @@ def test_cancelling_stops_between_batches(counting: Counting, paths: list[Path])
 
 
 def test_a_file_that_is_gone_is_named(counting: Counting, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"gone\.png' cannot be read any more: No such file"):
+    with pytest.raises(DataError, match=r"gone\.png' can no longer be read: No such file"):
         of(make(counting), [tmp_path / "gone.png"])
 
 
 def test_a_file_damaged_since_is_named(counting: Counting, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"bad\.png' cannot be read any more"):
+    with pytest.raises(DataError, match=r"bad\.png' can no longer be read"):
         of(make(counting), [tmp_path / "bad.png"])
 
 

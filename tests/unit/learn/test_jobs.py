@@ -173,7 +173,7 @@ def test_a_file_that_changed_is_decoded_anew_and_one_that_is_gone_is_a_sentence(
     Image.new("RGB", (64, 65), (9, 9, 9)).save(paths[0])
     assert not torch.equal(features.pixels([(paths[0], 0)], never), before)
     paths[0].unlink()
-    with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
+    with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         features.pixels([(paths[0], 0)], never)
     with pytest.raises(Cancelled):
         features.pixels([(paths[1], 1)], lambda: True)

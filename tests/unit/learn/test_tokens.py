@@ -175,7 +175,7 @@ def test_a_changed_file_has_other_tokens_and_a_lost_one_is_a_sentence(
     Image.new("RGB", (64, 65), (9, 9, 9)).save(files[0])
     assert not torch.equal(tokens(one, files[:1]), before)
     files[0].unlink()
-    with pytest.raises(DataError, match=r"0\.png' cannot be read any more"):
+    with pytest.raises(DataError, match=r"0\.png' can no longer be read"):
         tokens(one, files[:1])
     with pytest.raises(Cancelled):
         one.tokens([(files[1], 0)], lambda: True)

@@ -213,11 +213,13 @@ def test_notes_name_skipped_files_and_unknown_words(
     notes = learner(taught, odd, features).notes
     assert notes[0] == "fewer shots"
     assert notes[1] == (
-        "Skipped files: 2, such as 'a.jpg' (the file is empty: 1, damaged: 1); `fednode check` "
-        "names them."
+        "Skipped 2 files, such as 'a.jpg' (the file is empty: 1, damaged: 1); `fednode check` "
+        "names all."
     )
-    assert notes[2].startswith("Images of one colour throughout: 1, such as 'c.jpg'.")
-    assert notes[3].startswith(f"1 of 2 class names have words that {mini.label} never met")
+    assert notes[2].startswith("1 image of one colour throughout, such as 'c.jpg'")
+    assert notes[3].startswith(
+        f"1 of 2 class names hold words that no training text of {mini.label}"
+    )
     assert "gerenuk" in notes[3]
 
 
