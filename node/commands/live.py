@@ -70,7 +70,7 @@ def page(head: Text, nodes: Sequence[Seen]) -> RenderableType:
         key=lambda each: (each[0], each[1]),
     )[-EVENTS:]
     for one in nodes:
-        for text in one.reply.warnings if one.reply else ():
+        for text in show.said_of(one.reply) if one.reply else ():
             parts.append(Text(f"{one.name}: {text}", "yellow", overflow="ellipsis"))
     for moment, name, event in events:
         line = f"{time.strftime('%H:%M:%S', time.localtime(moment))} {name}: {event.text}"

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fednode.core.types import SPLITS, ZERO_SHOT
+from fednode.observe.present import FIRST_ROUND
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -65,9 +66,15 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
             alive(reply),
             size(reply.traffic.serialized_out),
         )
-    found = [(name, text) for (name, _), reply in replies if reply for text in reply.warnings]
+    found = [(name, text) for (name, _), reply in replies if reply for text in said_of(reply)]
     lines = [Text(f"{name}: {text}" if name else text, "yellow") for name, text in found]
     return Group(table, *lines)
+
+
+def said_of(reply: Reply) -> list[str]:
+    """Return what a view of the whole mesh says of a node: its wait for others, its warnings."""
+    waits = (note for note in reply.notes if note.startswith(FIRST_ROUND))
+    return [*waits, *reply.warnings]
 
 
 def accuracies_of(replies: Sequence[Reply]) -> list[str]:

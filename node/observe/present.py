@@ -22,6 +22,8 @@ RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
 """Kinds of faults after which the node tries again until it adopts a round."""
 OF_A_ROUND: Final = frozenset({"start.late", "command"})
 """Kinds of records besides round.* that later rounds put behind them."""
+FIRST_ROUND: Final = "the first round waits for"
+"""How the note on a node begins whose first round has not begun."""
 SETTLED: Final = "configuration"
 """The reason of refusals that are over once the peer is alive."""
 
@@ -36,8 +38,13 @@ def notes(view: KernelView) -> list[str]:
     found = [differs(view.apart)] if view.apart else []
     if view.awaited:
         left = max(0.0, view.start_by - asyncio.get_running_loop().time())
-        found.append(f"the first round waits for {view.awaited}, {left:.0f} s more at most")
+        found.append(f"{FIRST_ROUND} {view.awaited}, {left:.0f} s more at most")
     return found
+
+
+def alone(view: KernelView) -> bool:
+    """Tell whether a node goes on although no peer answers; before its first round it waits."""
+    return view.alone and not view.awaited
 
 
 def below_zero_shot(measured: Mapping[str, float]) -> list[str]:
@@ -60,11 +67,15 @@ def troubles(events: Events, view: KernelView) -> list[Logged]:
     """Return the latest warnings and errors that are not over, oldest first."""
     peers = {one.name: one for one in view.peers}
     adopted = [one.number for one in events.kept if one.record.kind == "round.adopted"]
-    return [one for one in events.troubles if not _over(one, peers, adopted)]
+    return [one for one in events.troubles if not _over(one, peers, adopted, view)]
 
 
-def _over(one: Logged, peers: Mapping[str, Member], adopted: Sequence[int]) -> bool:
+def _over(
+    one: Logged, peers: Mapping[str, Member], adopted: Sequence[int], view: KernelView
+) -> bool:
     """Tell whether what was recorded is over, or said elsewhere while it lasts.
+
+    While the first round waits, a note names the peers that have not answered yet.
 
     adopted: the numbers of the records of adopted rounds.
     """
@@ -73,7 +84,8 @@ def _over(one: Logged, peers: Mapping[str, Member], adopted: Sequence[int]) -> b
     if kind in SAID_NOW:
         return True
     if kind.startswith("peer."):
-        return peer is None or kind != f"peer.{peer.state}"
+        expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
+        return expected or peer is None or kind != f"peer.{peer.state}"
     if kind == "message.refused":
         return peer is not None and peer.state == "alive" and facts.get("reason") == SETTLED
     since = sum(number > one.number for number in adopted)

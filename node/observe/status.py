@@ -222,7 +222,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             peers=_peers(driver, _counts(state.data)),
             traffic=_traffic(telemetry.total),
             refused={**view.refused, **driver.refusals.counts},
-            alone=view.alone,
+            alone=present.alone(view),
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
             notes=[*present.notes(view), *learner.notes],

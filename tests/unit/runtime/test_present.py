@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from fednode.core.events import Level, Record
 from fednode.core.members.table import Member
 from fednode.core.view import KernelView
 from fednode.observe.events import Events
-from fednode.observe.present import below_zero_shot, troubles, warnings
+from fednode.observe.present import alone, below_zero_shot, troubles, warnings
 from fednode.observe.telemetry import Telemetry
 
 
@@ -42,6 +43,18 @@ def test_a_death_is_over_when_the_peer_is_back() -> None:
     assert shown([dead], view(b="alive")) == []
     assert shown([dead], view(b="left")) == []
     assert shown([dead], view(c="alive")) == []
+
+
+def test_a_peer_that_the_first_round_waits_for_is_neither_lost_nor_given_up() -> None:
+    dead = fault("peer.dead", peer="b")
+    waiting = replace(view(b="dead"), alone=True, awaited="b", start_by=120.0)
+    assert shown([dead], waiting) == []
+    assert not alone(waiting)
+    begun = replace(waiting, awaited="")
+    assert shown([dead], begun) == ["peer.dead"]
+    assert alone(begun)
+    heard = replace(waiting, peers=(Member(name="b", state="dead", heard_at=1.0),))
+    assert shown([dead], heard) == ["peer.dead"]
 
 
 def test_a_failed_commit_is_over_after_a_round_that_was_stored() -> None:
