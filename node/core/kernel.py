@@ -295,7 +295,7 @@ class Kernel:
         code, reason, text = self._gate.check(message, self.policy)
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
-        self._pace.heard(now, sender, message.round)
+        self._pace.heard(now, self._round, message)
         effects += [*self._swim.heard(now, sender, message.round), *self._reach.came(now, sender)]
         if message.phase not in PHASES:
             effects += self._changes(now)

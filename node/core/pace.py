@@ -1,10 +1,12 @@
-"""Asynchronous rounds: a node that is far ahead of a peer waits, so that slow peers are heard."""
+"""Asynchronous rounds: a node waits for a peer that falls behind, so that slow peers are heard."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from fednode.core.types import Message
 
 PATIENCE: Final = 3.0
 """Longest wait before a round, as a multiple of the time that this node's last round took."""
@@ -14,18 +16,21 @@ STILL: Final = 10.0
 
 @dataclass(slots=True)
 class _Known:
-    """A peer as it was when it last spoke: its round, when that was, and since when it stands in
-    that round.
+    """A peer as it was when it last spoke: its round, when that was, since when it stands in that
+    round, and by how many rounds it was behind when it was least behind.
     """
 
     round: int
     at: float
     since: float
+    least: int
 
 
 class Pace:
     """How long a node waits before its next round.
 
+    Only rounds that a peer loses while it runs count. By how many it is behind when it says hello,
+    as a late joiner or after a restart, does not: nobody waits until such a node has caught up.
     A peer that is slow, hung or hostile makes each round of this node take 1 + PATIENCE times as
     long at most. A peer whose round stands still costs that for STILL rounds only. Between its
     messages a peer counts as running rounds as fast as this node does. A peer that is truly slower
@@ -34,7 +39,7 @@ class Pace:
     """
 
     def __init__(self, lead: int | None, interval_s: float = 0.0) -> None:
-        """Let the node be `lead` rounds ahead of its slowest peer; None: however far.
+        """Let a peer fall `lead` rounds behind this node; None: however far.
 
         interval_s: least time between the beginnings of two rounds.
         """
@@ -42,16 +47,24 @@ class Pace:
         self._interval = interval_s
         self._began = float("-inf")
         self._ended: float | None = None  # when the last round ended; None: while a round runs
-        self._said: dict[str, tuple[float, int]] = {}  # what came since the last wait, and when
         self._known: dict[str, _Known] = {}
         self._late: set[str] = set()  # those of _known that may be too far behind
         self.holds = False
         """Whether the node waits for a peer now."""
 
-    def heard(self, now: float, peer: str, number: int) -> None:
-        """Note which round a peer says it is in."""
-        if self._lead is not None:
-            self._said[peer] = now, number
+    def heard(self, now: float, own: int, message: Message) -> None:
+        """Note the round of a message's sender. own: the rounds that this node has adopted."""
+        if self._lead is None:
+            return
+        peer, behind = message.sender, max(0, own - message.round)
+        known = None if message.phase == "hello" else self._known.get(peer)
+        since = known.since if known is not None and known.round == message.round else now
+        least = behind if known is None else min(known.least, behind)
+        self._known[peer] = _Known(message.round, now, since, least)
+        if behind - least > self._lead:
+            self._late.add(peer)
+        else:
+            self._late.discard(peer)
 
     def began(self, now: float) -> None:
         """Note that a round begins."""
@@ -71,21 +84,15 @@ class Pace:
 
     def _wait_for(self, live: Callable[[str], bool], now: float, number: int) -> float:
         self.holds = False
-        if self._lead is None:
-            return 0.0
-        for peer, (at, said) in self._said.items():
-            self._note(at, peer, said)
-            if number - 1 - said > self._lead:
-                self._late.add(peer)
-        self._said.clear()
-        if self._ended is None or not self._late:
+        if self._lead is None or self._ended is None or not self._late:
             return 0.0
         took = self._ended - self._began
         period = max(took, self._interval)
         longest = 0.0
         for peer in list(self._late):
             known = self._known[peer]
-            until = known.at + (number - 1 - known.round - self._lead) * period
+            lost = number - 1 - known.round - known.least
+            until = known.at + (lost - self._lead) * period
             if until <= now:
                 self._late.discard(peer)
             elif now - known.since < STILL * took and live(peer):
@@ -93,8 +100,3 @@ class Pace:
         left = min(longest, self._ended + PATIENCE * took - now)
         self.holds = left > 0
         return left if self.holds else 0.0
-
-    def _note(self, now: float, peer: str, number: int) -> None:
-        known = self._known.get(peer)
-        since = known.since if known is not None and known.round == number else now
-        self._known[peer] = _Known(number, now, since)

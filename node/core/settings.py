@@ -68,9 +68,10 @@ class RoundSettings:
     min_interval_s: float = 0.0
     """Least time between the starts of two rounds."""
     lead: int | None = 5
-    """Only in async mode: a node that is more than this number of rounds ahead of a live peer waits
-    before its next round, at most three times as long as its last round took, so that slow peers
-    are heard. null: it never waits."""
+    """Only in async mode: while a live peer has lost more than this number of rounds on a node, the
+    node waits before its next round, at most three times as long as its last round took, so that
+    slow peers are heard. Rounds that a peer missed before it started do not count. null: it never
+    waits."""
     start: StartSettings = field(default_factory=StartSettings)
 
     def __post_init__(self) -> None:
