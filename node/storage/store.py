@@ -85,7 +85,8 @@ class Store:
                 before, now = held.get(key, "not set"), facts.get(key, "not set")
                 raise StateError(
                     f"The state directory {self.folder} was made with {key} {before}, and this "
-                    f"node has {key} {now}: set it back or use another directory."
+                    f"node has {key} {now}: set it back, use another directory, "
+                    f"or delete what it learned with `fednode reset --state {self.folder}`."
                 )
 
     def commit(self, snapshot: Snapshot, meters: Meters | None = None) -> None:
@@ -249,7 +250,9 @@ def newest(folder: Path) -> tuple[Snapshot, tuple[str, ...]]:
             return found, tuple(f"{text}; round {row.round} is used." for text in damaged)
     if damaged:
         raise StateError(f"The state directory {folder} is damaged: {'; '.join(damaged)}.")
-    raise StateError(f"The node of the state directory {folder} has not adopted a round yet.")
+    raise StateError(
+        f"The node of the state directory {folder} has not adopted a round yet: let it finish one."
+    )
 
 
 def read_snapshot(folder: Path) -> Snapshot:

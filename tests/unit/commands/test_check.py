@@ -137,6 +137,7 @@ def test_a_state_directory_of_other_settings_or_in_use(
     assert fednode(*words) == 0
     assert fednode(*words, "--set", "policy.recipients=3") == 2
     assert "was made with policy.recipients 5, and this node has policy.recipients 3" in fednode.out
+    assert "or delete what it learned with `fednode reset --state " in fednode.out
 
 
 def test_a_state_directory_of_another_model(fednode: Fednode, peers: Path, tmp_path: Path) -> None:

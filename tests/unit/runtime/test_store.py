@@ -238,7 +238,7 @@ def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="There is no state directory at"):
         read_snapshot(tmp_path / "nothing")
     Store(tmp_path).close()
-    with pytest.raises(StateError, match="has not adopted a round yet"):
+    with pytest.raises(StateError, match="has not adopted a round yet: let it finish"):
         read_snapshot(tmp_path)
     store = filled(tmp_path, 1)
     store.close()
