@@ -159,7 +159,7 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     if fault["type"] in _UNKNOWN:
         return own, unknown(place, keys_of(kind, own[:-1]))
     if missing:
-        return (), f"{'.'.join((*inside, *map(str, location)))!r} is missing."
+        return (), f"{_of_list((*inside, *location))} is missing."
     if fault["type"] == "value_error":  # the settings class names its key itself
         said = str(fault["msg"]).removeprefix("Value error, ").removesuffix(".")
         word = said.partition(" ")[0].split(".")
@@ -176,6 +176,16 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     return own, f"{key or 'the file'} is {shown(value)}; it must be {must}."
 
 
+def _of_list(place: Sequence[str | int]) -> str:
+    """Return a key's place in words, quoted; entries of lists are counted from 1."""
+    parts = [str(part) for part in place]
+    at = max((n for n, part in enumerate(parts) if part.isdecimal()), default=None)
+    if at is None or at + 1 == len(parts):
+        return repr(".".join(parts))
+    inside, key = ".".join(parts[:at]), ".".join(parts[at + 1 :])
+    return f"{key!r} in entry {int(parts[at]) + 1} of {inside!r}"
+
+
 def unknown(place: Place, known: Sequence[str]) -> str:
     """Return what to say of an unknown key: what replaced it, or the nearest valid key."""
     key, gone = ".".join(place), REMOVED.get((".".join(place[-2:]),))
@@ -183,7 +193,7 @@ def unknown(place: Place, known: Sequence[str]) -> str:
         return f"{key} was removed; {gone}."
     near = difflib.get_close_matches(place[-1], known, 1)
     hint = f"did you mean {near[0]!r}?" if near else "remove it."
-    return f"unknown key {key!r}; {hint}"
+    return f"unknown key {_of_list(place)}; {hint}"
 
 
 def keys_of(kind: Any, place: Sequence[str] = ()) -> list[str]:

@@ -19,7 +19,7 @@ import click
 
 from fednode.clip.settings import MINI
 from fednode.commands.formats import format_option
-from fednode.commands.paths import PATH
+from fednode.commands.paths import PATH, settings_here
 from fednode.config import load_settings
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData
@@ -32,7 +32,6 @@ from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
 
-CONFIG: Final = Path("node.yaml")
 PEERS: Final = Path("peers.yaml")
 FAULTY = 2
 
@@ -62,7 +61,7 @@ class Given:
 
     def completed(self) -> Given:
         """Return the words with ./node.yaml and ./peers.yaml, if they exist and were not named."""
-        config = self.config or (CONFIG if CONFIG.is_file() else None)
+        config = settings_here(self.config)
         peers = self.peers or (PEERS if PEERS.is_file() else None)
         pairs = ((self.config, config), (self.peers, peers))
         found = tuple(now for said, now in pairs if now is not None and said is None)

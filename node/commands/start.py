@@ -16,7 +16,7 @@ import uvloop
 
 from fednode.commands.interfaces import Interfaces
 from fednode.commands.mesh import NodeNetwork, get_lease, join, keep_lease
-from fednode.commands.paths import PATH
+from fednode.commands.paths import PATH, settings_here
 from fednode.commands.tracked import tracker_option
 from fednode.config import start_of
 from fednode.core.events import Told
@@ -35,7 +35,7 @@ from fednode.storage.store import Store
 
 @click.command()
 @click.option("--peers", "peers_path", type=PATH, required=True, help="Who is in the mesh.")
-@click.option("--config", type=PATH, help="node.yaml; defaults work without one.")
+@click.option("--config", type=PATH, help="Settings [./node.yaml]; defaults work without.")
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
@@ -50,7 +50,10 @@ def start(
 ) -> None:
     """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
     chosen = () if tracker is None else (f"tracker.kind={tracker}",)
-    plan = make(peers_path, config, name, (*flags, *chosen), state)
+    settings = settings_here(config)
+    if settings is not config:
+        click.echo(f"The settings are those of ./{settings}.", err=True)
+    plan = make(peers_path, settings, name, (*flags, *chosen), state)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

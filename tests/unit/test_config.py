@@ -331,7 +331,8 @@ def test_peers_are_read_in_order(tmp_path: Path) -> None:
         (('7102"', '7102", id: AB'), "line 5: the id of 'b' is wrong: 'AB' is no id or key"),
         (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
         (("mesh: clinic\n", ""), "'mesh' is missing"),
-        (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'peers.1.adress'; did you mean"),
+        (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
+        ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
     ],
 )
 def test_what_is_wrong_with_peers_is_named(

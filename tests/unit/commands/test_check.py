@@ -34,6 +34,17 @@ def test_nothing_wrong(fednode: Fednode, peers: Path) -> None:
     ]
 
 
+def test_start_takes_the_settings_that_check_takes(
+    fednode: Fednode, peers: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "node.yaml").write_text("sed: 1\n")
+    for command in ("check", "start"):
+        assert fednode(command, "--peers", peers, "--name", "a", *QUICK) == 2
+        said = fednode.out + fednode.err
+        assert "node.yaml, line 1: unknown key 'sed'; did you mean 'seed'?" in said
+    assert "The settings are those of ./node.yaml." in fednode.err
+
+
 def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
     peers.write_text(peers.read_text().replace("name: b", "name: a"))
     config = tmp_path / "node.yaml"
