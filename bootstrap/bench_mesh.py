@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fednode.bootstrap.local import MemberClient
 from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings
 from fednode.observe.client import Client
 from fednode.wire.gen.status_pb2 import StatusReply
@@ -83,8 +85,8 @@ async def measure(
     The daemons themselves have no last round: those that train nothing would be through with a
     short run before they are asked for the first time, and nothing would be left to count.
     """
-    settings = _settings(folder / "pace", mode, nodes, tls, "rounds.max=0", *prompts.settings)
-    async with LocalMesh(settings, Client()) as mesh:
+    endless = ("rounds.max=0", *prompts.settings)
+    async with _mesh(folder / "pace", mode, nodes, tls, *endless) as mesh:
         await _wait_for(mesh, lambda: all(one.round for one in known(mesh)))
         first, began = known(mesh), time.perf_counter()
         await _wait_for(mesh, lambda: min(_passed(first, known(mesh))) >= rounds)
@@ -115,7 +117,7 @@ async def recovery(
 ) -> float:
     """Return the seconds from a death to the second round that every survivor adopted after it."""
     endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *prompts.settings)
-    async with LocalMesh(_settings(folder, mode, nodes, tls, *endless), Client()) as mesh:
+    async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
         await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)
         mesh.kill(victim)
@@ -150,11 +152,20 @@ def known(mesh: LocalMesh) -> list[StatusReply]:
     return [one or StatusReply(name=name) for name, one in mesh.status().items()]
 
 
-def _settings(folder: Path, mode: str, nodes: int, tls: bool, *more: str) -> MeshSettings:
-    return MeshSettings(
+@asynccontextmanager
+async def _mesh(
+    folder: Path, mode: str, nodes: int, tls: bool, *more: str
+) -> AsyncIterator[LocalMesh]:
+    settings = MeshSettings(
         run_dir=folder,
         nodes=nodes,
         settings=("tuning.kind=closed-form", f"rounds.mode={mode}", *more),
         poll_s=POLL_S,
         tls=tls,
     )
+    client = MemberClient(folder) if tls else Client()
+    try:
+        async with LocalMesh(settings, client) as mesh:
+            yield mesh
+    finally:
+        await client.close()

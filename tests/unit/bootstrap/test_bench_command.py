@@ -40,13 +40,18 @@ def test_what_wire_sends_is_a_message_with_prompts_of_that_size() -> None:
     assert sum(np.asarray(one).nbytes for one in read.tensors.values()) == 4096
 
 
-def test_mesh_counts_the_prompts_that_zerodfl_sends(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("tls", [False, True])
+def test_mesh_counts_the_prompts_that_zerodfl_sends(
+    tls: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["bench", "mesh", "--nodes", "2", "--rounds", "30", "--mode", "sync", "--no-death"]
+    words += ["--tls"] if tls else []
     fednode = Fednode(capsys)
     assert fednode(*words, "--format", "json") == 0
     (row,) = json.loads(fednode.out)["rows"]
     assert set(row) == {one.name for one in fields(bench_mesh.Row)}
-    assert (row["mode"], row["nodes"], row["recovery_s"]) == ("sync", 2, None)
+    assert (row["mode"], row["nodes"], row["tls"]) == ("sync", 2, tls)
+    assert row["recovery_s"] is None
     assert row["rounds"] >= 30
     assert row["prompts"] == pytest.approx(2, rel=0.2)  # each node sends to the other, each round
     assert row["control"] >= 0
