@@ -21,6 +21,7 @@ import os
 import runpy
 import sys
 import threading
+import types
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -97,9 +98,14 @@ def _start(
     with _LOCK:
         context.set_forkserver_preload([preload.__name__] if loads else [])
         os.environ.update(loads)
+        # A child would import the main module of this process again: megabytes that no daemon needs
+        # and, in a script that starts its mesh at the top level, another mesh.
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
         try:
             process.start()
         finally:
+            sys.modules["__main__"] = main
             for name in loads:
                 os.environ.pop(name, None)
 

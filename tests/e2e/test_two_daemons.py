@@ -284,7 +284,7 @@ async def test_a_read_only_disk_is_named_and_loses_nothing(pair: Pair) -> None:
 
 def test_one_sentence_for_what_is_wrong_at_the_start(pair: Pair) -> None:
     folder = pair.folder
-    config = folder / "node.yaml"
+    config = folder / "wrong.yaml"
     config.write_text("tuning: {kind: closed-form}\nroundz: {max: 3}\n")
     said = sentence(*pair.words("a", "--config", str(config)), folder=folder)
     assert said == f"{config}, line 2: unknown key 'roundz'; did you mean 'rounds'?"

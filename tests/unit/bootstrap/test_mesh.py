@@ -279,6 +279,20 @@ def test_no_daemon_outlives_a_mesh_that_is_killed(tmp_path: Path, way: str) -> N
             os.close(end)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_daemons_do_not_import_the_script_that_starts_their_mesh(tmp_path: Path, way: str) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(ORPHANS.replace("await asyncio.Event().wait()", "pass"), encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "mesh", way],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+
+
 @pytest.mark.parametrize("nodes", [0, 65])
 def test_a_silly_number_of_nodes_is_refused(tmp_path: Path, nodes: int) -> None:
     with pytest.raises(ConfigError, match=f"mesh of {nodes} nodes"):
