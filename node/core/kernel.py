@@ -91,7 +91,7 @@ class Kernel:
         self._round = policy.state().round  # the last that is durable
         self._note_state(policy.state())
         self._life = "waiting"
-        self._start_wait = Start(context.rounds.start, self._members)
+        self._start_wait = Start(context.rounds, self._members, self._round)
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         held = restored or Snapshot(policy.state(), {})
         self._best = Best(held, context.guard.rollback_drop)

@@ -8,7 +8,7 @@ from typing import Final
 
 from fednode.core.events import Record
 from fednode.core.members.table import Members
-from fednode.core.settings import StartSettings
+from fednode.core.settings import RoundSettings
 
 PEERS_MAX: Final = 8
 """Number of peers to wait for at most, if rounds.start.peers is not set."""
@@ -16,20 +16,27 @@ PEERS_MAX: Final = 8
 
 @dataclass(slots=True)
 class Start:
-    """The wait of one node. by: when it ends, on the host's clock; begun with `begin`."""
+    """The wait of one node.
 
-    settings: StartSettings
+    adopted: the rounds that it ran before; after the last of all it waits for nobody. by: when the
+    wait ends, on the host's clock; begun with `begin`.
+    """
+
+    rounds: RoundSettings
     members: Members
+    adopted: int
     by: float = math.inf
 
     def begin(self, now: float) -> None:
         """Set the end of the wait."""
-        self.by = now + self.settings.timeout_s
+        self.by = now + self.rounds.start.timeout_s
 
     @property
     def short(self) -> int:
         """How many peers must still answer."""
-        chosen, known = self.settings.peers, len(self.members)
+        if 0 < self.rounds.max <= self.adopted:
+            return 0
+        chosen, known = self.rounds.start.peers, len(self.members)
         wanted = min(PEERS_MAX if chosen is None else chosen, known)
         return max(0, wanted - len(self.members.live()))
 
@@ -45,7 +52,7 @@ class Start:
 
     def waits(self, number: int) -> Record:
         """Return the record of the wait before round `number`."""
-        limit = self.settings.timeout_s
+        limit = self.rounds.start.timeout_s
         text = f"round {number} waits for {self.awaited}, at most {limit:g} s (rounds.start)"
         return Record("start.waiting", text)
 
@@ -53,6 +60,6 @@ class Start:
         """Return a warning for those that did not answer in time; nothing if all did."""
         if not self.short:
             return []
-        limit = self.settings.timeout_s
+        limit = self.rounds.start.timeout_s
         text = f"round {number} begins without {self.awaited}: no answer within {limit:g} s"
         return [Record("start.late", text, "warning")]

@@ -53,6 +53,19 @@ def test_a_peer_that_does_not_answer_in_time_is_named() -> None:
     assert any(isinstance(one, Tune) for one in effects)
 
 
+@pytest.mark.parametrize("adopted", [4, 5])
+def test_a_node_that_starts_again_after_its_last_round_waits_for_nobody(adopted: int) -> None:
+    frame = context("local", max=5, start=StartSettings())
+    state = replace(Local.start(LocalConfig(), frame, PROMPTS).state(), round=adopted)
+    kernel = Kernel(frame, Local.restore(LocalConfig(), frame, state), FACTS)
+    effects = step(kernel, 0.0, Started())
+    waits = ["round 5 waits for b, c, at most 120 s (rounds.start)"] if adopted == 4 else []
+    assert texts(effects) == waits
+    assert (kernel.view().life, kernel.view().awaited) == (
+        ("waiting", "b, c") if waits else ("finished", "")
+    )
+
+
 def test_of_many_peers_eight_are_enough() -> None:
     kernel = made("bcdefghijkl")
     effects = step(kernel, 0.0, Started())
