@@ -43,6 +43,8 @@ NODES_MAX: Final = 64
 POLL_S: Final = 0.5
 CROWD: Final = 8
 """More nodes than this for each core take the membership preset `wan`: few probes."""
+START_S: Final = 10.0
+"""Seconds that such a mesh gives each node to start before the first round begins without it."""
 
 
 class Observer(Protocol):
@@ -329,7 +331,9 @@ class LocalMesh:
             f"rounds.start.peers={self.settings.nodes - 1}",
         )
         few = self.settings.nodes <= CROWD * (os.cpu_count() or 1)
-        return own if few else (*own, "membership.preset=wan")
+        # Nodes that start late would find the others far ahead of them.
+        patient = f"rounds.start.timeout_s={START_S * self.settings.nodes:g}"
+        return own if few else (*own, patient, "membership.preset=wan")
 
     async def _launch(self, member: Member) -> None:
         await member.daemon.start()

@@ -37,8 +37,7 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
     source = read_yaml(path)
     tree, places = source.tree, dict(source.places)
     tree["methods"] = _methods(tree.get("methods"), path)
-    if isinstance(tree.get("model"), str):  # `model: ViT-B-16` for short
-        tree["model"] = {"name": tree["model"]}
+    _name_model(tree)
     if smoke:
         over = tree.get("smoke")
         if not isinstance(over, dict) or not over:
@@ -48,11 +47,18 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
         if "rounds" in over:  # of every method
             tree["methods"] = [{**one, "rounds": None} for one in tree["methods"]]
     put_flags(tree, places, flags)
+    _name_model(tree)
     found = checked(Experiment, Source(str(path), tree, places))
     faults = [fault for one in found.methods for fault in _method_faults(found, one, path)]
     if faults:
         raise ConfigError("\n".join(faults))
     return found
+
+
+def _name_model(tree: dict[str, Any]) -> None:
+    """Write a model in full that is given by its name for short (`model: ViT-B-16`)."""
+    if isinstance(tree.get("model"), str):
+        tree["model"] = {"name": tree["model"]}
 
 
 def _missing(path: Path) -> str:

@@ -92,7 +92,7 @@ async def test_every_node_gets_its_arguments_and_all_end(make: Make, tmp_path: P
 
 
 @pytest.mark.parametrize(("cores", "crowded"), [(1, True), (2, False)])
-async def test_the_nodes_of_a_crowded_machine_probe_seldom(
+async def test_the_nodes_of_a_crowded_machine_probe_seldom_and_wait_for_all_to_start(
     make: Make, monkeypatch: pytest.MonkeyPatch, cores: int, crowded: bool
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
@@ -101,6 +101,7 @@ async def test_the_nodes_of_a_crowded_machine_probe_seldom(
     async with mesh:
         commands = [one.daemon.command for one in mesh.members.values()]
     assert all(("membership.preset=wan" in one) == crowded for one in commands)
+    assert all(("rounds.start.timeout_s=90" in one) == crowded for one in commands)
 
 
 async def test_daemons_start_a_few_at_a_time(make: Make) -> None:

@@ -79,3 +79,11 @@ def test_a_grid_that_is_no_list_of_mappings_is_refused(
 def test_smoke_needs_its_section(tmp_path: Path, folder: Path) -> None:
     with pytest.raises(ConfigError, match="has no section `smoke`"):
         load_experiment(write(tmp_path / "t.yaml", folder), smoke=True)
+
+
+def test_a_flag_names_a_model_as_shortly_as_a_file(tmp_path: Path, folder: Path) -> None:
+    file = write(tmp_path / "t.yaml", folder)
+    for flags in (["model=ViT-B-32"], ["model={name: RN50}", "model=ViT-B-32"]):
+        assert load_experiment(file, flags=flags).model.name == "ViT-B-32"
+    found = load_experiment(file, flags=["model={name: ViT-B-32, device: cpu}"])
+    assert (found.model.name, found.model.device) == ("ViT-B-32", "cpu")
