@@ -1,11 +1,14 @@
 """Run ZeroDFL's 59 clients as 59 daemons over mutual TLS, and measure memory and bytes.
 
     python -m tests.bench.fifty_nine --data data/101_ObjectCategories [--nodes 59] [--rounds 50]
+                                     [--interval 5]
 
 The layout is ZeroDFL's (59 clients, S = 5) as far as one data set allows: node i holds five base
 classes from number i on, counted modulo the number of base classes. The mesh runs in a network
 namespace of its own (`unshare --net`, as root), so that the counters of its only interface count
-the mesh and the status requests, and nothing else. Printed and kept under runs/bench.
+the mesh and the status requests, and nothing else. Each node begins a round every `interval`
+seconds at most: at full speed, 59 daemons leave two cores no time for their messages. Printed and
+kept under runs/bench.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class Seen:
     totals: dict[str, int] = field(default_factory=dict)
 
 
-def settings(folder: Path, data: str, nodes: int, rounds: int) -> MeshSettings:
+def settings(folder: Path, data: str, nodes: int, rounds: int, interval_s: float) -> MeshSettings:
     """Return the mesh; its node.yaml is written into the folder."""
     config = folder / "node.yaml"
     tree = {
@@ -57,7 +60,7 @@ def settings(folder: Path, data: str, nodes: int, rounds: int) -> MeshSettings:
         },
         "policy": {"name": "zerodfl", "recipients": 5, "wire_dtype": "float16"},
         "tuning": {"start": "common", "lr": 0.01, "evaluate_every": rounds},
-        "rounds": {"max": rounds},
+        "rounds": {"max": rounds, "min_interval_s": interval_s},
     }
     config.write_text(yaml.safe_dump(tree), encoding="utf-8")
     return MeshSettings(
@@ -149,6 +152,7 @@ def main() -> int:
     parser.add_argument("--data", default="builtin", help="a folder of classes, or builtin")
     parser.add_argument("--nodes", type=int, default=59)
     parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--interval", type=float, default=5.0, help="seconds between two rounds")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if not given.inside:
@@ -157,7 +161,7 @@ def main() -> int:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     data = given.data if given.data == "builtin" else os.path.abspath(given.data)
     with tempfile.TemporaryDirectory(prefix="fednode-59-") as folder:
-        asked = settings(Path(folder), data, given.nodes, given.rounds)
+        asked = settings(Path(folder), data, given.nodes, given.rounds, given.interval)
         seen, mesh, seconds = asyncio.run(run(asked))
         report(seen, mesh, seconds, interface(), given.rounds)
     ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
