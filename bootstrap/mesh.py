@@ -44,7 +44,7 @@ POLL_S: Final = 0.5
 CROWD: Final = 8
 """More nodes than this for each core take the membership preset `wan`: few probes."""
 START_S: Final = 10.0
-"""Seconds that such a mesh gives each node to start before the first round begins without it."""
+"""Seconds for each node of such a mesh to start; a late one would find the others far ahead."""
 
 
 class Observer(Protocol):
@@ -325,15 +325,11 @@ class LocalMesh:
 
     def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
         """Return a local mesh's settings: own folder, one core, a common start, few probes."""
-        own = (
-            f"state_dir={state_dir}",
-            "tuning.threads=1",
-            f"rounds.start.peers={self.settings.nodes - 1}",
-        )
-        few = self.settings.nodes <= CROWD * (os.cpu_count() or 1)
-        # Nodes that start late would find the others far ahead of them.
-        patient = f"rounds.start.timeout_s={START_S * self.settings.nodes:g}"
-        return own if few else (*own, patient, "membership.preset=wan")
+        nodes = self.settings.nodes
+        own = (f"state_dir={state_dir}", "tuning.threads=1", f"rounds.start.peers={nodes - 1}")
+        if nodes <= CROWD * (os.cpu_count() or 1):
+            return own
+        return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
 
     async def _launch(self, member: Member) -> None:
         await member.daemon.start()

@@ -41,9 +41,13 @@ GIB: Final = 2**30
 
 @dataclass(slots=True)
 class Seen:
-    """What was measured: each node's highest PSS in MB, and the bytes of its meter."""
+    """What was measured: each node's highest PSS in MB, and the bytes of the meters.
+
+    start: bytes that each node had sent when it was last seen before its first round.
+    """
 
     pss: dict[str, float] = field(default_factory=dict)
+    start: dict[str, int] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
 
 
@@ -98,6 +102,8 @@ async def _watch(mesh: LocalMesh, seen: Seen) -> None:
         rounds = []
         for name, member in mesh.members.items():
             rounds.append(member.status.round if member.status else 0)
+            if member.status and not member.status.round and not member.status.traffic.payload_out:
+                seen.start[name] = member.status.traffic.wire_out
             if member.daemon.pid is not None:
                 found = memory(rollup(member.daemon.pid))["PSS"]
                 seen.pss[name] = max(seen.pss.get(name, 0.0), found)
@@ -125,7 +131,9 @@ def report(seen: Seen, mesh: LocalMesh, seconds: float, sent: int, rounds: int) 
     numbers = payload / 2 / messages
     scale = PAPER["rounds"] / rounds
     more = PAPER["rows"] * PAPER["width"] * 2 * messages - payload
-    paper_payload, paper_wire = (payload + more) * scale, (wire + more) * scale
+    start = sum(seen.start.values())  # greetings, once a run
+    paper_payload = (payload + more) * scale
+    paper_wire = start + (wire - start + more) * scale
     rows: list[dict[str, str | float]] = [
         {"figure": "daemons", "value": len(codes)},
         {"figure": "exit codes that are not 0", "value": sum(code != 0 for code in codes)},
@@ -137,6 +145,7 @@ def report(seen: Seen, mesh: LocalMesh, seconds: float, sent: int, rounds: int) 
         {"figure": "numbers in a message, mean", "value": numbers},
         {"figure": "payload, MiB", "value": payload / 2**20},
         {"figure": "wire by the meters, MiB", "value": wire / 2**20},
+        {"figure": "wire before the first round, MiB", "value": start / 2**20},
         {"figure": "interface, MiB (with TCP, TLS and status requests)", "value": sent / 2**20},
         {"figure": "500 rounds of 4 x 512: payload, GiB", "value": paper_payload / GIB},
         {"figure": "500 rounds of 4 x 512: wire, GiB", "value": paper_wire / GIB},
