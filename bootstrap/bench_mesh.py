@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fednode.bootstrap.local import MemberClient
+from fednode.bootstrap.local import client_for
 from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings
-from fednode.observe.client import Client
+from fednode.core.merge.numbers import ITEM_BYTES
 from fednode.wire.gen.status_pb2 import StatusReply
 
 POLL_S: Final = 0.02
@@ -20,12 +20,11 @@ BEFORE: Final = 5
 """Rounds of every node before one is killed."""
 WIDTH: Final = 16
 """Numbers in a row of the closed-form learner's prompts."""
-ITEM_BYTES: Final = {"float32": 4, "float16": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompts:
-    """What one message with prompts carries: rows of 16 numbers, in a type of ITEM_BYTES."""
+    """The prompts of one message: rows of 16 numbers, in a type of ITEM_BYTES."""
 
     rows: int = 4
     dtype: str = "float16"
@@ -163,7 +162,7 @@ async def _mesh(
         poll_s=POLL_S,
         tls=tls,
     )
-    client = MemberClient(folder) if tls else Client()
+    client = client_for(folder, tls)
     try:
         async with LocalMesh(settings, client) as mesh:
             yield mesh

@@ -96,6 +96,11 @@ class MemberClient:
         return self._client
 
 
+def client_for(folder: Path, tls: bool) -> MemberClient | Client:
+    """Return a client that the nodes of a local mesh answer."""
+    return MemberClient(folder) if tls else Client()
+
+
 async def run(options: LocalOptions, observer: Observer | None, console: Console) -> int:
     """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it.
 
@@ -105,7 +110,7 @@ async def run(options: LocalOptions, observer: Observer | None, console: Console
     made = options.run_dir is None
     folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
     if observer is None:
-        observer = MemberClient(folder) if options.tls else Client()
+        observer = client_for(folder, options.tls)
     mesh = LocalMesh(options.mesh(folder), observer)
     ended_well = False
     try:

@@ -33,7 +33,7 @@ class NodePlan:
     policy_config: Any
     state: Path
     note: str = ""
-    """What the operator should know of the settings as they were written."""
+    """A warning to the operator about the settings as they were written; "" if there is none."""
 
     @classmethod
     def alone(cls, settings: Settings) -> NodePlan:

@@ -29,6 +29,7 @@ import yaml
 from fednode.bootstrap.local import MemberClient
 from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from tests.bench.figures import publish
+from tests.bench.rivals.children import interface_bytes
 from tests.bench.test_memory import memory, rollup
 
 INSIDE: Final = "--inside"
@@ -113,15 +114,6 @@ async def _watch(mesh: LocalMesh, seen: Seen) -> None:
         sys.stdout.flush()
 
 
-def interface() -> int:
-    """Return the bytes that the loopback interface of this namespace has sent."""
-    for line in Path("/proc/net/dev").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name.strip() == "lo":
-            return int(rest.split()[8])
-    raise RuntimeError("this namespace has no loopback interface")
-
-
 def report(seen: Seen, mesh: LocalMesh, seconds: float, sent: int, rounds: int) -> None:
     """Print and keep the figures."""
     codes = [one.daemon.exit_code for one in mesh.members.values()]
@@ -172,7 +164,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fednode-59-") as folder:
         asked = settings(Path(folder), data, given.nodes, given.rounds, given.interval)
         seen, mesh, seconds = asyncio.run(run(asked))
-        report(seen, mesh, seconds, interface(), given.rounds)
+        report(seen, mesh, seconds, interface_bytes(), given.rounds)
     ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
     return 0 if ended_well else 1
 

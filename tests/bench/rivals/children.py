@@ -16,8 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 INTERFACE: Final = Path("/proc/net/dev")
 KEPT: Final = 2000
@@ -91,28 +90,14 @@ class Child:
         self.process.wait()
 
 
-class Children:
+class Children(contextlib.ExitStack):
     """A context that kills every child at its end."""
-
-    def __init__(self) -> None:
-        self.all: list[Child] = []
 
     def start(self, command: Sequence[str], log: Path) -> Child:
         """Start one more child; log: gets its standard error."""
-        self.all.append(Child(command, log))
-        return self.all[-1]
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for child in self.all:
-            child.kill()
+        child = Child(command, log)
+        self.callback(child.kill)
+        return child
 
 
 def say(event: str, **more: Any) -> None:

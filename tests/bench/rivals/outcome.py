@@ -1,4 +1,4 @@
-"""What the scripts of the rivals print, as rows; medians, ratios and the table."""
+"""The figures that the scripts of the rivals print, as rows; medians, ratios and the table."""
 
 from __future__ import annotations
 
