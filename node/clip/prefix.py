@@ -2,10 +2,11 @@
 
 CLIP's text transformer is causal, so [SOS] and the context vectors never attend to the class name:
 their states are the same for every class, with deep prompts as well. Each class's own ending (name,
-'.', EOT) is packed with others into groups of about GROUP rows. All rows, the prefix and the
-groups, lie in one matrix, so every linear layer reads its weights once for all of them. A group
-attends to the prefix and to itself; a mask keeps its classes apart. The last block computes only
-keys, values, and the states at the ends of the texts.
+'.', EOT) is packed with others: all into one group if they take at most SINGLE rows, else into
+groups of about GROUP rows. All rows, the prefix and the groups, lie in one matrix, so every linear
+layer reads its weights once for all of them. A group attends to the prefix and to itself; a mask
+keeps its classes apart. The last block computes only keys, values, and the states at the ends of
+the texts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from torch import Tensor
 
 from fednode.clip.blocks import Block, attend
 
-GROUP: Final = 112
+SINGLE: Final = 112
+GROUP: Final = 32
+"""Larger groups compute more attention between classes, which the mask takes away again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,8 @@ class Endings:
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:
     """Divide endings among groups of nearly equal size: longest first, into the smallest group."""
-    groups: list[list[int]] = [[] for _ in range(max(1, round(sum(lengths) / GROUP)))]
+    rows = sum(lengths)
+    groups: list[list[int]] = [[] for _ in range(1 if rows <= SINGLE else round(rows / GROUP))]
     filled = [0] * len(groups)
     for at in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
         least = filled.index(min(filled))
@@ -91,28 +95,30 @@ def last_states(
     endings: Tensor,
     layout: Endings,
     deep: Tensor | None = None,
+    lengths: Sequence[int] = (),
 ) -> Tensor:
     """Return the states [N, n, width] at the ends of n texts after the last block, for N prefixes.
 
     Args:
         blocks: the tower's blocks
         prefix: N embedded beginnings [N, P, width]
-        endings: embedded tokens [1, G * R, width] in the order of `layout`, the same for each
-            prefix
+        endings: embedded tokens in the order of `layout`, [N, G * R, width], or [1, G * R, width]
+            if they are the same for each prefix
         layout: where the endings lie
         deep: [D, N, m, width], replace rows 1 to m of the prefix before blocks 1 to D (MaPLe, PLAN)
+        lengths: of the N beginnings, if they differ: the rest of a beginning's P rows is unused
 
     The caller adds the positions.
     """
     count, length, _ = prefix.shape
     groups = len(layout.sees)
-    mask = _mask(layout, length, blocks[0].in_weight.dtype)
+    mask = _mask(layout, length, lengths or (length,), blocks[0].in_weight.dtype)
     future = mask.new_full((length, mask.shape[-1]), -torch.inf).triu(1)
     # One group and the prefix form one sequence; several groups attend to the prefix separately.
     masks = (
-        (torch.cat([future, mask[0, 0]]),)
+        (torch.cat([future.expand(len(mask), 1, -1, -1), mask[:, 0]], dim=2),)
         if groups == 1
-        else (future[:, :length], mask.repeat(count, 1, 1, 1))
+        else (future[:, :length], mask.expand(count, -1, -1, -1, -1).flatten(0, 1))
     )
     x = torch.cat([prefix, endings.expand(count, -1, -1)], dim=1)
     for number, block in enumerate(blocks[:-1]):
@@ -126,8 +132,8 @@ def last_states(
     normed = block.ln_1(x)
     k, v = (_behind(one, length, groups) for one in block.project(normed, 1, 3))
     (q,) = block.project(normed.index_select(1, ends.flatten()), 0, 1)
-    place = layout.ends[:, None, :, None].expand(-1, 1, -1, mask.shape[-1])
-    seen = mask.gather(2, place).repeat(count, 1, 1, 1)
+    place = layout.ends[:, None, :, None].expand(len(mask), -1, 1, -1, mask.shape[-1])
+    seen = mask.gather(3, place).expand(count, -1, -1, -1, -1).flatten(0, 1)
     mixed = attend(_grouped(q, groups), k, v, seen).view(count, ends.numel(), -1)
     read = ends.flatten()[layout.order]
     return block.finish(x.index_select(1, read), mixed.index_select(1, layout.order))
@@ -140,11 +146,17 @@ def _replace(x: Tensor, deep: Tensor | None, number: int) -> Tensor:
     return torch.cat([x[:, :1], fresh.to(x.dtype), x[:, 1 + fresh.shape[1] :]], dim=1)
 
 
-def _mask(layout: Endings, length: int, dtype: torch.dtype) -> Tensor:
-    """Return the mask to add to the attention scores of a group's rows, [G, 1, R, P + R]."""
+def _mask(layout: Endings, length: int, lengths: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """Return the mask to add to the attention scores of each prefix's groups.
+
+    It is [n, G, 1, R, P + R] for n lengths of prefixes, of which no row sees an unused row.
+    """
     groups, rows = layout.sees.shape[:2]
-    mask = torch.zeros(groups, 1, rows, length + rows, dtype=dtype, device=layout.sees.device)
-    mask[:, 0, :, length:].masked_fill_(~layout.sees, -torch.inf)
+    shape = (len(lengths), groups, 1, rows, length + rows)
+    mask = torch.zeros(shape, dtype=dtype, device=layout.sees.device)
+    mask[:, :, 0, :, length:].masked_fill_(~layout.sees, -torch.inf)
+    for one, used in zip(mask, lengths, strict=True):
+        one[..., used:length] = -torch.inf
     return mask
 
 

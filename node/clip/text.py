@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from open_clip.tokenizer import SimpleTokenizer
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fednode.clip.blocks import blocks_of
 from fednode.clip.prefix import Endings, last_states
@@ -28,14 +29,14 @@ class ClassTokens:
     """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
 
     Attributes:
-        words: [w], ids between context and name
+        words: [w] for each prompt, or once for all prompts: ids between context and name
         ids: [classes, L], each text's own ids, 0 after the end
         ends: [classes], the place of EOT in `ids`
         packed: [G * R], own ids as `endings` groups them
     """
 
     names: tuple[str, ...]
-    words: Tensor
+    words: tuple[Tensor, ...]
     ids: Tensor
     ends: Tensor
     packed: Tensor
@@ -69,28 +70,28 @@ class TextTower:
         self.length_max = int(tower.positional_embedding.shape[0])
 
     def tokens(
-        self, names: Sequence[str], context_length: int = 0, words: str = "", after: str = ""
+        self, names: Sequence[str], context_length: int = 0, words: Sequence[str] = ("",)
     ) -> ClassTokens:
-        """Tokenize "words name after." for each name; `words` and `after` are the same for all.
+        """Tokenize "words name." for each name.
 
-        Raise ModelError if a text leaves no room for context_length vectors. DiPrompT's domain
-        prompts pass the domain as `words`, its query prompts as `after`.
+        words: of each prompt (DiPrompT's domains), or of all prompts. Raise ModelError if a text
+        leaves no room for context_length vectors.
         """
-        tail = f" {after}." if after else "."
-        return self._tokenize(names, [f"{name}{tail}" for name in names], context_length, words)
+        return self._tokenize(names, [f"{name}." for name in names], context_length, words)
 
     def texts(self, names: Sequence[str], template: str) -> ClassTokens:
         """Tokenize a hand-written template with each name in place of {}."""
         return self._tokenize(names, [template.replace("{}", name) for name in names], 0)
 
     def _tokenize(
-        self, names: Sequence[str], texts: list[str], room: int, words: str = ""
+        self, names: Sequence[str], texts: list[str], room: int, words: Sequence[str] = ("",)
     ) -> ClassTokens:
         tokenizer = self._tokenizer
-        before = tokenizer.encode(words)
+        before = [tokenizer.encode(one) for one in words]
+        longest = max(map(len, before))
         rows = [[*tokenizer.encode(text), tokenizer.eot_token_id] for text in texts]
         for name, row in zip(names, rows, strict=True):
-            taken = 1 + len(before) + len(row)
+            taken = 1 + longest + len(row)
             if taken + room > self.length_max:
                 raise ModelError(
                     f"the class name {name[:60]!r} takes {taken} tokens, with {room} context "
@@ -105,7 +106,7 @@ class TextTower:
             ids[at, : len(row)] = torch.tensor(row)
         return ClassTokens(
             tuple(names),
-            torch.tensor(before, dtype=torch.long, device=self._device),
+            tuple(torch.tensor(one, dtype=torch.long, device=self._device) for one in before),
             ids.to(self._device),
             torch.tensor(lengths, dtype=torch.long, device=self._device) - 1,
             flat[endings.source].to(self._device),
@@ -129,7 +130,8 @@ class TextTower:
                 the plain text
             deep: [d, m, width], replace the context before blocks 1 to d (PLAN)
 
-        N prompts at once, [N, m, width] and [d, N, m, width], give [N, classes, D] (Fed-DPT).
+        N prompts at once, [N, m, width] and [d, N, m, width], give [N, classes, D] (Fed-DPT,
+        DiPrompT).
         Gradients flow to context and deep alone. Raise ModelError if deep prompts do not fit.
         """
         if context is None:
@@ -152,21 +154,34 @@ class TextTower:
         return deep
 
     def _encoded(self, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None) -> Tensor:
-        tower, count = self._tower, len(contexts)
-        position = tower.positional_embedding.detach()
-        start = self._embed(torch.tensor([self._tokenizer.sot_token_id], device=self._device))
-        begin = [one.expand(count, -1, -1) for one in (start, self._embed(tokens.words))]
-        prefix = torch.cat([begin[0], contexts.to(start.dtype), begin[1]], dim=1)
-        length = prefix.shape[1]
-        prefix = prefix + position[:length]
+        tower, position = self._tower, self._tower.positional_embedding.detach()
+        prefix, lengths = self._prefix(tokens, contexts)
         if not tokens.names:
-            x = prefix.new_zeros(count, 0, self.width)
+            x = prefix.new_zeros(len(contexts), 0, self.width)
         elif self._blocks:
-            endings = self._embed(tokens.packed) + position[length + tokens.endings.offset]
-            x = last_states(self._blocks, prefix, endings[None], tokens.endings, deep)
+            own = self._embed(tokens.packed)
+            endings = torch.stack([own + position[one + tokens.endings.offset] for one in lengths])
+            x = last_states(self._blocks, prefix, endings, tokens.endings, deep, lengths)
         else:
-            x = self._whole(tokens, prefix)
+            equal = [prefix] if len(lengths) == 1 else torch.split(prefix, 1)
+            parts = zip(equal, lengths, strict=True)
+            x = torch.cat([self._whole(tokens, part[:, :length]) for part, length in parts])
         return self._project(tower.ln_final(x))
+
+    def _prefix(self, tokens: ClassTokens, contexts: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+        """Return the embedded beginnings [N, P, width] and their lengths, one if all are equal.
+
+        Shorter beginnings end with unused rows.
+        """
+        start = self._embed(torch.tensor([self._tokenizer.sot_token_id], device=self._device))
+        words = [self._embed(one) for one in tokens.words]
+        lengths = tuple(1 + contexts.shape[1] + len(one) for one in words)
+        begin, longest = start.expand(len(contexts), -1, -1), max(lengths)
+        behind = pad_sequence(words, batch_first=True).expand(len(contexts), -1, -1)
+        prefix = torch.cat([begin, contexts.to(start.dtype), behind], dim=1)
+        equal = len(set(lengths)) == 1
+        position = self._tower.positional_embedding.detach()
+        return prefix + position[:longest], lengths[:1] if equal else lengths
 
     def _whole(self, tokens: ClassTokens, prefix: Tensor) -> Tensor:
         """Return the states at the ends [N, classes, width], computed by the model's own blocks."""

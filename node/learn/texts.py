@@ -23,13 +23,14 @@ class ClassTexts:
         self._known: dict[Hashable, Any] = {}
 
     def tokens(
-        self, classes: tuple[str, ...], length: int, words: str = "", after: str = ""
+        self, classes: tuple[str, ...], length: int, words: tuple[str, ...] = ("",)
     ) -> ClassTokens:
-        """Return the tokens of "words name after." per class, behind `length` vectors."""
-        key = (classes, length, words, after)
-        found: ClassTokens = self._kept(
-            key, lambda: self._text.tokens(classes, length, words, after)
-        )
+        """Return the tokens of "words name." per class, behind `length` vectors.
+
+        words: of each prompt, or of all prompts.
+        """
+        key = (classes, length, words)
+        found: ClassTokens = self._kept(key, lambda: self._text.tokens(classes, length, words))
         return found
 
     @torch.no_grad()

@@ -60,8 +60,7 @@ def tower(
     scale=st.sampled_from([None, 0.5]),
     act=st.sampled_from([nn.GELU, QuickGELU, lambda: nn.GELU(approximate="tanh")]),
     context=st.integers(0, 5),
-    words=st.integers(0, 3),
-    several=st.integers(1, 3),
+    words=st.lists(st.integers(0, 3), min_size=1, max_size=3),
     depth=st.integers(0, 3),
     lengths=LENGTHS,
     group=st.sampled_from([4, 11, 80]),
@@ -73,30 +72,33 @@ def test_states_and_gradients_equal_those_of_whole_texts(
     scale: float | None,
     act: Any,
     context: int,
-    words: int,
-    several: int,
+    words: list[int],
     depth: int,
     lengths: list[int],
     group: int,
 ) -> None:
     transformer = tower(seed, layers, heads, scale, act)
-    width = 8 * heads
-    begin = torch.randn(several, 1 + context + words, width, dtype=torch.float64)
+    width, several = 8 * heads, len(words)
+    begin = torch.randn(several, 1 + context + max(words), width, dtype=torch.float64)
+    sizes = [1 + context + count for count in words]
     rest = torch.randn(sum(lengths), width, dtype=torch.float64)
     deep = torch.randn(min(depth, layers - 1), several, context, width, dtype=torch.float64)
     weights = torch.randn(several, len(lengths), width, dtype=torch.float64)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", group)
+        patch.setattr(module, "SINGLE", group)
         layout = Endings.of(lengths)
     blocks = blocks_of(transformer, torch.float64)
     found = []
     for run in ("shared", "whole"):
         leaf, ends, below = (one.clone().requires_grad_() for one in (begin, rest, deep))
         if run == "shared":
-            out = last_states(blocks, leaf, ends[layout.source][None], layout, below)
+            out = last_states(blocks, leaf, ends[layout.source][None], layout, below, sizes)
         else:
-            texts = zip(leaf, below.unbind(1), strict=True)
-            out = torch.stack([reference(transformer, a, ends, lengths, b) for a, b in texts])
+            texts = zip(leaf, sizes, below.unbind(1), strict=True)
+            out = torch.stack(
+                [reference(transformer, a[:size], ends, lengths, b) for a, size, b in texts]
+            )
         torch.autograd.backward((out * weights).sum())
         found.append((out.detach(), leaf.grad, ends.grad, below.grad if len(below) else out))
     for ours, theirs in zip(*found, strict=True):
@@ -109,6 +111,7 @@ def test_states_and_gradients_equal_those_of_whole_texts(
 def test_every_token_has_one_row_and_sees_its_own_text(lengths: list[int], group: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP", group)
+        patch.setattr(module, "SINGLE", group)
         layout = Endings.of(lengths)
     groups, rows = layout.sees.shape[:2]
     begins = [sum(lengths[:at]) for at in range(len(lengths))]
@@ -126,6 +129,7 @@ def test_groups_are_nearly_equal() -> None:
     lengths = [1 + at % 7 for at in range(400)]
     groups, rows = Endings.of(lengths).sees.shape[:2]
     assert groups * rows <= 1.05 * sum(lengths)
+    assert Endings.of([4] * (module.SINGLE // 4)).sees.shape[0] == 1
 
 
 def test_bfloat16_stays_within_its_precision() -> None:

@@ -18,14 +18,13 @@ Z_j^m + Z_j^G (8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednode.clip.text import ClassTokens
 from fednode.core.merge.momentum import alpha
 from fednode.core.types import Tensors
 from fednode.learn import start
@@ -44,6 +43,11 @@ class Objective(Written):
     """Tune text prompts [m, width] on cached image features."""
 
     config: DiPrompTConfig
+
+    @property
+    def _words(self) -> Mapping[str, str]:
+        """Return the words between context and class of each prompt: its domain's name."""
+        return {GLOBAL: "", **{slot(one): spoken(one) for one in self.config.domains}}
 
     def initial(self, seed: int) -> Tensors:
         """Return the initial value of every exchanged prompt, from words if words are given."""
@@ -78,8 +82,9 @@ class Objective(Written):
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
         """Return s * cos(I, Z_j) with equation 8's ensemble, or the nearest domain's prompt."""
-        texts = self.domain_texts(prompts, classes) if self.has_domains else None
-        common = self.global_texts(prompts, classes) if GLOBAL in prompts else None
+        found = self.encoded(prompts, self.config.names, classes)
+        common = found.pop(GLOBAL, None)
+        texts = torch.stack([*found.values()]) if found else None
 
         def logits(batch: Batch) -> Tensor:
             if texts is None:
@@ -101,29 +106,29 @@ class Objective(Written):
         weights = best / best.sum(dim=1, keepdim=True)
         return torch.einsum("bm,mcd->bcd", weights, texts)
 
-    def global_texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        """Return Z^G, [classes, D]."""
-        tokens = self.texts.tokens(classes, self.settings.context_length)
-        return self.backbone.text.encode(tokens, prompts[GLOBAL])
+    def encoded(
+        self, prompts: Parameters, names: Sequence[str], classes: tuple[str, ...]
+    ) -> dict[str, Tensor]:
+        """Return Z^G and Z^m, [classes, D] each, of the prompts with these names.
 
-    def domain_text(self, prompts: Parameters, domain: str, classes: tuple[str, ...]) -> Tensor:
-        """Return Z^m, [classes, D], of: learned vectors, the domain's name, the class."""
-        length = self.settings.context_length
-        tokens = self.texts.tokens(classes, length, words=spoken(domain))
-        return self.backbone.text.encode(tokens, prompts[slot(domain)])
-
-    def domain_texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        """Return Z^m of all domains, [M, classes, D]."""
-        found = [self.domain_text(prompts, one, classes) for one in self.config.domains]
-        return torch.stack(found)
+        A domain's texts are: learned vectors, the domain's name, the class.
+        """
+        if not names:
+            return {}
+        words = tuple(self._words[name] for name in names)
+        tokens = self.texts.tokens(classes, self.settings.context_length, words)
+        contexts = torch.stack([prompts[name] for name in names])
+        return dict(zip(names, self.backbone.text.encode(tokens, contexts), strict=True))
 
     def query_texts(self, query: Tensor, classes: tuple[str, ...]) -> Tensor:
         """Return Z^Q, [M, classes, D], of query, class, "with the domain of", domain."""
-        tokens: list[ClassTokens] = [
-            self.texts.tokens(classes, len(query), after=f"{BEHIND} {spoken(domain)}")
+        texts = tuple(
+            f"{name} {BEHIND} {spoken(domain)}"
             for domain in self.config.domains
-        ]
-        return torch.stack([self.backbone.text.encode(one, query) for one in tokens])
+            for name in classes
+        )
+        found = self.backbone.text.encode(self.texts.tokens(texts, len(query)), query)
+        return found.view(len(self.config.domains), len(classes), -1)
 
     def written_domain(self, domain: str, classes: tuple[str, ...]) -> Tensor:
         """Return the hand-written prompt of a domain, averaged over classes, unit [D]."""
@@ -165,14 +170,32 @@ class _Job:
         if query is not None and objective.config.moves_query:
             asked = objective.query_texts(given.prompts[QUERY], given.classes)
             yield self._query_loss(batch, asked, query)
+        which = self._domains(batch) if objective.has_domains else None
+        texts = self._texts(which)
         loss = batch.seen.new_zeros(())
-        if GLOBAL in given.prompts:
-            texts = objective.global_texts(given.prompts, given.classes)
-            loss = loss + F.cross_entropy(objective.scaled(batch.seen, texts), batch.truth)
-        if objective.has_domains:
-            which = self._domains(batch)
-            loss = loss + objective.config.domain_weight * self._domain_loss(batch, which)
+        if GLOBAL in texts:
+            loss = loss + F.cross_entropy(objective.scaled(batch.seen, texts[GLOBAL]), batch.truth)
+        if which is not None:
+            loss = loss + objective.config.domain_weight * self._domain_loss(batch, which, texts)
         yield loss
+
+    def _texts(self, which: Tensor | None) -> dict[str, Tensor]:
+        """Return the text features of all prompts that a batch needs.
+
+        which: the images' domains [B]. Prompts of other domains are needed for the contrast alone,
+        as constants.
+        """
+        objective, given = self._objective, self._given
+        chosen = set() if which is None else set(which.tolist())
+        slots = [slot(domain) for domain in objective.config.domains]
+        learn = [name for name in objective.config.names if name == GLOBAL]
+        learn += [slots[at] for at in sorted(chosen)]
+        texts = objective.encoded(given.prompts, learn, given.classes)
+        if chosen and objective.config.contrast:
+            rest = [name for name in slots if name not in learn]
+            with torch.no_grad():
+                texts |= objective.encoded(given.prompts, rest, given.classes)
+        return texts
 
     def stepped(self) -> None:
         """Do nothing: averages move once per round."""
@@ -208,28 +231,25 @@ class _Job:
             asked = self._objective.query_texts(self._given.prompts[QUERY], self._given.classes)
         return torch.einsum("bd,mbd->bm", batch.seen, asked[:, batch.truth]).argmax(dim=1)
 
-    def _domain_loss(self, batch: Batch, which: Tensor) -> Tensor:
+    def _domain_loss(self, batch: Batch, which: Tensor, texts: Mapping[str, Tensor]) -> Tensor:
         """Return equation 3, averaged over the images."""
-        objective, given = self._objective, self._given
-        chosen = set(which.tolist())
-        texts: list[Tensor] = []
-        for at, domain in enumerate(objective.config.domains):
-            with torch.set_grad_enabled(at in chosen):
-                texts.append(objective.domain_text(given.prompts, domain, given.classes))
+        objective = self._objective
         loss = batch.seen.new_zeros(())
-        for at in sorted(chosen):
+        for at in sorted(set(which.tolist())):
             mine = which == at
-            logits = objective.scaled(batch.seen[mine], texts[at])
+            own = texts[slot(objective.config.domains[at])]
+            logits = objective.scaled(batch.seen[mine], own)
             loss = loss + F.cross_entropy(logits, batch.truth[mine], reduction="sum")
             if objective.config.contrast:
                 loss = loss + int(mine.sum()) * self._contrast(texts, at)
         return loss / len(which)
 
-    def _contrast(self, texts: list[Tensor], at: int) -> Tensor:
+    def _contrast(self, texts: Mapping[str, Tensor], at: int) -> Tensor:
         """Return -log[exp(sim(V_m, W_m)) / sum_i exp(sim(V_m, V_i))]; only V_m has a gradient."""
         objective, given = self._objective, self._given
-        means = [F.normalize(one.mean(dim=0), dim=0) for one in texts]
-        written = objective.written_domain(objective.config.domains[at], given.classes)
+        domains = objective.config.domains
+        means = [F.normalize(texts[slot(one)].mean(dim=0), dim=0) for one in domains]
+        written = objective.written_domain(domains[at], given.classes)
         kept = [one if number == at else one.detach() for number, one in enumerate(means)]
         others = torch.stack(kept)
         return torch.logsumexp(others @ means[at], dim=0) - means[at] @ written

@@ -88,7 +88,7 @@ class Objective(Written):
         return found
 
     def _texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length, self.config.words)
+        tokens = self.texts.tokens(classes, self.settings.context_length, (self.config.words,))
         first, deeper = prompts[TEXT][0], prompts[TEXT][1:]
         return self.backbone.text.encode(tokens, first, deeper if len(deeper) else None)
 

@@ -18,6 +18,7 @@ from tests.unit.clip import tiny
 
 TOKENIZER = SimpleTokenizer(context_length=24)
 NAMES = ("cat", "golden retriever", "Boeing 747-400", "crème brûlée", "o'clock; (a) clock", "x" * 9)
+MANY = tuple(f"{name} {number}" for name in NAMES for number in range(5))
 MODELS = {
     "plain": lambda: tiny.clip(),
     "end token by id": lambda: tiny.clip(pool_type="eos", eos_id=TOKENIZER.eot_token_id),
@@ -117,15 +118,29 @@ def test_several_prompts_at_once_are_each_alone(model: Any) -> None:
         assert (tower.encode(tokens, one) - features).abs().max() < 1e-5
 
 
-def test_domain_words_stand_before_or_behind_the_name(model: Any) -> None:
+def test_words_stand_between_the_context_and_the_name(model: Any) -> None:
     tower = TextTower(model, TOKENIZER, "tiny")
     context = tower.embed_words("a photo of")
-    before = tower.encode(tower.tokens(NAMES, len(context), words="art painting"), context)
-    after = tower.encode(tower.tokens(NAMES, len(context), after="in a sketch"), context)
+    found = tower.encode(tower.tokens(NAMES, len(context), ("art painting",)), context)
     wanted = theirs(model, [f"a photo of art painting {name}." for name in NAMES])
-    assert (before - wanted).abs().max() < 1e-5
-    wanted = theirs(model, [f"a photo of {name} in a sketch." for name in NAMES])
-    assert (after - wanted).abs().max() < 1e-5
+    assert (found - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("names", [NAMES, MANY], ids=["one group", "several groups"])
+def test_each_prompt_may_have_words_of_its_own_length(model: Any, names: tuple[str, ...]) -> None:
+    """All at once equal each alone, forward and backward (DiPrompT's domains)."""
+    tower = TextTower(model, TOKENIZER, "tiny")
+    words = ("", "sketch", "a very old art painting")
+    draw = torch.Generator().manual_seed(1)
+    several = torch.randn(3, 2, tower.width, generator=draw, requires_grad=True)
+    together = tower.encode(tower.tokens(names, 2, words), several)
+    weights = torch.randn(together.shape, generator=draw)
+    (found,) = torch.autograd.grad((together * weights).sum(), several)
+    for at, said in enumerate(words):
+        alone = tower.encode(tower.tokens(names, 2, (said,)), several[at])
+        (wanted,) = torch.autograd.grad((alone * weights[at]).sum(), several)
+        assert (alone - together[at]).abs().max() < 1e-5
+        assert (wanted[at] - found[at]).abs().max() < 1e-4 * wanted.abs().max()
 
 
 def test_deep_prompts_that_do_not_fit_are_refused() -> None:
@@ -146,7 +161,7 @@ def test_everything_lies_on_the_models_device() -> None:
     tower = TextTower(model, TOKENIZER, "tiny")
     context = torch.zeros(3, 2, tower.width, device="meta", requires_grad=True)
     deep = torch.zeros(1, 3, 2, tower.width, device="meta")
-    out = tower.encode(tower.tokens(NAMES, 2, words="art painting"), context, deep)
+    out = tower.encode(tower.tokens(NAMES, 2, ("art", "art painting", "")), context, deep)
     assert out.shape == (3, len(NAMES), tiny.EMBED)
     assert out.device.type == "meta"
 

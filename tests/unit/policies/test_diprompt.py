@@ -54,7 +54,7 @@ class Hand:
         self.common = wide(text.encode(learned, prompts["global"]))
         self.domains = np.stack(
             [
-                wide(text.encode(text.tokens(CLASSES, 3, words=said), prompts[f"domain.{name}"]))
+                wide(text.encode(text.tokens(CLASSES, 3, (said,)), prompts[f"domain.{name}"]))
                 for name, said in zip(DOMAINS, SPOKEN, strict=True)
             ]
         )
@@ -65,12 +65,8 @@ class Hand:
 
     def query(self, one: Objective, query: Tensor) -> Wide:
         text = one.backbone.text
-        return np.stack(
-            [
-                wide(text.encode(text.tokens(CLASSES, 4, after=f"with the domain of {s}"), query))
-                for s in SPOKEN
-            ]
-        )
+        names = ([f"{name} with the domain of {said}" for name in CLASSES] for said in SPOKEN)
+        return np.stack([wide(text.encode(text.tokens(each, 4), query)) for each in names])
 
     def ce(self, texts: Wide, rows: np.ndarray) -> Wide:
         p = softmax(self.scale * self.images[rows] @ texts.T)
