@@ -69,14 +69,13 @@ class Gate:
         stale = self._stale(message, policy, newest)
         if stale:
             return "stale", "stale", stale
-        key = (message.sender, message.phase)
-        value = (message.round, message.tensors.digest)
         # In shared rounds a node that was behind may need a message now that it skipped before.
-        again = policy.shared_state or message.phase in policy.repeatable
-        if self._last.get(key) == value and not again:
-            return "duplicate", "duplicate", "taken before"
+        if not policy.shared_state and message.phase not in policy.repeatable:
+            key, value = (message.sender, message.phase), (message.round, message.tensors.digest)
+            if self._last.get(key) == value:
+                return "duplicate", "duplicate", "taken before"
+            self._last[key] = value
         self._newest[message.sender] = max(newest, message.round)
-        self._last[key] = value
         return TAKEN
 
     def _stale(self, message: Message, policy: Policy, newest: int) -> str:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -63,6 +63,27 @@ class Tensors(Mapping[str, Array]):
             array = np.array((arrays or {})[name], dtype=np.float32, order="C", copy=True)
             array.setflags(write=False)
             frozen[name] = array
+        self._begin(frozen)
+
+    @classmethod
+    def taking(cls, arrays: Mapping[str, Array]) -> Self:
+        """Return tensors of these very arrays, without a copy; they become read-only.
+
+        The caller gives the arrays up: nothing may write to them, or to the memory below them. They
+        must be in float32 and C order. Arrays of other Tensors may be given, too.
+        """
+        taken: dict[str, Array] = {}
+        for name in sorted(arrays):
+            array = arrays[name]
+            if array.dtype != np.float32 or not array.flags.c_contiguous:
+                raise TypeError(f"{name} is {array.dtype}; give float32 in C order")
+            array.setflags(write=False)
+            taken[name] = array
+        made = cls.__new__(cls)
+        made._begin(taken)
+        return made
+
+    def _begin(self, frozen: dict[str, Array]) -> None:
         self._arrays = frozen
         self._digest = ""
         self._finite: bool | None = None
@@ -84,7 +105,7 @@ class Tensors(Mapping[str, Array]):
             hasher = hashlib.sha256()
             for name, array in self._arrays.items():
                 hasher.update(f"{name}\0{array.shape}\0".encode())
-                hasher.update(array.astype("<f4", copy=False).tobytes())
+                hasher.update(array.astype("<f4", copy=False).reshape(-1).view(np.uint8).data)
             self._digest = hasher.hexdigest()
         return self._digest
 

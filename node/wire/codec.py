@@ -54,6 +54,8 @@ FIELDS_SPARE: Final = 64
 _NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 _DIGEST: Final = re.compile(r"([0-9a-f]{2}){0,64}", re.ASCII)
+# Field 11, length-delimited.
+_ARRAYS_TAG: Final = b"\x5a"
 # Field 12, length-delimited, 32 bytes.
 _CHECKSUM_TAG: Final = b"\x62\x20"
 _CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
@@ -90,41 +92,39 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         contributors=bytes.fromhex(message.contributors),
         samples=message.samples,
         facts=dict(message.facts),
-        tensors=arrays.pack(message.tensors, dtype, limits),
-        members=[
-            exchange_pb2.Member(
-                name=one.name,
-                state=_STATES[one.state],
-                incarnation=one.incarnation,
-                address=one.address,
-                id=one.id,
-                proof=one.proof,
-            )
-            for one in message.members
-        ],
     )
-    body = envelope.SerializeToString(deterministic=True)
-    frame = body + _CHECKSUM_TAG + hashlib.sha256(body).digest()
-    if len(frame) > limits.frame_bytes:
+    # The arrays go straight into the frame: protobuf would copy them several times. A serialized
+    # envelope is the sequence of its fields, in the order of their numbers.
+    packed = arrays.pieces(message.tensors, dtype, limits)
+    body: list[arrays.Piece] = [envelope.SerializeToString(deterministic=True)]
+    if packed:
+        body += [_ARRAYS_TAG + _varint_bytes(sum(map(len, packed))), *packed]
+    if message.members:
+        body.append(_members(message))
+    size = sum(map(len, body)) + _CHECKSUM_BYTES
+    if size > limits.frame_bytes:
         raise FednodeError(
-            f"a frame of {len(frame):,} bytes cannot be sent; at most {limits.frame_bytes:,} fit"
+            f"a frame of {size:,} bytes cannot be sent; at most {limits.frame_bytes:,} fit"
         )
-    return frame
+    checksum = hashlib.sha256()
+    for piece in body:
+        checksum.update(piece)
+    return b"".join((*body, _CHECKSUM_TAG, checksum.digest()))
 
 
-def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
+def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
     """Return the message in a frame; raise FrameError, and nothing else, for any other bytes.
 
     The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
     if len(frame) > limits.frame_bytes:
         raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
-    body = frame[:-_CHECKSUM_BYTES]
+    body = memoryview(frame)[:-_CHECKSUM_BYTES]
     if frame[len(body) :] != _CHECKSUM_TAG + hashlib.sha256(body).digest():
         raise FrameError("the checksum is missing or wrong: the frame was damaged on its way")
-    _check_fields(body, limits)
+    rest, packed = _without_arrays(body, limits)
     try:
-        envelope = exchange_pb2.Envelope.FromString(body)
+        envelope = exchange_pb2.Envelope.FromString(rest)
     except DecodeError as fault:
         raise FrameError("the frame is not a valid envelope") from fault
     if envelope.version != VERSION:
@@ -132,7 +132,7 @@ def decode(frame: bytes, limits: Limits = LIMITS) -> Message:
             f"the message has version {envelope.version} and this node speaks {VERSION}; "
             "run the same version of fednode on both nodes"
         )
-    tensors, dtype = arrays.unpack(envelope.tensors, limits)
+    tensors, dtype = arrays.unpack(packed, limits)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -230,6 +230,22 @@ def _member_fault(message: Message, limits: Limits) -> str:
     return ""
 
 
+def _members(message: Message) -> bytes:
+    """Return the fields of an envelope that hold the news of members."""
+    news = [
+        exchange_pb2.Member(
+            name=one.name,
+            state=_STATES[one.state],
+            incarnation=one.incarnation,
+            address=one.address,
+            id=one.id,
+            proof=one.proof,
+        )
+        for one in message.members
+    ]
+    return exchange_pb2.Envelope(members=news).SerializeToString(deterministic=True)
+
+
 def _member(found: exchange_pb2.Member) -> Update:
     state = _STANDINGS.get(found.state)
     if state is None:
@@ -237,13 +253,20 @@ def _member(found: exchange_pb2.Member) -> Update:
     return Update(found.name, state, found.incarnation, found.address, found.id, bytes(found.proof))
 
 
-def _check_fields(body: bytes, limits: Limits) -> None:
-    """Raise FrameError for an envelope with more fields than any message has."""
+def _without_arrays(body: memoryview, limits: Limits) -> tuple[bytes, memoryview]:
+    """Return an envelope without its arrays, and the arrays as a view of the body.
+
+    So protobuf does not copy the arrays. Of two fields of arrays the last counts, as in protobuf.
+    Raise FrameError for an envelope with more fields than any message has.
+    """
     most = limits.facts + limits.members + FIELDS_SPARE
-    position = 0
+    kept: list[memoryview] = []
+    packed = body[:0]
+    position = begin = 0  # begin: of the bytes that are not in `kept` yet
     for _ in range(most):
         if position >= len(body):
-            return
+            break
+        start = position
         tag, position = _varint(body, position)
         kind = tag & 7
         if kind == 0:
@@ -253,15 +276,19 @@ def _check_fields(body: bytes, limits: Limits) -> None:
         elif kind == 2:
             length, position = _varint(body, position)
             position += length
+            if tag == _ARRAYS_TAG[0] and position <= len(body):
+                kept.append(body[begin:start])
+                packed, begin = body[position - length : position], position
         elif kind == 5:
             position += 4
         else:
             _refuse(f"the envelope holds a field of the unknown kind {kind}")
     if position < len(body):
         _refuse(f"the envelope holds more than {most} fields")
+    return b"".join((*kept, body[begin:])), packed
 
 
-def _varint(body: bytes, position: int) -> tuple[int, int]:
+def _varint(body: memoryview, position: int) -> tuple[int, int]:
     """Return the protobuf varint at a position, and the position after it."""
     value = 0
     for shift in range(0, 70, 7):
@@ -273,6 +300,16 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, position
     _refuse("the envelope holds a number of more than 64 bits")
+
+
+def _varint_bytes(value: int) -> bytes:
+    """Return a number as protobuf writes it."""
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
 
 
 def _refuse(sentence: str) -> NoReturn:

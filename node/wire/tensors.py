@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -33,9 +34,13 @@ __all__ = [
     "unpack",
 ]
 
-Scalar = TypeVar("Scalar", str, bytes, int, float)
+Scalar = TypeVar("Scalar", str, memoryview, int, float)
+Piece = bytes | memoryview
 
 SCALE_BYTES: Final = 4
+TEXT_BYTES_MAX: Final = 1024
+PACKER_BYTES: Final = 1024
+"""Room of a packer at first; it grows for longer texts."""
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/-]{0,127}", re.ASCII)
 # Little-endian on every machine, whatever the machine's own byte order.
 _ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
@@ -43,6 +48,15 @@ _ELEMENT: Final[Mapping[str, np.dtype[Any]]] = {
     "float16": np.dtype("<f2"),
     "int8": np.dtype("i1"),
 }
+# First bytes of msgpack's scalars, by https://github.com/msgpack/msgpack/blob/master/spec.md
+_CONSTANTS: Final[Mapping[int, bool | None]] = {0xC0: None, 0xC2: False, 0xC3: True}
+_NUMBERS: Final = {
+    first: struct.Struct(f">{letter}") for first, letter in enumerate("fdBHIQbhiq", 0xCA)
+}
+# How many bytes the length takes.
+_BYTES: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4}
+_TEXTS: Final = {0xD9: 1, 0xDA: 2, 0xDB: 4}
+_NOTHING: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +81,7 @@ class _Packed:
 
     dtype: Dtype
     shape: tuple[int, ...]
-    data: bytes
+    data: memoryview
     scale: float = 0.0
 
 
@@ -77,32 +91,43 @@ def pack(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     Raise FednodeError if a number does not fit the dtype, or if the receiver would refuse the
     arrays.
     """
+    return b"".join(pieces(tensors, dtype, limits))
+
+
+def pieces(tensors: Tensors, dtype: Dtype, limits: Limits = LIMITS) -> list[Piece]:
+    """Return what `pack` returns in pieces, so that the numbers are not copied here."""
     if dtype not in DTYPES:
         raise FednodeError(f"wire dtype {dtype!r} is unknown; choose one of {', '.join(DTYPES)}")
     if not tensors:
-        return b""
+        return []
     if len(tensors) > limits.arrays:
         raise FednodeError(f"{len(tensors)} arrays in a message; at most {limits.arrays} fit")
     if tensors.nbytes > limits.tensor_bytes:
         raise FednodeError(
             f"arrays of {tensors.nbytes:,} bytes in a message; at most {limits.tensor_bytes:,} fit"
         )
-    entries: dict[str, dict[str, object]] = {}
+    # float32 holds every scale exactly, so the short form of msgpack's floats loses nothing.
+    packer = msgpack.Packer(use_single_float=True, buf_size=PACKER_BYTES)
+    found: list[Piece] = [packer.pack_map_header(len(tensors))]
     for name, array in tensors.items():
         if not NAME.fullmatch(name):
             raise FednodeError(f"an array cannot travel under the name {name[:40]!r}")
         if array.ndim > limits.dimensions:
             raise FednodeError(f"{name} has {array.ndim} axes; at most {limits.dimensions} travel")
-        packed = _pack_array(name, array, dtype)
-        entries[name] = {"d": packed.dtype, "s": packed.shape, "b": packed.data}
+        scale, elements = narrow(name, array, dtype)
+        numbers = elements.reshape(-1).view(np.uint8).data
+        found += (
+            packer.pack(name) + packer.pack_map_header(4 if dtype == "int8" else 3),
+            packer.pack("d") + packer.pack(dtype) + packer.pack("s") + packer.pack(array.shape),
+            packer.pack("b") + _bytes_header(len(numbers)),
+            numbers,
+        )
         if dtype == "int8":
-            entries[name]["q"] = packed.scale
-    # float32 holds every scale exactly, so the short form of msgpack's floats loses nothing.
-    packed_map: bytes = msgpack.packb(entries, use_single_float=True)
-    return packed_map
+            found.append(packer.pack("q") + packer.pack(scale))
+    return found
 
 
-def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]:
+def unpack(data: bytes | memoryview, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]:
     """Return the tensors that `pack` wrote and their dtype (None if there are no arrays).
 
     Raise FrameError for anything else, including arrays of several dtypes.
@@ -130,7 +155,7 @@ def unpack(data: bytes, limits: Limits = LIMITS) -> tuple[Tensors, Dtype | None]
         dtype = packed.dtype
         arrays[name] = _unpack_array(name, packed)
     reader.end()
-    return Tensors(arrays), dtype
+    return Tensors.taking(arrays), dtype
 
 
 def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
@@ -139,10 +164,10 @@ def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
     return sum(array.size * _ELEMENT[dtype].itemsize + scale for array in tensors.values())
 
 
-def _pack_array(name: str, array: Array, dtype: Dtype) -> _Packed:
-    """Return one array as it is sent; raise FednodeError if a number does not fit the dtype."""
-    scale, elements = narrow(name, array, dtype)
-    return _Packed(dtype, tuple(array.shape), elements.tobytes(), scale)
+def _bytes_header(length: int) -> bytes:
+    """Return what msgpack writes ahead of so many bytes."""
+    at = (length > 0xFF) + (length > 0xFFFF)
+    return bytes([0xC4 + at]) + length.to_bytes(1 << at, "big")
 
 
 def _unpack_array(name: str, packed: _Packed) -> Array:
@@ -191,45 +216,31 @@ def _read_array(reader: _Reader, name: str, limits: Limits) -> _Packed:
 
 
 class _Reader:
-    """Read msgpack piece by piece, so that hostile nesting or lengths cost no memory."""
+    """Read msgpack piece by piece, so that hostile nesting or lengths cost no memory.
 
-    # First bytes that do not announce a scalar: containers, extensions and the unused byte. A
-    # scalar is as long as its first bytes say, and never longer than the buffer.
-    _NOT_SCALAR = frozenset((*range(0x80, 0xA0), 0xC1, 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9))) | {
-        0xDC,
-        0xDD,
-        0xDE,
-        0xDF,
-    }
+    Only what `pack` may write is read: texts, bytes, numbers, and the headers of maps and lists.
+    Bytes are not copied: they are a view of the data.
+    """
 
-    def __init__(self, data: bytes) -> None:
-        size = max(len(data), 1)
-        self._data = data
-        self._unpacker = msgpack.Unpacker(
-            raw=False,
-            strict_map_key=True,
-            max_buffer_size=size,
-            max_str_len=1024,
-            max_bin_len=size,
-            max_ext_len=0,
-        )
-        self._unpacker.feed(data)
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._at = 0
 
     def map(self, most: int, what: str) -> int:
         """Read the header of a map; return how many pairs follow."""
-        return self._header(self._unpacker.read_map_header, most, what)
+        return self._header(0x80, 0xDE, most, what)
 
     def array(self, most: int, what: str) -> int:
         """Read the header of a list; return how many items follow."""
-        return self._header(self._unpacker.read_array_header, most, what)
+        return self._header(0x90, 0xDC, most, what)
 
     def text(self, what: str) -> str:
         """Read a string."""
         return self._scalar(str, what)
 
-    def raw(self, what: str) -> bytes:
+    def raw(self, what: str) -> memoryview:
         """Read bytes."""
-        return self._scalar(bytes, what)
+        return self._scalar(memoryview, what)
 
     def real(self, what: str) -> float:
         """Read a floating-point number."""
@@ -244,26 +255,73 @@ class _Reader:
 
     def end(self) -> None:
         """Raise FrameError if bytes are left over."""
-        if self._unpacker.tell() != len(self._data):
+        if self._at != len(self._data):
             raise FrameError("bytes follow the last array")
 
-    def _header(self, read: Any, most: int, what: str) -> int:
-        try:
-            count = int(read())
-        except (ValueError, TypeError, msgpack.UnpackException) as fault:
-            raise FrameError(f"the {what} are cut short or not msgpack") from fault
+    def _header(self, short: int, long: int, most: int, what: str) -> int:
+        """Read a header: `short` and the count in one byte, or `long` and two or four bytes."""
+        first = self._byte()
+        if first & 0xF0 == short:
+            count = first & 0x0F
+        elif first - long in {0, 1}:
+            count = int.from_bytes(self._take(2 << (first - long), f"one of the {what}"), "big")
+        else:
+            raise FrameError(f"the {what} are cut short or not msgpack")
         if count > most:
             raise FrameError(f"{count} {what}; at most {most} are taken")
         return count
 
     def _scalar(self, kind: type[Scalar], what: str) -> Scalar:
-        position = self._unpacker.tell()
-        if position >= len(self._data) or self._data[position] in self._NOT_SCALAR:
-            raise FrameError(f"{what} is missing or not a {kind.__name__}")
+        value = self._value(what)
+        if isinstance(value, kind):
+            return value
+        if value is _NOTHING:
+            raise FrameError(f"{what} is missing or not a {_named(kind)}")
+        raise FrameError(f"{what} is a {_named(type(value))}, not a {_named(kind)}")
+
+    def _value(self, what: str) -> object:
+        """Read any scalar; return _NOTHING if there is none."""
+        first = self._byte()
+        if first & 0xE0 == 0xA0:
+            return self._text(first & 0x1F, what)
+        if 0 <= first < 0x80 or first >= 0xE0:  # small whole numbers
+            return first if first < 0x80 else first - 0x100
+        if first in _TEXTS:
+            return self._text(self._length(_TEXTS[first], what), what)
+        if first in _BYTES:
+            return self._take(self._length(_BYTES[first], what), what)
+        if first in _NUMBERS:
+            form = _NUMBERS[first]
+            return form.unpack(self._take(form.size, what))[0]
+        return _CONSTANTS.get(first, _NOTHING)
+
+    def _text(self, length: int, what: str) -> str:
+        if length > TEXT_BYTES_MAX:
+            raise FrameError(f"{what} has {length:,} bytes; at most {TEXT_BYTES_MAX:,} are taken")
         try:
-            value = self._unpacker.unpack()
-        except (ValueError, TypeError, msgpack.UnpackException) as fault:
-            raise FrameError(f"{what} is cut short or not msgpack") from fault
-        if not isinstance(value, kind):
-            raise FrameError(f"{what} is a {type(value).__name__}, not a {kind.__name__}")
-        return value
+            return str(self._take(length, what), "utf-8")
+        except UnicodeDecodeError as fault:
+            raise FrameError(f"{what} is not UTF-8") from fault
+
+    def _length(self, size: int, what: str) -> int:
+        return int.from_bytes(self._take(size, what), "big")
+
+    def _byte(self) -> int:
+        """Return the next byte; -1 at the end."""
+        if self._at >= len(self._data):
+            return -1
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _take(self, count: int, what: str) -> memoryview:
+        """Return the next bytes, without a copy; raise FrameError if there are fewer."""
+        end = self._at + count
+        if end > len(self._data):
+            raise FrameError(f"{what} is cut short")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+
+def _named(kind: type) -> str:
+    return "bytes" if kind is memoryview else kind.__name__

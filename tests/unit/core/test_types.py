@@ -21,6 +21,30 @@ def test_arrays_are_copied_in_as_float32_and_cannot_be_written() -> None:
         tensors["a"][0, 0] = 1.0
 
 
+def test_arrays_that_are_taken_are_not_copied_and_cannot_be_written() -> None:
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    tensors = Tensors.taking({"b": given, "a": Tensors({"x": [1.0]})["x"]})
+    assert list(tensors) == ["a", "b"]
+    assert tensors["b"] is given
+    assert tensors == Tensors({"a": [1.0], "b": given})
+    with pytest.raises(ValueError, match="read-only"):
+        given[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((2, 3), dtype=np.float32).T])
+def test_arrays_of_another_form_are_not_taken(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="give float32 in C order"):
+        Tensors.taking({"a": wrong})
+
+
+@pytest.mark.parametrize("array", [np.float32(1.5), np.zeros((0, 3)), np.ones((2, 3, 4))])
+def test_the_digest_of_any_shape_is_that_of_its_bytes(array: Any) -> None:
+    tensors = Tensors({"a": array})
+    held = tensors["a"]
+    expected = hashlib.sha256(f"a\0{held.shape}\0".encode() + held.tobytes()).hexdigest()
+    assert tensors.digest == expected
+
+
 def test_order_and_memory_layout_do_not_matter_but_names_shapes_and_numbers_do() -> None:
     one = np.arange(6, dtype=np.float32).reshape(2, 3)
     same = Tensors({"b": [1.0], "a": np.asfortranarray(one)})

@@ -15,6 +15,7 @@ from fednode.errors import FednodeError, FrameError
 from fednode.wire import codec
 from fednode.wire.codec import Ack, Limits, decode, decode_ack, encode, encode_ack
 from fednode.wire.gen import exchange_pb2
+from fednode.wire.tensors import pack
 from tests.unit.wire.samples import message, opened, prompts, seal, sealed
 
 
@@ -48,6 +49,30 @@ def test_the_frame_is_an_envelope_of_the_contract() -> None:
     assert envelope.version == codec.VERSION
     assert envelope.sender == "node-1"
     assert envelope.checksum == hashlib.sha256(frame[:-34]).digest()
+
+
+@pytest.mark.parametrize("dtype", codec.DTYPES)
+def test_the_frame_is_what_protobuf_writes(dtype: codec.Dtype) -> None:
+    tensors = Tensors({"a": np.ones((3, 5)), "b": np.ones(70_000), "c": np.zeros(0), "d": 1.0})
+    for said in (tensors, Tensors({"a": np.ones(100)}), Tensors()):
+        frame = encode(message(tensors=said, members=(MEMBER,) * 2, facts={"k": "v"}), dtype)
+        assert sealed(opened(frame)) == frame
+
+
+def test_of_two_fields_of_arrays_the_last_counts() -> None:
+    first, last = (exchange_pb2.Envelope(tensors=pack(prompts(n), "float32")) for n in (1, 2))
+    rest = encode(message(tensors=Tensors(), members=(MEMBER,)), "float32")[:-34]
+    body = first.SerializeToString() + rest + last.SerializeToString()
+    assert decode(seal(body)) == message(tensors=prompts(2), members=(MEMBER,))
+
+
+@pytest.mark.parametrize("dtype", codec.DTYPES)
+def test_arrays_do_not_keep_the_frame(dtype: codec.Dtype) -> None:
+    frame = bytearray(encode(message(), dtype))
+    got = decode(memoryview(frame))
+    frame[:] = bytes(len(frame))
+    assert got.tensors == codec.roundtrip(message().tensors, dtype)
+    assert not got.tensors["context"].flags.writeable
 
 
 @pytest.mark.parametrize("dtype", codec.DTYPES)

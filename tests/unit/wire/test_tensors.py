@@ -145,6 +145,31 @@ def test_what_pack_would_not_write_is_refused(content: Any, sentence: str) -> No
         unpack(msgpack.packb(content))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pack_writes_what_msgpack_writes(dtype: Dtype) -> None:
+    sizes = (0, 1, 60, 300, 70_000)
+    tensors = Tensors({f"array-{size}": np.linspace(-1, 1, size) for size in sizes})
+    packed = pack(tensors, dtype)
+    assert msgpack.packb(msgpack.unpackb(packed), use_single_float=True) == packed
+
+
+@pytest.mark.parametrize("length", [1, 40, 300, 70_000])
+def test_bytes_and_texts_of_every_form_are_read(length: int) -> None:
+    numbers = bytes(length)
+    for name in ("a", "a" * 40, "a" * 128):
+        packed = msgpack.packb({name: entry(d="int8", s=[length], b=numbers, q=0.5)})
+        assert unpack(packed)[0].shapes == {name: (length,)}
+    with pytest.raises(FrameError, match=r"dtype of a (has 70,000 bytes|is not one of)"):
+        unpack(msgpack.packb({"a": entry(d="x" * length)}))
+
+
+def test_a_text_that_is_no_text_is_refused() -> None:
+    with pytest.raises(FrameError, match="an array's name is not UTF-8"):
+        unpack(b"\x81\xa1\xff" + msgpack.packb(entry()))
+    with pytest.raises(FrameError, match="bytes of a is a NoneType, not a bytes"):
+        unpack(b"\x81\xa1a\x81\xa1b\xc0")
+
+
 def test_names_and_fields_must_not_repeat() -> None:
     one = msgpack.packb("a") + msgpack.packb(entry())
     with pytest.raises(FrameError, match="'a' is not valid or occurs twice"):
