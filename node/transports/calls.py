@@ -30,14 +30,20 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Set the limits up. caller: returns the id behind a call; "" or None if it proves none."""
         self._caller = caller
         self._held: Counter[tuple[str, bool]] = Counter()
+        self._limited: dict[str, Any] = {}  # the handlers, by the method's name
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], details: Any
     ) -> Any:
-        """Return the handler of a call, with the limits applied."""
+        """Return the handler of a call, with the limits applied; None for an unknown method."""
+        if details.method in self._limited:
+            return self._limited[details.method]
         found = await continuation(details)
-        if found is None:
-            return None
+        if found is not None:
+            self._limited[details.method] = self._limit(found)
+        return self._limited.get(details.method)
+
+    def _limit(self, found: Any) -> Any:
         streams = bool(found.response_streaming)
         kind = f"{'stream' if found.request_streaming else 'unary'}_"
         kind += "stream" if streams else "unary"

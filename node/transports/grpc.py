@@ -21,11 +21,17 @@ from fednode.errors import AddressError, FrameError, Unreachable
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.calls import Calls
-from fednode.transports.exchange import Exchange, pieces
+from fednode.transports.exchange import (
+    DELIVER,
+    DELIVER_CHUNKS,
+    Exchange,
+    opened,
+    pieces,
+    wrapped,
+)
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
 from fednode.transports.places import Place, Places
 from fednode.transports.tls import Tls
-from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
 
 __all__ = ["GrpcTransport", "Register", "dial", "wire_bytes"]
 
@@ -108,7 +114,7 @@ class GrpcTransport:
             # With keys, the limits on connections per key and streams per connection apply.
             maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
         )
-        exchange_pb2_grpc.add_ExchangeServicer_to_server(Exchange(on_frame, self.caller), server)
+        Exchange(on_frame, self.caller).register(server)
         for register in self._services:
             register(server)
         inside = str(Endpoint(endpoint.numeric, endpoint.port))
@@ -165,7 +171,7 @@ class GrpcTransport:
         try:
             if self._closing is not None:
                 raise Unreachable(_closed(to))
-            reply: exchange_pb2.Frame = await peer.deliver(frame, max(deadline - clock(), 0.0))
+            return await peer.deliver(frame, max(deadline - clock(), 0.0))
         except grpc.aio.AioRpcError as fault:
             raise Unreachable(self.why(to, who) or _sentence(to, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
@@ -178,7 +184,6 @@ class GrpcTransport:
             raise Unreachable(f"cannot send to {to}: {fault}") from fault
         finally:
             peer.slots.release()
-        return reply.data
 
     async def close(self) -> None:
         """Stop serving, let calls end for CLOSE_GRACE_S, then drop all connections. Idempotent."""
@@ -242,15 +247,16 @@ class _Peer:
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
-        self._stub = exchange_pb2_grpc.ExchangeStub(self.channel)
+        self._whole = channel.unary_unary(DELIVER, wrapped, opened)
+        self._cut = channel.stream_unary(DELIVER_CHUNKS, wrapped, opened)
 
-    def deliver(self, frame: bytes, timeout_s: float) -> Awaitable[Any]:
+    def deliver(self, frame: bytes, timeout_s: float) -> Awaitable[bytes]:
         """Begin the call that fits the frame's size."""
         if len(frame) <= PIECE_BYTES:
-            call = self._stub.Deliver(exchange_pb2.Frame(data=frame), timeout=timeout_s)
+            call = self._whole(frame, timeout=timeout_s)
         else:
-            call = self._stub.DeliverChunks(pieces(frame), timeout=timeout_s)
-        return cast("Awaitable[Any]", call)
+            call = self._cut(pieces(frame), timeout=timeout_s)
+        return cast("Awaitable[bytes]", call)
 
 
 def dial(address: Address, reply_bytes_max: int = 4 << 20) -> Any:

@@ -1,0 +1,42 @@
+"""Frames are written and read without protobuf's classes, and look as if these had done it."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from fednode.transports.exchange import opened, pieces, wrapped
+from fednode.transports.framing import PIECE_BYTES
+from fednode.wire.gen import exchange_pb2
+
+SIZES = (0, 1, 2, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 1 << 20, (1 << 21) + 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_frame_is_what_protobuf_writes_and_reads(size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + b"\x0a" * (size % 256)
+    written = exchange_pb2.Frame(data=data).SerializeToString()
+    assert wrapped(data) == wrapped(memoryview(data)) == written
+    assert opened(written) == data
+
+
+def test_frames_of_another_form_are_read_as_protobuf_reads_them() -> None:
+    later = b"\xa2\x06\x01x"
+    assert opened(wrapped(b"abc") + later) == b"abc"
+    assert opened(later + wrapped(b"abc")) == b"abc"
+    assert opened(b"\x0a\x83\x00abc") == b"abc"  # a length in more bytes than it needs
+    assert opened(b"\x0a\x00") == opened(b"") == b""
+    assert opened(wrapped(b"abc") + wrapped(b"de")) == b"de"
+
+
+@pytest.mark.parametrize("wrong", [b"\x0a", b"\x0a\x05abc", b"\xff", b"abc"])
+def test_bytes_that_are_no_frame_are_refused(wrong: bytes) -> None:
+    with pytest.raises(DecodeError):
+        opened(wrong)
+
+
+async def test_pieces_together_are_the_frame() -> None:
+    frame = bytes(range(256)) * (3 * PIECE_BYTES // 256) + b"end"
+    found = [bytes(one) async for one in pieces(frame)]
+    assert [len(one) for one in found] == [PIECE_BYTES] * 3 + [3]
+    assert b"".join(found) == frame
