@@ -83,7 +83,9 @@ class Events:
 
     def record(self, record: Record) -> None:
         """Log a record, keep it and wake its readers; its text becomes one short line."""
-        record = replace(record, text=foreign.line(record.text))
+        text = foreign.line(record.text)
+        if text != record.text:
+            record = replace(record, text=text)
         LOG.log(LEVELS[record.level], "%s", record.text, extra={"record": record})
         self._number += 1
         one = Logged(self._number, time.time(), record)

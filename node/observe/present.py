@@ -70,6 +70,8 @@ def below_zero_shot(measured: Mapping[str, float]) -> list[str]:
 
 def troubles(events: Events, view: KernelView) -> list[Logged]:
     """Return the latest warnings and errors that are not over, oldest first."""
+    if not events.troubles:
+        return []
     peers = {one.name: one for one in view.peers}
     adopted = [one.number for one in events.kept if one.record.kind == "round.adopted"]
     return [one for one in events.troubles if not _over(one, peers, adopted, view)]

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Final, Literal, Self
 
@@ -21,7 +21,6 @@ from fednode.transports.framing import Traffic
 
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
-WAYS: Final[tuple[Direction, ...]] = ("in", "out")
 MEASURED: Final = (*SPLITS, *(ZERO_SHOT + one for one in SPLITS[:3]))
 PACE_OF: Final = 20
 """The pace is the median over this many rounds, the latest ones."""
@@ -36,15 +35,23 @@ class Exchanged:
 
     def as_dict(self) -> dict[str, int]:
         """Return all counters by the names that the status service uses: messages_in and so on."""
-        ways = (("in", self.received), ("out", self.sent))
-        return {f"{key}_{way}": value for way, one in ways for key, value in asdict(one).items()}
+        return {name: getattr(getattr(self, way), key) for name, way, key in _COUNTERS}
 
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> Self:
         """Return the working form of `as_dict`'s result; counters of other names are left out."""
-        names = [one.name for one in fields(Traffic)]
-        ways = [Traffic(*(counters.get(f"{key}_{way}", 0) for key in names)) for way in WAYS]
-        return cls(*ways)
+        found = cls()
+        for name, way, key in _COUNTERS:
+            setattr(getattr(found, way), key, counters.get(name, 0))
+        return found
+
+
+# The name that the status service uses, the direction, and the name of each counter in Traffic.
+_COUNTERS: Final = tuple(
+    (f"{one.name}_{way}", direction, one.name)
+    for way, direction in (("in", "received"), ("out", "sent"))
+    for one in fields(Traffic)
+)
 
 
 @dataclass(slots=True)

@@ -163,6 +163,10 @@ class Journal:
             found.append(SnapshotRow(number, digest, json.loads(body) if sound else {}, sound))
         return found
 
+    def digests(self) -> list[str]:
+        """Return the digests that the rows of `snapshots` name."""
+        return [digest for (digest,) in self._rows.execute("select digest from snapshots")]
+
     def history(self, since: int, limit: int) -> list[RoundRow]:
         """Return the figures of rounds from `since` on, oldest first."""
         query = "select * from rounds where round >= ? order by round limit ?"

@@ -96,7 +96,7 @@ class Store:
         """
         policy = snapshot.policy
         together = _join(snapshot)
-        kept = {name: dict(one) for name, one in (meters or {}).items()}
+        kept = meters or {}
         body: dict[str, Json] = {
             "data": dict(policy.data),
             "metrics": dict(snapshot.metrics),
@@ -105,7 +105,7 @@ class Store:
             "meters": {name: dict(one) for name, one in kept.items()},
         }
         row = RoundRow(
-            policy.round, dict(snapshot.metrics), kept.get(TOTAL, {}), policy.tensors.digest
+            policy.round, dict(snapshot.metrics), dict(kept.get(TOTAL, {})), policy.tensors.digest
         )
         data = safetensors.numpy.save(dict(together.items()))
         with self._guard, self._explained(f"cannot take round {policy.round}"):
@@ -166,12 +166,12 @@ class Store:
 
     def _sweep(self) -> None:
         """Remove tensor files that no snapshot names; a file that cannot be removed stays."""
-        wanted = {f"{row.digest}{_SUFFIX}" for row in self._journal.snapshots()}
-        for path in sorted((self.folder / "tensors").iterdir()):
-            ours = path.name.endswith((_SUFFIX, f"{_SUFFIX}.new"))
-            if ours and path.name not in wanted:
+        wanted = {f"{digest}{_SUFFIX}" for digest in self._journal.digests()}
+        folder = self.folder / "tensors"
+        for name in sorted(os.listdir(folder)):
+            if name.endswith((_SUFFIX, f"{_SUFFIX}.new")) and name not in wanted:
                 with contextlib.suppress(OSError):
-                    self._disk.remove(path)
+                    self._disk.remove(folder / name)
 
     def _path(self, digest: str) -> Path:
         return self.folder / "tensors" / f"{digest}{_SUFFIX}"
@@ -316,7 +316,7 @@ def _join(snapshot: Snapshot) -> Tensors:
     """Return all tensors of a snapshot in one set, named group/name."""
     policy = snapshot.policy
     parts = (policy.tensors, policy.tuned, policy.carry, policy.arrays, snapshot.best)
-    return Tensors(
+    return Tensors.taking(
         {
             f"{group}/{name}": array
             for group, tensors in zip(_GROUPS, parts, strict=True)

@@ -11,6 +11,7 @@ from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.observe.events import TROUBLES
 from fednode.observe.telemetry import PACE_OF, Exchanged, Telemetry
 from fednode.transports.framing import Traffic, wire_bytes
+from fednode.wire.gen import status_pb2
 
 
 def test_messages_and_bytes_are_counted_by_peer_and_together() -> None:
@@ -33,6 +34,22 @@ def test_counters_survive_a_restart_and_unknown_ones_are_passed_over() -> None:
     later = {"b": {"messages_in": 2, "of_a_later_version": 9}}
     assert Telemetry.restored(later).total == Exchanged(Traffic(2))
     assert Telemetry.restored({}).total == Exchanged()
+
+
+def test_counters_have_the_names_of_the_status_service() -> None:
+    exchanged = Exchanged(received=Traffic(1, 2, 3, 4), sent=Traffic(5, 6, 7, 8))
+    assert exchanged.as_dict() == {
+        "messages_in": 1,
+        "payload_in": 2,
+        "serialized_in": 3,
+        "wire_in": 4,
+        "messages_out": 5,
+        "payload_out": 6,
+        "serialized_out": 7,
+        "wire_out": 8,
+    }
+    assert Exchanged.of(exchanged.as_dict()) == exchanged
+    assert {one.name for one in status_pb2.Traffic.DESCRIPTOR.fields} == set(exchanged.as_dict())
 
 
 def test_the_pace_is_the_median_of_the_latest_rounds() -> None:
