@@ -12,7 +12,12 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
 CHUNK: Final = 64 << 10
+RECORD: Final = 16 << 10
+"""The most plain bytes of a TLS record (RFC 8446, section 5.1), and so of one `recv`."""
 _TLS_HANDSHAKE: Final = 0x16
+
+SEALED: Final = CHUNK + 1024
+"""What CHUNK plain bytes become in TLS, with some room: it adds 22 bytes to each record."""
 
 
 class PeerRejected(Exception):
@@ -80,7 +85,7 @@ class Session:
     def _plain(self) -> bytes:
         """Return plain bytes that are there, b"" at the end; raise WantReadError for none yet."""
         try:
-            found: bytes = self._tls.recv(CHUNK)
+            found: bytes = self._tls.recv(RECORD)
         except SSL.ZeroReturnError:
             return b""
         self._heard = True
@@ -108,12 +113,16 @@ class Session:
         return self._heard or ways[0] not in done
 
     async def _inwards(self, outside: Ends, inside: Ends, heard: Callable[[], object]) -> None:
-        while True:
+        ended = False
+        while not ended:
+            found: list[bytes] = []
             with contextlib.suppress(SSL.WantReadError):
-                while found := self._plain():
-                    inside.writer.write(found)
-                    heard()
-                return
+                while plain := self._plain():
+                    found.append(plain)
+                ended = True
+            if found:  # in one piece, because each piece costs a call of the system
+                inside.writer.write(b"".join(found))
+                heard()
             await self._flush(outside)  # TLS's own answers, such as to a key update
             await inside.writer.drain()
             data = await outside.reader.read(CHUNK)
@@ -128,6 +137,9 @@ class Session:
 
     async def _flush(self, outside: Ends) -> None:
         with contextlib.suppress(SSL.WantReadError):
-            while True:
-                outside.writer.write(self._tls.bio_read(CHUNK))
+            full = True
+            while full:
+                found = self._tls.bio_read(SEALED)
+                outside.writer.write(found)
+                full = len(found) == SEALED
         await outside.writer.drain()
