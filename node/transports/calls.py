@@ -53,6 +53,8 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _one(self, handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def answer(request: Any, context: Any) -> Any:
+            if not self._caller(context):  # as in `_place`, without its cost
+                return await handle(request, context)
             async with self._place(context, streams=False):
                 return await handle(request, context)
 

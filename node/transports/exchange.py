@@ -25,7 +25,9 @@ ASSEMBLING_PER_KEY: Final = 2 * FRAME_BYTES_MAX
 DELIVER: Final = "/fednode.v1.Exchange/Deliver"
 DELIVER_CHUNKS: Final = "/fednode.v1.Exchange/DeliverChunks"
 # Field 1 of a Frame, length-delimited.
-_TAG: Final = 0x0A
+_TAG: Final = b"\x0a"
+LENGTH_BYTES_MAX: Final = 5
+"""Bytes of the longest length: a message has less than 2 GiB."""
 
 
 class Exchange:
@@ -136,18 +138,22 @@ def opened(message: bytes) -> bytes:
 
     Frames of another form, such as with fields of later versions, are left to protobuf.
     """
-    for size in range(2, 7):
-        header = _header(len(message) - size)
-        if len(header) == size and message.startswith(header):
-            return message[size:]
+    if message[:1] == _TAG:
+        length = 0
+        for at, byte in enumerate(message[1 : 1 + LENGTH_BYTES_MAX], 1):
+            length |= (byte & 0x7F) << 7 * (at - 1)
+            if byte < 0x80:
+                if length == len(message) - at - 1:
+                    return message[at + 1 :]
+                break
     return exchange_pb2.Frame.FromString(message).data
 
 
 def _header(length: int) -> bytes:
     """Return what protobuf writes ahead of so many bytes of a Frame."""
-    found = bytearray((_TAG,))
+    found = bytearray(_TAG)
     while length > 0x7F:
         found.append(length & 0x7F | 0x80)
         length >>= 7
-    found.append(max(length, 0))
+    found.append(length)
     return bytes(found)

@@ -163,11 +163,14 @@ class GrpcTransport:
         peer = await self._peer(to, who)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
-        try:
-            async with asyncio.timeout_at(deadline):
-                await peer.slots.acquire()
-        except TimeoutError as fault:
-            raise Unreachable(_late(to, timeout_s)) from fault
+        if peer.slots.locked():
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await peer.slots.acquire()
+            except TimeoutError as fault:
+                raise Unreachable(_late(to, timeout_s)) from fault
+        else:
+            await peer.slots.acquire()  # at once
         try:
             if self._closing is not None:
                 raise Unreachable(_closed(to))

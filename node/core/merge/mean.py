@@ -6,6 +6,7 @@ Callers give contributions sorted by sender (node/core/rounds/engine.py does).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -36,5 +37,5 @@ def weights_of(samples: Sequence[int], cap: int) -> list[float]:
     median of all numbers: a node that claims a billion images weighs no more than ten honest nodes.
     """
     said = [max(1, min(one, cap) if cap else one) for one in samples]
-    most = RATIO_MAX * float(np.median(said)) if said else 0.0
+    most = RATIO_MAX * median(map(float, said)) if said else 0.0
     return [min(float(one), most) for one in said]
