@@ -184,6 +184,17 @@ def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     }
 
 
+def free_facts(plan: NodePlan) -> frozenset[str]:
+    """Return the names of facts that a later start on the same state directory may change.
+
+    rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
+    round by it (such a policy refuses runs without an end).
+    """
+    endless = replace(plan.settings.rounds, max=0)
+    weighs = plan.policy.settings_fault(plan.policy_config, endless, plan.settings.data.domain)
+    return frozenset() if weighs else frozenset({"rounds.max"})
+
+
 def private(plan: NodePlan, learner: Learner) -> Learner:
     """Wrap a learner for a daemon: count results, and clip and blur them if privacy is on.
 

@@ -27,7 +27,7 @@ from fednode.data.reasons import summaries
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.learn.learner import Learner
 from fednode.peers import load_peers, which_am_i
-from fednode.plan import NodePlan, facts_of, learner_of, make, strange_tuning
+from fednode.plan import NodePlan, facts_of, free_facts, learner_of, make, strange_tuning
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
@@ -325,7 +325,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         yield from _each("fault", fault)
         return
     try:
-        store.bind({"name": plan.name, **facts})
+        store.bind({"name": plan.name, **facts}, free_facts(plan))
         held = store.latest()
         yield from (Finding("note", text) for text in store.warnings)
         if held is not None:

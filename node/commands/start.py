@@ -27,7 +27,7 @@ from fednode.learn.learner import Learner
 from fednode.learn.memory import trim
 from fednode.observe import logs
 from fednode.observe.telemetry import Telemetry
-from fednode.plan import NodePlan, facts_of, learner_of, make, private
+from fednode.plan import NodePlan, facts_of, free_facts, learner_of, make, private
 from fednode.runtime.driver import Door, Driver
 from fednode.saved import remember
 from fednode.storage.store import Store
@@ -156,7 +156,7 @@ def _driver(
         guard=settings.guard,
         start=start_of(settings),
     )
-    store.bind({"name": plan.name, **facts})
+    store.bind({"name": plan.name, **facts}, free_facts(plan))
     remember(plan.state, plan.name, plan.settings, learner.classes)
     kernel = Kernel.resume(
         context,

@@ -59,7 +59,8 @@ class RoundSettings:
     contributed. sync: when all live peers contributed. null: the policy's own mode."""
     max: int = 100
     """Number of rounds; 0: no end. After the last round a node still serves its prompts and its
-    peers. If the nodes of the policy share one state, all nodes need the same number."""
+    peers. If the nodes of the policy share one state, all nodes need the same number. For more
+    rounds, start all nodes again with a larger number (not with DiPrompT's and TRIP's averages)."""
     quorum: int = 2
     """Only in quorum mode: the number of contributions to wait for, the node's own included."""
     deadline_s: float = 60.0

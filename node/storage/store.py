@@ -17,7 +17,7 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -72,14 +72,17 @@ class Store:
         with contextlib.suppress(sqlite3.Error):
             self._sweep()
 
-    def bind(self, facts: Mapping[str, str]) -> None:
-        """Tie a new directory to a configuration; raise StateError if it is tied to another."""
+    def bind(self, facts: Mapping[str, str], free: Collection[str] = ()) -> None:
+        """Tie a new directory to a configuration; raise StateError if it is tied to another.
+
+        free: names of facts that may differ.
+        """
         with self._guard, self._explained("cannot be used"):
             held = self._journal.settings()
             if not held:
                 self._journal.set_settings(facts)
         require_model(self.folder, held.get(BACKBONE, ""), facts.get(BACKBONE, ""))
-        every = {*held, *facts} if held else set()
+        every = {*held, *facts}.difference(free) if held else set()
         for key in sorted(every, key=lambda one: (one != POLICY, one)):
             if held.get(key) != facts.get(key):
                 before, now = held.get(key, "not set"), facts.get(key, "not set")

@@ -141,6 +141,20 @@ async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> 
         assert await a.ended() == 0
 
 
+async def test_a_finished_run_gets_more_rounds_on_the_same_state(pair: Pair) -> None:
+    """Also where the rounds are the whole mesh's, and the nodes agree on their number."""
+    averaging = ("--set", "policy.name=promptfl", "--set", "rounds.mode=sync")
+    for most in (3, 5):
+        words = (*averaging, "--set", f"rounds.max={most}")
+        async with Client() as client, pair.running("a", *words), pair.running("b", *words):
+            for name in "ab":
+                reply = await pair.until(client, name, lambda one: one.life == "finished")
+                assert (reply.round, reply.rounds_max) == (most, most)
+    assert "was made with seed 1" in sentence(
+        *pair.words("a", *averaging, "--set", "seed=2"), folder=pair.folder
+    )
+
+
 async def test_a_peer_with_another_configuration_is_named_at_both_ends(pair: Pair) -> None:
     other = ("--set", "policy.recipients=3")
     async with Client() as client, pair.running("a"), pair.running("b", *other):

@@ -171,6 +171,7 @@ def test_another_configuration_is_refused_with_both_values(tmp_path: Path) -> No
         store.bind({**FACTS, "policy.name": "local"})
     with pytest.raises(StateError, match=r"made with mesh m, and this node has mesh not set"):
         store.bind({"policy.name": "zerodfl"})
+    store.bind({**FACTS, "policy.name": "local"}, free=("policy.name",))
     store.bind(FACTS)
     store.close()
 
