@@ -25,7 +25,7 @@ class Wandb:
         run.folder.mkdir(parents=True, exist_ok=True)
         self._folder = run.folder
         offline: Literal["offline"] | None = None
-        if "WANDB_MODE" not in os.environ and not wandb.api.api_key:
+        if "WANDB_MODE" not in os.environ and not wandb.login(prompt=False):
             offline = "offline"  # `init` would ask the terminal for a key
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),

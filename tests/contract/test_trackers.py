@@ -158,8 +158,10 @@ class TestWandb(TrackerContract):
     @pytest.fixture
     def read(self) -> Read:
         def read(run: Run) -> Kept:
+            import wandb
             from wandb.proto.wandb_internal_pb2 import Record
 
+            wandb.teardown()  # its service writes the file after `finish` has returned
             figures: dict[str, list[tuple[int, float]]] = {}
             settings: dict[str, str] = {}
             tables: dict[str, str] = {}
