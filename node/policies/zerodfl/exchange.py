@@ -1,9 +1,9 @@
 """ZeroDFL (IJCNN 2025): every node tunes, sends its rows to a few peers, and mixes received rows.
 
 A round is: tune; send; wait (only in the sync and quorum modes, and for the answers in pull);
-merge; adopt. In push and async it is: merge received rows; tune; send; adopt (rows.mix). Push, the
-paper's rule, draws recipients by equations 1 and 2. Pull, the released code's rule, draws sources.
-The last round's tuned prompts are adopted unmerged, as the published tables test them.
+merge; adopt. In push and async it is: merge received rows; tune; send; adopt (rows.mixes_first).
+Push, the paper's rule, draws recipients by equations 1 and 2. Pull, the released code's rule, draws
+sources. The last round's tuned prompts are adopted unmerged, as the published tables test them.
 
 Phases on the wire: "prompts" (rows, pushed), "want" (a request for rows), "answer" (the requested
 rows), and in sync and quorum "done". In push, "done" says that the sender has finished its round
@@ -40,7 +40,6 @@ from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import (
     EMPTY,
-    MEASURE,
     Array,
     Job,
     Json,
@@ -79,7 +78,7 @@ class ZeroDFL:
         self._live: set[str] = set()
         self._order: tuple[str, ...] = ()  # the live peers, sorted; empty after a change
         self._job: Job | None = None
-        self._trial: Trial | None = None  # received rows on trial at the end of a round
+        self._trial: Trial | None = None  # received rows on trial
         self._report: Report | None = None
         self._current = 0  # the round in progress
         self._through = False  # pull: this round's "done" was sent
@@ -116,11 +115,7 @@ class ZeroDFL:
 
     def fault(self, message: Message) -> str:
         """Check phase and shape: rows [s, width] in "prompts" and "answer", none in the others."""
-        if message.phase in {"done", "want"}:
-            return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
-        if message.phase not in {"prompts", "answer"}:
-            return f"zerodfl has no phase {message.phase!r}"
-        return rows.shape_fault(self._config, self._memory, message)
+        return rows.fault(self._config, self._memory, message)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Handle one event; return its effects, in order."""
@@ -177,14 +172,13 @@ class ZeroDFL:
                 self._keep(self._ahead.pop(sender))
         memory = self._memory
         if start is not None:
-            memory.tensors, memory.givers = start, ()
+            memory.tensors, memory.givers, memory.loss = start, (), None
         elif self._mixes_first:
-            rows.mix(self._config, memory, self._context.random(number, "merge"))
-        context = self._context
-        self._job = Job(
-            round=number, stage="prompts", tensors=memory.tensors, carry=memory.carry,
-            seed=context.draw_seed(number, "prompts"), rounds=context.rounds.max,
-        )  # fmt: skip
+            return self._admit(memory.tensors)
+        return self._train()
+
+    def _train(self) -> list[Effect]:
+        self._job = rows.training(self._context, self._current, self._memory)
         return [Tune(self._job)]
 
     def _tell(self, job: Job, report: Report) -> list[Effect]:
@@ -195,12 +189,9 @@ class ZeroDFL:
         effects: list[Effect] = list(self._answer_waiting())
         if rows.shared(self._config, self._memory) == 0:
             return [*effects, *self._finish()]
-        if self._config.strategy == "push":
-            effects += self._push()
-        else:
-            effects += self._pull()
-        effects += [SetTimer(DEADLINE, self._context.rounds.deadline_s)]
-        return [*effects, *self._advance()]
+        effects += self._push() if self._config.strategy == "push" else self._pull()
+        timer = SetTimer(DEADLINE, self._context.rounds.deadline_s)
+        return [*effects, timer, *self._advance()]
 
     def _push(self) -> list[Effect]:
         config, generator = self._config, self._context.random(self._current, "recipients")
@@ -217,7 +208,7 @@ class ZeroDFL:
         return effects
 
     def _pull(self) -> list[Effect]:
-        if self._is_last():
+        if self._current == self._context.rounds.max:
             return []
         generator = self._context.random(self._current, "sources")
         config, memory = self._config, self._memory
@@ -255,22 +246,25 @@ class ZeroDFL:
         return self._unanswered() | {one for one in awaited if heard.get(one, 0) < self._current}
 
     def _unanswered(self) -> set[str]:
-        return set(self._sources).difference(self._answers) if self._sources else set()
+        return set(self._sources).difference(self._answers)
 
     def _finish(self) -> list[Effect]:
-        memory, report, rise = self._memory, self._report, self._config.admit_rise
-        assert report is not None, "a round ends only after its tuning"
-        if self._mixes_first:
-            return self._close(memory.tuned[ROWS], False)
-        chosen, memory.givers = {}, ()
-        if not self._is_last():
-            generator = self._context.random(self._current, "merge")
-            chosen = rows.drawn(self._config, memory, generator, self._sources, self._answers)
-        loss = report.metrics.get("validation_loss")
-        if chosen and rise is not None and loss is not None:
-            self._trial = Trial(memory.tuned[ROWS], loss, chosen, rise)
-            return [CancelTimer(DEADLINE), *self._try_next()]
-        return self._close(merge(memory.tuned[ROWS], chosen), bool(chosen))
+        memory = self._memory
+        if not self._mixes_first:
+            memory.givers = ()
+            if self._current != self._context.rounds.max:
+                return [CancelTimer(DEADLINE), *self._admit(memory.tuned)]
+        return self._close(None)
+
+    def _admit(self, base: Tensors) -> list[Effect]:
+        """Merge received rows into `base`: all of them, or one after the other through the gate."""
+        config, memory, rise = self._config, self._memory, self._config.admit_rise
+        generator = self._context.random(self._current, "merge")
+        chosen = rows.drawn(config, memory, generator, self._sources, self._answers)
+        if not chosen or rise is None:
+            return self._merged(merge(base[ROWS], chosen) if chosen else None)
+        self._trial = Trial(base[ROWS], memory.loss, chosen, rise)
+        return self._try_next()
 
     def _try_next(self) -> list[Effect]:
         trial, memory = self._trial, self._memory
@@ -280,19 +274,28 @@ class ZeroDFL:
             self._trial = None
             text = f"round {self._current}: {trial.refused} received rows would have made it worse"
             notes: list[Effect] = [Record("rows.refused", text)] if trial.refused else []
-            return [*notes, *self._close(trial.rows, trial.stayed > 0)]
-        tried = Tensors({**memory.tuned, ROWS: candidate})
-        seed = self._context.draw_seed(self._current, MEASURE)
-        self._job = Job(round=self._current, stage=MEASURE, tensors=tried, seed=seed, measure=False)
-        self._phase = "tuning"
+            return [*notes, *self._merged(trial.rows if trial.stayed else None)]
+        base = memory.tensors if self._mixes_first else memory.tuned
+        self._job, self._phase = (
+            rows.measuring(self._context, self._current, base, candidate),
+            "tuning",
+        )
         return [Tune(self._job)]
 
-    def _close(self, merged: Array, changed: bool) -> list[Effect]:
+    def _merged(self, merged: Array | None) -> list[Effect]:
+        """Go on with merged rows, or with the old rows: end the round, or begin its tuning."""
+        if not self._mixes_first:
+            return self._close(merged)
+        if merged is not None:
+            rows.take(self._config, self._memory, self._memory.tensors, merged)
+        return self._train()
+
+    def _close(self, merged: Array | None) -> list[Effect]:
         memory, report = self._memory, self._report
         assert report is not None, "a round ends only after its tuning"
-        memory.tensors = Tensors({**memory.tuned, ROWS: merged}) if changed else memory.tuned
-        if changed and self._config.optimizer == "reset":
-            memory.carry = EMPTY
+        memory.tensors = memory.tuned
+        if merged is not None:
+            rows.take(self._config, memory, memory.tuned, merged)
         # A node that fell behind continues at the others' round: peers see its round number.
         others = {*self._context.peers, *self._live} if self._mode != "async" else set[str]()
         memory.round = max(self._current, memory.reached(others) - 1)
@@ -383,14 +386,11 @@ class ZeroDFL:
             generator = self._context.random(self._current, f"redraw {peer}")
             again = draw_sources(self._memory.received, left, 1, self._config.epsilon, generator)
             other = again[0] if again else ""
-            self._sources = [other if name == peer else name for name in self._sources]
-            self._sources = [name for name in self._sources if name]
+            kept = [other if name == peer else name for name in self._sources]
+            self._sources = [name for name in kept if name]
             self._tried |= set(again)
             effects += [Send(name, self._message("want")) for name in again]
         return [*effects, *self._advance()]
-
-    def _is_last(self) -> bool:
-        return self._current == self._context.rounds.max
 
     def _rows(self, phase: str = "prompts") -> Message:  # one object is encoded once
         shared = self._memory.tuned[ROWS][: rows.shared(self._config, self._memory)]

@@ -13,10 +13,10 @@ import random
 from collections.abc import Mapping, Sequence
 
 from fednode.core.merge.numbers import ITEM_BYTES
+from fednode.core.policy import NodeContext
 from fednode.core.settings import Barrier
-from fednode.core.types import EMPTY, Array, Message, Tensors
+from fednode.core.types import EMPTY, MEASURE, Array, Job, Message, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.pool import merge
 from fednode.policies.zerodfl.state import ROWS, Memory
 
 
@@ -38,14 +38,17 @@ def shared(config: ZeroDFLConfig, memory: Memory) -> int:
 
 
 def adapt(config: ZeroDFLConfig, memory: Memory, metrics: Mapping[str, float]) -> None:
-    """Store a round's validation loss and adapt s to it."""
+    """Adapt s to a round's validation loss; store the loss for the next round and for the gate."""
     loss = metrics.get("validation_loss")
-    if config.rows_shared != "auto" or loss is None:
+    if loss is None:
         return
-    rows = shared(config, memory)
-    if memory.loss is not None:
-        rows += -1 if loss > memory.loss else 1
-    memory.rows, memory.loss = min(max(rows, 1), most(config, memory)), loss
+    if config.rows_shared == "auto":
+        rows = shared(config, memory)
+        if memory.loss is not None:
+            rows += -1 if loss > memory.loss else 1
+        memory.rows = min(max(rows, 1), most(config, memory))
+    if config.rows_shared == "auto" or config.admit_rise is not None:
+        memory.loss = loss
 
 
 def drawn(
@@ -74,31 +77,48 @@ def drawn(
 
 
 def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
-    """Tell whether received rows are merged before a round's tuning (`mix`), not after it.
-
-    The sync and quorum modes and pull merge after the tuning, when the rows that they waited for
-    have arrived. A gate (`admit_rise`) merges after it, too, because it compares with the loss that
-    the tuning has just measured.
-    """
-    return mode == "async" and config.strategy == "push" and config.admit_rise is None
-
-
-def mix(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> None:
-    """Merge the received rows into the prompts that a round begins from.
+    """Tell whether received rows are merged before a round's tuning, not after it.
 
     In async mode no node waits for rows. Rows that arrive while this node stores its last round are
     in time for the next round. A merge right after the tuning would replace the newly tuned rows by
-    rows of the round before, and nodes of equal speed would lose every second step.
+    rows of the round before, and nodes of equal speed would lose every second step. The sync and
+    quorum modes and pull merge after the tuning, when the rows that they waited for have arrived.
     """
-    chosen = drawn(config, memory, generator, (), {})
-    if chosen:
-        memory.tensors = Tensors({**memory.tensors, ROWS: merge(memory.tensors[ROWS], chosen)})
-        if config.optimizer == "reset":
-            memory.carry = EMPTY
+    return mode == "async" and config.strategy == "push"
 
 
-def shape_fault(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:
-    """Say why a message's rows do not fit; "" if they fit."""
+def training(context: NodeContext, number: int, memory: Memory) -> Job:
+    """Return the job that tunes the prompts in a round."""
+    return Job(
+        round=number,
+        stage="prompts",
+        tensors=memory.tensors,
+        carry=memory.carry,
+        seed=context.draw_seed(number, "prompts"),
+        rounds=context.rounds.max,
+    )
+
+
+def measuring(context: NodeContext, number: int, base: Tensors, tried: Array) -> Job:
+    """Return the job that measures `base` with rows on trial."""
+    tensors = Tensors({**base, ROWS: tried})
+    seed = context.draw_seed(number, MEASURE)
+    return Job(round=number, stage=MEASURE, tensors=tensors, seed=seed, measure=False)
+
+
+def take(config: ZeroDFLConfig, memory: Memory, base: Tensors, merged: Array) -> None:
+    """Hold `base` with merged rows [m, width]."""
+    memory.tensors = Tensors({**base, ROWS: merged})
+    if config.optimizer == "reset":
+        memory.carry = EMPTY
+
+
+def fault(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:
+    """Say why a message's phase or rows do not fit; "" if they fit."""
+    if message.phase in {"done", "want"}:
+        return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
+    if message.phase not in {"prompts", "answer"}:
+        return f"zerodfl has no phase {message.phase!r}"
     every, width = memory.tensors[ROWS].shape
     counts = range(1, every + 1)  # with "auto" each node has its own number
     if config.rows_shared != "auto":

@@ -22,8 +22,8 @@ class Memory:
         chosen: f_ij, how often a peer was sent rows and acknowledged them
         received: g_ij, number of rows taken from a peer
         heard: newest round that each peer finished, by its messages
-        rows, loss: the adapted number of shared rows, and the last validation loss; None before the
-            first
+        rows: the adapted number of shared rows
+        loss: the validation loss of the last tuning
         givers: peers whose rows the last merge used; not stored
     """
 
@@ -59,7 +59,9 @@ class Memory:
             STRAGGLERS: self.stragglers.freeze(),
         }
         if self.rows is not None:
-            data |= {"rows": self.rows, "loss": self.loss}
+            data["rows"] = self.rows
+        if self.loss is not None:
+            data["loss"] = self.loss
         arrays = Tensors({POOL + entry.sender: entry.rows for entry in self.pool})
         return PolicyState(self.round, self.tensors, self.tuned, self.carry, data, arrays)
 

@@ -21,22 +21,24 @@ class Trial:
 
     Attributes:
         rows: [m, width], with the rows that stayed
-        loss: the validation loss with them
+        loss: the validation loss with them; None: it is measured before the first row is tried
         left: position -> received row, still to be tried, lowest position first
         rise: largest rise of the loss with which a row stays
     """
 
     rows: Array
-    loss: float
+    loss: float | None
     left: dict[int, Array]
     rise: float
     stayed: int = 0
     refused: int = 0
 
     def candidate(self) -> Array | None:
-        """Return the rows with the next received row in its position; None if all were tried."""
+        """Return the rows to measure next; None if all received rows were tried."""
         if not self.left:
             return None
+        if self.loss is None:
+            return self.rows
         position = min(self.left)
         tried = np.array(self.rows, copy=True)
         tried[position] = self.left[position]
@@ -47,6 +49,9 @@ class Trial:
         tried = self.candidate()
         assert tried is not None, "a row is on trial"
         loss = metrics.get("validation_loss", float("inf"))
+        if self.loss is None:
+            self.loss = loss
+            return
         del self.left[min(self.left)]
         if loss <= self.loss + self.rise:  # false if the loss is NaN
             self.rows, self.loss, self.stayed = tried, loss, self.stayed + 1

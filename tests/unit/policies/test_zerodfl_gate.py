@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode.core.events import Adopt, PeerUp, Received, Record, RoundDue, Tune, Tuned
+from fednode.core.events import Adopt, Adopted, PeerUp, Received, Record, RoundDue, Tune, Tuned
 from fednode.core.types import MEASURE, Report, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
@@ -45,14 +45,16 @@ def test_a_loss_that_is_no_number_admits_nothing(loss: float) -> None:
     assert trial.refused == 1
 
 
-def round_with(rise: float | None, losses: list[float], own: float | None = 1.0) -> Any:
-    """Run round one, in which "b" sent two rows; return the adopted state and what was measured."""
-    made = ZeroDFL.start(ZeroDFLConfig(admit_rise=rise), context(max=5), PROMPTS)
+RECEIVED = Tensors({"context": [[9.0, 9.0], [8.0, 8.0]]})
+
+
+def round_with(rise: float | None, losses: list[float], own: float = 1.0) -> Any:
+    """Run a sync round, in which "b" sent two rows; return what was adopted and measured."""
+    made = ZeroDFL.start(ZeroDFLConfig(admit_rise=rise), context(mode="sync", max=5), PROMPTS)
     made.handle(0.0, PeerUp("b"))
     (tune,) = only(made.handle(0.0, RoundDue(1)), Tune)
-    received = Tensors({"context": [[9.0, 9.0], [8.0, 8.0]]})
-    made.handle(0.0, Received(message(tensors=received)))
-    metrics = {"loss": 0.5} if own is None else {"loss": 0.5, "validation_loss": own}
+    made.handle(0.0, Received(message(tensors=RECEIVED)))
+    metrics = {"loss": 0.5, "validation_loss": own}
     effects = made.handle(0.0, Tuned(tune.job, Report(tensors=PROMPTS, metrics=metrics, samples=8)))
     records: list[Record] = []
     measured = 0
@@ -78,11 +80,58 @@ def test_what_makes_it_worse_stays_out_and_is_counted() -> None:
     assert metrics == {"loss": 0.5, "validation_loss": 1.0}
 
 
-def test_without_a_gate_or_without_a_validation_split_nothing_is_measured() -> None:
-    rows, measured, _, _ = round_with(0.1, [], None)
+def test_without_a_gate_nothing_is_measured() -> None:
+    rows, measured, _, _ = round_with(None, [])
     assert measured == 0
     assert {float(one[0]) for one in rows} <= {8.0, 9.0}
-    assert round_with(None, [], 1.0)[1] == 0
+
+
+def answered(made: ZeroDFL, effects: Any, losses: list[float]) -> Any:
+    """Answer measurements with these losses; return the other effects after them."""
+    for loss in losses:
+        (tune,) = only(effects, Tune)
+        assert tune.job.stage == MEASURE
+        report = Report(tensors=tune.job.tensors, metrics={"validation_loss": loss}, samples=8)
+        effects = made.handle(0.0, Tuned(tune.job, report))
+    return effects
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_in_async_rows_are_tried_before_the_tuning(restarted: bool) -> None:
+    """Rows that arrive in a round are judged at the next one by the last tuning's loss."""
+    config, surroundings = ZeroDFLConfig(admit_rise=0.1), context(max=5)
+    made = ZeroDFL.start(config, surroundings, PROMPTS)
+    made.handle(0.0, PeerUp("b"))
+    (tune,) = only(made.handle(0.0, RoundDue(1)), Tune)
+    made.handle(0.0, Received(message(tensors=RECEIVED)))
+    report = Report(tensors=PROMPTS, metrics={"validation_loss": 1.0}, samples=8)
+    (adopt,) = only(made.handle(0.0, Tuned(tune.job, report)), Adopt)
+    assert adopt.snapshot.policy.tensors == PROMPTS
+    made.handle(0.0, Adopted(adopt.snapshot))
+    if restarted:
+        made = ZeroDFL.restore(config, surroundings, adopt.snapshot.policy)
+    effects = answered(made, made.handle(0.0, RoundDue(2)), [5.0, 1.05])
+    (tune,) = only(effects, Tune)
+    assert tune.job.stage == "prompts"
+    rows = tune.job.tensors["context"]
+    np.testing.assert_array_equal(rows[0], PROMPTS["context"][0])
+    assert rows[1][0] in (8.0, 9.0)
+    assert [one.text for one in only(effects, Record)] == [
+        "round 2: 1 received rows would have made it worse"
+    ]
+
+
+def test_in_async_an_unknown_loss_is_measured_first() -> None:
+    """Rows that arrive before the first round pass the gate, too."""
+    made = ZeroDFL.start(ZeroDFLConfig(admit_rise=0.1), context(max=5), PROMPTS)
+    made.handle(0.0, PeerUp("b"))
+    made.handle(0.0, Received(message(tensors=RECEIVED)))
+    effects = made.handle(0.0, RoundDue(1))
+    (first,) = only(effects, Tune)
+    assert first.job.tensors == PROMPTS
+    (tune,) = only(answered(made, effects, [1.0, 9.0, 9.0]), Tune)
+    assert tune.job.stage == "prompts"
+    assert tune.job.tensors == PROMPTS
 
 
 def test_all_refused_leaves_what_was_tuned() -> None:
