@@ -32,9 +32,17 @@ class Json(logging.Formatter):
     def __init__(self, mesh: str, node: str) -> None:
         super().__init__()
         self._base = {"mesh": mesh, "node": node}
+        self._last: tuple[logging.LogRecord | None, str] = None, ""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line without its line end."""
+        """Return the line without its line end; two handlers in turn get the same line."""
+        held, line = self._last
+        if held is not record:
+            line = self._line(record)
+            self._last = record, line
+        return line
+
+    def _line(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC)
         told = getattr(record, "record", None)
         about = dict(told.fields) if isinstance(told, Record) else {}
@@ -65,13 +73,14 @@ def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
     ours.setLevel(settings.level.upper())
     shown = logging.StreamHandler()
     people = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
+    lines = Json(mesh, node)
     text = Text("%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    shown.setFormatter(text if people else Json(mesh, node))
+    shown.setFormatter(text if people else lines)
     ours.addHandler(shown)
     if settings.file_mb:
         size = int(settings.file_mb * MB)
         kept = _File(state / FILE, maxBytes=size, backupCount=1, encoding="utf-8", delay=True)
-        kept.setFormatter(Json(mesh, node))
+        kept.setFormatter(lines)
         ours.addHandler(kept)
     ours.propagate = False
     logging.getLogger().addHandler(logging.NullHandler())

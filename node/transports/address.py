@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from typing import Final
 
 from fednode.errors import AddressError
 from fednode.transports.base import Address
+
+ADDRESSES_MAX: Final = 1024
+"""Addresses whose parts are kept, because a node reads the same addresses at each message."""
 
 _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.ASCII)
@@ -53,6 +57,7 @@ class Endpoint:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
+@functools.lru_cache(maxsize=ADDRESSES_MAX)
 def parse(address: Address) -> Endpoint:
     """Return the endpoint of an address; raise AddressError if it is not host:port."""
     host, colon, port = address.rpartition(":")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
@@ -18,7 +19,7 @@ import grpc
 import grpc.aio
 
 from fednode.errors import AddressError, FrameError, Unreachable
-from fednode.transports.address import Endpoint, parse
+from fednode.transports.address import ADDRESSES_MAX, Endpoint, parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.calls import Calls
 from fednode.transports.exchange import (
@@ -277,6 +278,7 @@ def _channel(target: str, reply_bytes_max: int) -> Any:
     return grpc.aio.insecure_channel(target, options=(*_CHANNEL_OPTIONS, limit))
 
 
+@functools.lru_cache(maxsize=ADDRESSES_MAX)
 def _loopback(address: Address, doing: str) -> Endpoint:
     """Return the endpoint of an address; raise AddressError if it is not on this machine."""
     endpoint = parse(address)
