@@ -18,7 +18,7 @@ from fednode.commands.tracked import tracker_option
 @click.option("--config", type=PATH, help="node.yaml of every node; defaults work without one.")
 @click.option("--set", "flags", multiple=True, metavar="KEY=VALUE", help="For every node.")
 @click.option("--rounds", type=int, help="Rounds to run; 0 for no end.")
-@click.option("--policy", help="Gossip policy, such as zerodfl or local.")
+@click.option("--policy", help="Method, such as promptfl or local [zerodfl].")
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
 @click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")

@@ -13,13 +13,13 @@ import socket
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 import click
 
 from fednode.clip.settings import MINI
 from fednode.commands.formats import format_option
-from fednode.commands.paths import PATH, settings_here
+from fednode.commands.paths import PATH, PEERS, settings_here
 from fednode.config import load_settings
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData
@@ -32,7 +32,6 @@ from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
 
-PEERS: Final = Path("peers.yaml")
 FAULTY = 2
 
 

@@ -11,6 +11,7 @@ PATH: Final = click.Path(readable=False, path_type=Path)
 """A path as pathlib.Path, checked by the command; a shell completes it, unlike `type=Path`."""
 
 CONFIG: Final = Path("node.yaml")
+PEERS: Final = Path("peers.yaml")
 
 
 def settings_here(named: Path | None) -> Path | None:

@@ -16,13 +16,14 @@ import uvloop
 
 from fednode.commands.interfaces import Interfaces
 from fednode.commands.mesh import NodeNetwork, get_lease, join, keep_lease
-from fednode.commands.paths import PATH, settings_here
+from fednode.commands.paths import PATH, PEERS, settings_here
 from fednode.commands.tracked import tracker_option
 from fednode.config import start_of
 from fednode.core.events import Told
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext
+from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
 from fednode.learn.memory import trim
 from fednode.observe import logs
@@ -34,26 +35,30 @@ from fednode.storage.store import Store
 
 
 @click.command()
-@click.option("--peers", "peers_path", type=PATH, required=True, help="Who is in the mesh.")
+@click.option("--peers", "peers_path", type=PATH, help="Who is in the mesh [./peers.yaml].")
 @click.option("--config", type=PATH, help="Settings [./node.yaml]; defaults work without.")
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
 @tracker_option
 def start(
-    peers_path: Path,
+    peers_path: Path | None,
     config: Path | None,
     name: str | None,
     flags: tuple[str, ...],
     state: Path | None,
     tracker: str | None,
 ) -> None:
-    """Run one node of the mesh in PEERS until SIGTERM or Ctrl-C."""
+    """Run one node of the mesh in peers.yaml until SIGTERM or Ctrl-C."""
     chosen = () if tracker is None else (f"tracker.kind={tracker}",)
     settings = settings_here(config)
     if settings is not config:
         click.echo(f"The settings are those of ./{settings}.", err=True)
-    plan = make(peers_path, settings, name, (*flags, *chosen), state)
+    if peers_path is None and not PEERS.is_file():
+        raise ConfigError(
+            "There is no peers.yaml here: name one with --peers, or write one with `fednode init`."
+        )
+    plan = make(peers_path or PEERS, settings, name, (*flags, *chosen), state)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

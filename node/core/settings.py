@@ -117,7 +117,7 @@ class GuardSettings:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """How contributions are merged (docs/robustness.md)."""
+    """How contributions are merged (docs/results.md, "Hostile nodes", compares the rules)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 

@@ -155,6 +155,16 @@ async def test_a_finished_run_gets_more_rounds_on_the_same_state(pair: Pair) -> 
     )
 
 
+def test_start_reads_the_peers_of_its_folder(pair: Pair) -> None:
+    """Without a peers.yaml it says what to do."""
+    empty = pair.folder / "empty"
+    empty.mkdir()
+    assert sentence("start", folder=empty).startswith("There is no peers.yaml here: ")
+    said = sentence("start", "--name", "z", folder=pair.folder)
+    assert "peers.yaml" in said
+    assert "'z'" in said
+
+
 async def test_a_peer_with_another_configuration_is_named_at_both_ends(pair: Pair) -> None:
     other = ("--set", "policy.recipients=3")
     async with Client() as client, pair.running("a"), pair.running("b", *other):
