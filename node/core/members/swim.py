@@ -198,8 +198,9 @@ class Swim:
         if before != "unknown" or peer not in self._listed:  # each node greets all that it lists
             self._tell(peer)
         back: list[Effect] = self._cleared(peer)
-        if before in {"dead", "left"}:  # both sides may have missed news of the other's
-            back.append(self._ask_list(peer))
+        if before in {"dead", "left"}:
+            if lists.asks(len(self.members.live()), self._random(f"back {peer}")):
+                back.append(self._ask_list(peer))
         elif before == "unknown" and peer not in self._listed and round_number is not None:
             back.append(self._ping(peer))  # a newcomer: see whether it is where it says
         return back
@@ -227,9 +228,8 @@ class Swim:
             return []
         self._asked[peer] = self._period
         self._probes[peer] = Probe(set(helpers), reason)
-        limit = self._timeout() * INDIRECT_LIMIT
-        facts = {TARGET: peer}
-        return [Send(name, self._message(INDIRECT, facts), limit) for name in sorted(helpers)]
+        limit, message = self._timeout() * INDIRECT_LIMIT, self._message(INDIRECT, {TARGET: peer})
+        return [Send(name, message, limit) for name in sorted(helpers)]
 
     def _relayed(self, now: float, target: str, helper: str) -> list[Effect]:
         """Note that a helper reached a target that this node could not reach: the target lives."""
@@ -293,7 +293,7 @@ class Swim:
         by_digests = lists.DIGESTS in message.facts
         if by_digests and (self._greetings or self._compared == self._period):
             return []
-        found = lists.answer(self._list(), message.facts)
+        found = lists.answer(self._list(), message.facts, self._period)
         if found is None:
             return []
         self._compared = self._period if by_digests else self._compared
