@@ -1,4 +1,4 @@
-"""Write an experiment down: report.md, classes.md, four CSV files and report.json."""
+"""Write an experiment down: report.md, classes.md, four or five CSV files and report.json."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
         "confusion.csv": csv_table(classes.confusion_lines(by_class)),
         "report.json": _json(experiment, table, done, command),
     }
+    if experiment.leak:
+        files["leak.csv"] = csv_table(scores.leak_lines(done))
     for name, text in files.items():
         put(folder / name, text, ELSEWHERE)
     return folder / "report.md"

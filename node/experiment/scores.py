@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
 """cell: the key of everything that the cell's outcome depends on."""
+LEAK_COLUMNS: Final = ("method", "seed", "left out", "figure", "value", "cell")
+"""figure: a name of leak.Overheard.figures; value: its mean over the honest nodes."""
 
 
 def lines(done: Sequence[Done]) -> list[list[Any]]:
@@ -24,6 +26,16 @@ def lines(done: Sequence[Done]) -> list[list[Any]]:
         for test, nodes in one.outcome.get("scores", {}).items():
             for node, value in sorted(nodes.items()):
                 found.append([*place, test, node, f"{value:.6f}", one.cell.key])
+    return found
+
+
+def leak_lines(done: Sequence[Done]) -> list[list[Any]]:
+    """Return the rows of leak.csv, the header first: one row for each figure of each cell."""
+    found: list[list[Any]] = [list(LEAK_COLUMNS)]
+    for one in done:
+        place = [one.cell.method.label, one.cell.seed, one.cell.target]
+        for name, value in one.outcome.get("leak", {}).items():
+            found.append([*place, name, f"{value:.6f}", one.cell.key])
     return found
 
 

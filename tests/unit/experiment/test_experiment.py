@@ -348,6 +348,11 @@ def test_privacy_and_what_leaks_are_in_the_report(
     assert set(found["open"]) == {"loss_auc", "loss_found", "drop_auc", "drop_found"}
     assert all(0 <= one["mean"] <= 100 for one in found["open"].values())
     assert found["open"] != found["blurred"]
+    for label in ("open", "blurred"):
+        lines = [one for one in read(tmp_path / "out/leak.csv") if one["method"] == label]
+        assert {one["figure"]: 100 * float(one["value"]) for one in lines} == {
+            name: pytest.approx(one["mean"], abs=1e-4) for name, one in found[label].items()
+        }
     spent = epsilon(2.0, 3, 1e-5)
     assert f"\n| blurred | 1 | 3 | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
     assert "| open | 1 | 3 | 1 |" not in shown
