@@ -2,9 +2,10 @@
 
 Each fork shares the pages of imported modules and of the model with all others, and keeps only the
 pages that it writes. So a daemon of a local mesh takes a fraction of the memory of a program that
-imports torch for itself, and starts in a fraction of its time. The standard library's forkserver
-(multiprocessing) does the work: it is a process of one thread that forks on request and passes on
-the exit status of each child.
+imports torch for itself. Once that process has loaded everything, which takes as long as the start
+of such a program, a daemon starts in a fraction of that time (docs/speed.md, "Start and memory").
+The standard library's forkserver (multiprocessing) does the work: it is a process of one thread
+that forks on request and passes on the exit status of each child.
 
 A daemon behaves as if it was started as a program: it has a session, a log, an environment and
 arguments of its own, its exit status reaches the mesh, and it ends when the mesh ends
