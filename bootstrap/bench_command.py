@@ -47,6 +47,7 @@ MESH_COLUMNS: Final = (
     Column("control", "control", "messages"),
     Column("bytes", "traffic", "bytes"),
     Column("recovery_s", "recovery", "s"),
+    Column("tuning_recovery_s", "mid-tuning", "s"),
 )
 MESH_NOTE: Final = (
     "Messages and bytes are of all nodes, a round; control is all but prompts. recovery is the\n"

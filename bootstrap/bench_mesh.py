@@ -1,4 +1,8 @@
-"""Measure a local mesh of real daemons whose training costs nothing: pace, traffic and recovery."""
+"""Measure a local mesh of real daemons whose training costs nothing: pace, traffic and recovery.
+
+A death is measured twice: of a node that trains nothing, and of a node that is killed while it
+tunes, in a mesh whose nodes all tune for TUNING_S.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,15 @@ from typing import Final
 from fednode.bootstrap.local import client_for
 from fednode.bootstrap.mesh import LocalMesh, MeshError, MeshSettings
 from fednode.core.merge.numbers import ITEM_BYTES
+from fednode.learn.closed_form import STEPS
 from fednode.wire.gen.status_pb2 import StatusReply
 
 POLL_S: Final = 0.02
 LIMIT_S: Final = 300.0
 BEFORE: Final = 5
 """Rounds of every node before one is killed."""
+TUNING_S: Final = 1.0
+"""Time that a node tunes in a round, where a node is killed while it tunes."""
 WIDTH: Final = 16
 """Numbers in a row of the closed-form learner's prompts."""
 
@@ -55,7 +62,8 @@ class Row:
     rounds: how many of the slowest node were counted. round_s: seconds a round of the slowest
     node. control: messages without prompts. bytes: of frames with their gRPC and HTTP/2 framing,
     as the nodes' meters count them. recovery_s: from `kill -9` of a node to the second round that
-    every other node adopts after it; None if it was not measured.
+    every other node adopts after it; None if it was not measured. tuning_recovery_s: from
+    `kill -9` of a node that tunes to the next round that every other node adopts.
     """
 
     mode: str
@@ -68,6 +76,7 @@ class Row:
     control: float
     bytes: float
     recovery_s: float | None
+    tuning_recovery_s: float | None
 
 
 async def measure(
@@ -108,6 +117,9 @@ async def measure(
         control=(sent - numbers / prompts.bytes) / mean,
         bytes=wire / mean,
         recovery_s=await recovery(folder / "death", mode, nodes, tls, prompts) if death else None,
+        tuning_recovery_s=(
+            await tuning_recovery(folder / "tuning", mode, nodes, tls, prompts) if death else None
+        ),
     )
 
 
@@ -128,6 +140,44 @@ async def recovery(
 
         await _wait_for(mesh, on)
         return time.perf_counter() - began
+
+
+async def tuning_recovery(
+    folder: Path,
+    mode: str,
+    nodes: int,
+    tls: bool,
+    prompts: Prompts = SMALL,
+    tuning_s: float = TUNING_S,
+    before: int = 2,
+) -> float:
+    """Return the seconds from the death of a tuning node to the survivors' next adopted round.
+
+    tuning_s: time that every node tunes in a round. before: rounds of every node before the death.
+    The node is killed in the first half of a tuning, as its status says.
+    """
+    endless = ("rounds.max=0", f"tuning.step_s={tuning_s / STEPS}", *prompts.settings)
+    async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
+        victim, *left = reversed(mesh.members)
+        await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= before)
+        await _wait_for(mesh, lambda: 0 < _step(mesh, victim) <= STEPS // 2)
+        mesh.kill(victim)
+        began = time.perf_counter()
+        await mesh.members[victim].daemon.ended()
+        reached = {name: (await mesh.look(name)).round for name in left}
+
+        def on() -> bool:
+            rounds = {name: status.round for name in left if (status := mesh.status()[name])}
+            return all(rounds[name] > reached[name] for name in left)
+
+        await _wait_for(mesh, on)
+        return time.perf_counter() - began
+
+
+def _step(mesh: LocalMesh, name: str) -> int:
+    """Return the step at which a node's tuning stands; 0 if it does not tune."""
+    status = mesh.status()[name]
+    return status.step if status is not None else 0
 
 
 async def _wait_for(mesh: LocalMesh, condition: Callable[[], bool]) -> None:

@@ -215,7 +215,8 @@ def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) ->
     loaded: the splits, if they were loaded already.
     """
     if settings.tuning.kind == "closed-form":
-        return ClosedFormLearner(name, rows=settings.tuning.context_length)
+        tuning = settings.tuning
+        return ClosedFormLearner(name, rows=tuning.context_length, step_s=tuning.step_s)
     from fednode.learn.build import build
 
     kind, config = policy_of(settings)

@@ -2,12 +2,14 @@
 
 It minimises ||P - target||^2 / 2. The target is drawn from the node's name. After k steps with
 learning rate a, the distance to the target has shrunk by the factor (1 - a)^k. So every result can
-be computed by hand. Used for trying a mesh, for tests and for simulation.
+be computed by hand. Used for trying a mesh, for tests and for simulation. A step takes no time,
+unless the learner is asked to wait.
 """
 
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from fednode.learn.learner import Cancelled
 
 STEPS = 8
 CONTEXT = "context"
+LOOK_S = 0.02
+"""Time between two looks at whether the job was cancelled, while the learner waits."""
 
 
 class ClosedFormLearner:
@@ -32,8 +36,11 @@ class ClosedFormLearner:
         rate: float = 0.1,
         samples: int = 32,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        step_s: float = 0.0,
     ) -> None:
+        """Draw the targets. step_s: time that each step of a tuning takes, at least."""
         self._name = name
+        self._step_s = step_s
         self._rate = rate
         self._samples = samples
         self._shapes = dict(sorted((shapes or {CONTEXT: (rows, width)}).items()))
@@ -101,8 +108,7 @@ class ClosedFormLearner:
         prompts = {name: np.asarray(one, dtype=np.float64) for name, one in job.tensors.items()}
         began = self._loss(prompts)
         for step in range(1, STEPS + 1):
-            if cancelled():
-                raise Cancelled
+            self._wait(cancelled)
             prompts = {
                 name: one + self._rate * (self._targets[name] - one)
                 for name, one in prompts.items()
@@ -116,6 +122,16 @@ class ClosedFormLearner:
         return Report(
             tensors=tuned, metrics=metrics, samples=self._samples, steps=STEPS, changed=changed
         )
+
+    def _wait(self, cancelled: Callable[[], bool]) -> None:
+        """Let a step take its time; raise Cancelled once the job is cancelled."""
+        end = time.monotonic() + self._step_s if self._step_s else 0.0
+        while not cancelled():
+            left = end - time.monotonic() if end else 0.0
+            if left <= 0:
+                return
+            time.sleep(min(left, LOOK_S))
+        raise Cancelled
 
     def _measure(self, tuned: Tensors) -> dict[str, float]:
         own = self.evaluate(tuned, lambda: False)["own"]

@@ -40,6 +40,8 @@ class TuningSettings:
 
     kind: Literal["torch", "closed-form"] = "torch"
     """torch tunes CLIP prompts; closed-form is a quadratic without torch, for trying a mesh."""
+    step_s: float = 0.0
+    """Only for closed-form: least time of each of its 8 steps, for tests of a mesh that tunes."""
     context_length: int = 4
     """Number of learned context vectors. More vectors can fit more, and overfit few images
     sooner."""
@@ -112,6 +114,7 @@ class TuningSettings:
             "knowledge_weight",
             "views",
             "pixels_mb",
+            "step_s",
         ):
             bounded(f"tuning.{key}", getattr(self, key), 0)
         bounded("tuning.evaluate_every", self.evaluate_every or 0, 0)

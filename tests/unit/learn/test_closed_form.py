@@ -1,0 +1,54 @@
+"""The closed-form learner takes no time, unless it is asked to; then a job can be cancelled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fednode.core.types import Job
+from fednode.learn import closed_form
+from fednode.learn.closed_form import STEPS, ClosedFormLearner
+from fednode.learn.learner import Cancelled
+
+STEP_S = 0.5
+
+
+class Clock:
+    """A clock that moves only while somebody sleeps."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        patch.setattr(time, "monotonic", lambda: self.now)
+        patch.setattr(time, "sleep", self.sleep)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def job(learner: ClosedFormLearner) -> Job:
+    return Job(round=1, stage="tune", seed=1, tensors=learner.initial(1))
+
+
+def test_each_step_takes_its_time_and_the_result_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, slow = Clock(monkeypatch), ClosedFormLearner("a", step_s=STEP_S)
+    found = slow.tune(job(slow), lambda: False, lambda _: None)
+    assert clock.now == pytest.approx(100.0 + STEPS * STEP_S)
+    quick = ClosedFormLearner("a")
+    assert quick.tune(job(quick), lambda: False, lambda _: None) == found
+    assert clock.now == pytest.approx(100.0 + STEPS * STEP_S)
+
+
+def test_a_job_is_cancelled_in_the_middle_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, learner = Clock(monkeypatch), ClosedFormLearner("a", step_s=STEP_S)
+    with pytest.raises(Cancelled):
+        learner.tune(job(learner), lambda: clock.now > 100.1, lambda _: None)
+    assert clock.now < 100.1 + 2 * closed_form.LOOK_S
+
+
+def test_by_default_the_learner_does_not_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it slept"))
+    learner = ClosedFormLearner("a")
+    learner.tune(job(learner), lambda: False, lambda _: None)
