@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,13 +25,16 @@ COLUMNS: Final = (
     Column("greetings", "greetings", "at start"),
     Column("watch_messages", "watching", "sends/s"),
     Column("watch_bytes", "watching", "bytes/s"),
+    Column("list_bytes", "lists", "bytes/s"),
+    Column("hello_bytes", "hellos", "bytes/s"),
 )
 NOTE: Final = (
     "prompts: what a node sends in a round. greetings: hellos of a node in the first ten\n"
     "virtual seconds. watching: what a node sends for membership in a virtual second after\n"
-    "that. Until the rounds should be over, every two seconds a node of the mesh crashes,\n"
-    "and comes back four seconds later. There is no reference: compare the rows. time and\n"
-    "CPU are this machine's; all else repeats exactly with the same seed."
+    "that; lists and hellos are parts of it. Until the rounds should be over, every two\n"
+    "seconds a node of the mesh crashes (with --churn: each node so many times a minute), and\n"
+    "comes back four seconds later. There is no reference: compare the rows. time and CPU are\n"
+    "this machine's; all else repeats exactly with the same seed."
 )
 
 
@@ -47,12 +51,19 @@ NOTE: Final = (
 @click.option(
     "--policy", multiple=True, help="zerodfl, promptfl or feddpt; may be repeated (all three)."
 )
+@click.option(
+    "--churn",
+    type=click.FloatRange(0, 4, min_open=True),
+    help="Crashes a node and minute, for 30 virtual seconds at least; without it, a node of the "
+    "mesh crashes every two seconds.",
+)
 @click.option("--seed", default=1, show_default=True, help="Of crashes, delays and draws.")
 @output_options
 def scale(
     nodes: tuple[int, ...],
     rounds: int,
     policy: tuple[str, ...],
+    churn: float | None,
     seed: int,
     plot: Path | None,
     form: str,
@@ -85,7 +96,8 @@ def scale(
     rows: list[Row] = []
     for one, size in runs:
         click.echo(f"{one}, {size:,} nodes", err=True)
-        rows.append(sim.measure(one, size, rounds, seed, lambda text: click.echo(text, err=True)))
+        tell = partial(click.echo, err=True)
+        rows.append(sim.measure(one, size, rounds, seed, tell, churn))
     title = f"Simulated meshes, {rounds} rounds (all-to-all: 50 at most), with crashes"
     show(form, title, rows, COLUMNS, NOTE)
     if plot:

@@ -3,8 +3,10 @@
 All nodes start at once and know each other's names. From START_S on, one node after another, drawn
 by the seed, crashes and comes back AWAY_S later with what its disk holds. Crashes end when the
 rounds should be over. The mesh then goes on until SETTLED_S at least, so that membership is watched
-for longer than one comparison of lists takes. How often nodes crash does not depend on their
-number, so a figure for each node shows what the size alone costs.
+for longer than one comparison of lists takes. How often nodes crash is a choice. If the whole mesh
+has a crash every CRASH_EVERY_S, its number does not depend on the size, and each node crashes less
+often in a larger mesh. If each node crashes so many times a minute, the whole mesh has more news
+to tell, the larger it is.
 """
 
 from __future__ import annotations
@@ -35,6 +37,8 @@ NODES_MAX: Final = 1000
 START_S: Final = 10.0
 CRASH_EVERY_S: Final = 2.0
 AWAY_S: Final = 4.0
+CHURN_S: Final = 40.0
+"""If each node crashes so many times a minute, crashes go on until then, however few rounds."""
 SETTLED_S: Final = 45.0
 LIMIT_S: Final = 3600.0
 """Virtual seconds after the last crash within which all nodes must have run their rounds."""
@@ -79,7 +83,7 @@ class Row:
     the end. consensus: distance of the nodes' prompts from their mean at the end. prompt_bytes:
     frames of prompts, a node a round. greetings: messages "hello" of a node until START_S.
     watch_messages, watch_bytes: of membership, a node a virtual second, from START_S on.
-    list_bytes: the part of watch_bytes that compares lists.
+    list_bytes, hello_bytes: the parts of watch_bytes that compare lists and that greet.
     """
 
     policy: str
@@ -98,12 +102,21 @@ class Row:
     watch_messages: float
     watch_bytes: float
     list_bytes: float
+    hello_bytes: float
 
 
 def measure(
-    policy: str, nodes: int, rounds: int, seed: int, told: Callable[[str], None] = lambda _: None
+    policy: str,
+    nodes: int,
+    rounds: int,
+    seed: int,
+    told: Callable[[str], None] = lambda _: None,
+    churn: float | None = None,
 ) -> Row:
-    """Run one mesh. told: called with a sentence on how far it is, every ten virtual seconds.
+    """Run one mesh.
+
+    told: called with a sentence on how far it is, every ten virtual seconds. churn: crashes a node
+    and minute; None for a crash of the whole mesh every CRASH_EVERY_S.
 
     Raise FednodeError if some node does not run all its rounds.
     """
@@ -112,22 +125,35 @@ def measure(
     # tenth of its time.
     gc.disable()
     try:
-        return _measured(policy, nodes, rounds, seed, told)
+        return _measured(policy, nodes, rounds, seed, told, churn)
     finally:
         gc.enable()
 
 
-def _measured(policy: str, nodes: int, rounds: int, seed: int, told: Callable[[str], None]) -> Row:
+def _measured(
+    policy: str,
+    nodes: int,
+    rounds: int,
+    seed: int,
+    told: Callable[[str], None],
+    churn: float | None,
+) -> Row:
     began, worked = time.perf_counter(), time.process_time()
     world = _world(policy, nodes, rounds, seed)
     world.run(lambda: False, START_S)
     first = _traffic(world)
-    crashes = _crash(world, rounds * TUNE_S, seed)
+    if churn is None:
+        crashes = _crash(world, rounds * TUNE_S, CRASH_EVERY_S, seed)
+    else:
+        crashes = _crash(world, max(rounds * TUNE_S, CHURN_S), 60.0 / (churn * nodes), seed)
     _finish(world, rounds, told)
     last, watched_s = _traffic(world), world.now - START_S
     watch = _of(last, PHASES)
     before = _of(first, PHASES)
-    lists = _of(last, {"members"}).serialized - _of(first, {"members"}).serialized
+    lists, hellos = (
+        _of(last, {phase}).serialized - _of(first, {phase}).serialized
+        for phase in ("members", "hello")
+    )
     prompts = _of(last, set(last) - PHASES)
     kernels = [world.kernel(name) for name in sorted(world.hosts)]
     return Row(
@@ -147,6 +173,7 @@ def _measured(policy: str, nodes: int, rounds: int, seed: int, told: Callable[[s
         watch_messages=(watch.messages - before.messages) / nodes / watched_s,
         watch_bytes=(watch.serialized - before.serialized) / nodes / watched_s,
         list_bytes=lists / nodes / watched_s,
+        hello_bytes=hellos / nodes / watched_s,
     )
 
 
@@ -169,10 +196,10 @@ def _world(policy: str, nodes: int, rounds: int, seed: int) -> World:
     return world
 
 
-def _crash(world: World, until: float, seed: int) -> list[int]:
+def _crash(world: World, until: float, every_s: float, seed: int) -> list[int]:
     """Let nodes crash and return, now and then until a virtual time; return a count to read later.
 
-    The next node is drawn among all but the one that is away.
+    The next node is drawn among all that are on.
     """
     draw, count = random.Random(seed), [0]
 
@@ -183,8 +210,8 @@ def _crash(world: World, until: float, seed: int) -> list[int]:
             count[0] += 1
             world.crash(name)
             world.at(AWAY_S, lambda: switch_on(world, name))
-        if world.now + CRASH_EVERY_S < until:
-            world.at(CRASH_EVERY_S, crash)
+        if world.now + every_s < until:
+            world.at(every_s, crash)
 
     if world.now < until:
         world.at(0.0, crash)

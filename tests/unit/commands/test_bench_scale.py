@@ -69,7 +69,26 @@ def test_nodes_crash_and_all_run_their_rounds_and_find_each_other() -> None:
     assert (row.rounds, row.live) == (100, 4)
 
 
-def test_traffic_of_watching_does_not_grow_with_the_mesh() -> None:
-    few, many = (measure("zerodfl", nodes, 2, 1) for nodes in (16, 64))
-    assert many.watch_messages == pytest.approx(few.watch_messages, rel=0.05)
-    assert many.watch_bytes < 1.2 * few.watch_bytes
+def test_with_churn_each_node_crashes_so_many_times_a_minute() -> None:
+    row = measure("zerodfl", 24, 2, 1, churn=0.5)
+    assert row.crashes == 6  # 24 nodes, from 10 to 40 virtual seconds, one in five seconds
+    assert (row.rounds, row.live) == (2, 23)
+    assert row.watch_bytes > row.list_bytes + row.hello_bytes > row.hello_bytes > 0
+
+
+def test_messages_of_watching_do_not_grow_with_the_mesh() -> None:
+    """The mesh's crashes are as many in both: 30 a minute."""
+    few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (24, 48))
+    assert few.crashes == many.crashes == 15
+    assert many.watch_messages < 1.1 * few.watch_messages
+    assert many.watch_bytes < 1.1 * few.watch_bytes
+    assert many.list_bytes < 1.3 * few.list_bytes
+
+
+@pytest.mark.slow
+def test_traffic_of_lists_grows_less_than_the_mesh_by_far() -> None:
+    """Sizes at which a peer that is back is taken for dead by some, and parts have many entries."""
+    few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (128, 512))
+    assert many.watch_messages < 1.1 * few.watch_messages
+    assert many.watch_bytes < 1.15 * few.watch_bytes
+    assert many.list_bytes < 1.7 * few.list_bytes
