@@ -1,14 +1,15 @@
 """Run ZeroDFL's 59 clients as 59 daemons over mutual TLS, and measure memory and bytes.
 
     python -m tests.bench.fifty_nine --data data/101_ObjectCategories [--nodes 59] [--rounds 50]
-                                     [--interval 5]
+                                     [--interval 5] [--poll 5]
 
 The layout is ZeroDFL's (59 clients, S = 5) as far as one data set allows: node i holds five base
 classes from number i on, counted modulo the number of base classes. The mesh runs in a network
 namespace of its own (`unshare --net`, as root), so that the counters of its only interface count
 the mesh and the status requests, and nothing else. Each node begins a round every `interval`
 seconds at most: at full speed, 59 daemons leave two cores no time for their messages. Printed and
-kept under runs/bench.
+kept under runs/bench. The program fails if a daemon fails, or if the bytes of the meters and of the
+interface do not fit (tests/bench/interface.py).
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ import yaml
 
 from fednode.bootstrap.local import MemberClient
 from fednode.bootstrap.mesh import LocalMesh, MeshSettings
+from fednode.wire.gen.status_pb2 import StatusReply
 from tests.bench.figures import publish
-from tests.bench.rivals.children import interface_bytes
+from tests.bench.interface import Account, Interface
 from tests.bench.test_memory import memory, rollup
 
 INSIDE: Final = "--inside"
@@ -52,7 +54,23 @@ class Seen:
     totals: dict[str, int] = field(default_factory=dict)
 
 
-def settings(folder: Path, data: str, nodes: int, rounds: int, interval_s: float) -> MeshSettings:
+class CountingClient(MemberClient):
+    """Count status requests, and the bytes of their answers."""
+
+    requests = 0
+    received = 0
+
+    async def status(self, address: str) -> StatusReply:
+        """Return the node at an address as it is now."""
+        found = await super().status(address)
+        self.requests += 1
+        self.received += found.ByteSize()
+        return found
+
+
+def settings(
+    folder: Path, data: str, nodes: int, rounds: int, interval_s: float, poll_s: float
+) -> MeshSettings:
     """Return the mesh; its node.yaml is written into the folder."""
     config = folder / "node.yaml"
     tree = {
@@ -74,27 +92,33 @@ def settings(folder: Path, data: str, nodes: int, rounds: int, interval_s: float
         config=config,
         name="fifty-nine",
         tls=True,
-        poll_s=POLL_S,
+        poll_s=poll_s,
         grace_s=60.0,
     )
 
 
-async def run(asked: MeshSettings) -> tuple[Seen, LocalMesh, float]:
-    """Run the mesh to its end; return what was seen, the ended mesh, and seconds."""
-    seen, client = Seen(), MemberClient(asked.run_dir)
+async def run(asked: MeshSettings) -> tuple[Seen, LocalMesh, float, Account]:
+    """Run the mesh to its end; return what was seen, the ended mesh, seconds, and the bytes."""
+    seen, client = Seen(), CountingClient(asked.run_dir)
     began = time.monotonic()
     async with LocalMesh(asked, client, on_event=print) as mesh:
         watcher = asyncio.create_task(_watch(mesh, seen))
         await mesh.wait_finished(LIMIT_S)
         watcher.cancel()
-        for status in mesh.status().values():
-            assert status is not None, "a finished node has answered"
-            sent = status.traffic
+        # The mesh goes on with its messages, so meters and interface are read in one moment.
+        for status in await asyncio.gather(*(mesh.look(name) for name in mesh.members)):
             for name in ("messages", "payload", "serialized", "wire"):
                 key = f"{name}_out"
-                seen.totals[name] = seen.totals.get(name, 0) + getattr(sent, key)
+                seen.totals[name] = seen.totals.get(name, 0) + getattr(status.traffic, key)
+        account = Account(
+            interface=Interface.read(),
+            wire=seen.totals["wire"],
+            messages=seen.totals["messages"],
+            requests=client.requests,
+            status=client.received,
+        )
     await client.close()
-    return seen, mesh, time.monotonic() - began
+    return seen, mesh, time.monotonic() - began, account
 
 
 async def _watch(mesh: LocalMesh, seen: Seen) -> None:
@@ -114,7 +138,7 @@ async def _watch(mesh: LocalMesh, seen: Seen) -> None:
         sys.stdout.flush()
 
 
-def report(seen: Seen, mesh: LocalMesh, seconds: float, sent: int, rounds: int) -> None:
+def report(seen: Seen, mesh: LocalMesh, seconds: float, account: Account, rounds: int) -> None:
     """Print and keep the figures."""
     codes = [one.daemon.exit_code for one in mesh.members.values()]
     last = [one.status.round if one.status else 0 for one in mesh.members.values()]
@@ -138,12 +162,28 @@ def report(seen: Seen, mesh: LocalMesh, seconds: float, sent: int, rounds: int) 
         {"figure": "payload, MiB", "value": payload / 2**20},
         {"figure": "wire by the meters, MiB", "value": wire / 2**20},
         {"figure": "wire before the first round, MiB", "value": start / 2**20},
-        {"figure": "interface, MiB (with TCP, TLS and status requests)", "value": sent / 2**20},
+        {"figure": "interface, MiB", "value": account.interface.bytes / 2**20},
         {"figure": "500 rounds of 4 x 512: payload, GiB", "value": paper_payload / GIB},
         {"figure": "500 rounds of 4 x 512: wire, GiB", "value": paper_wire / GIB},
         {"figure": "wire over payload", "value": paper_wire / paper_payload},
     ]  # fmt: skip
-    publish("fifty-nine", f"ZeroDFL, {len(codes)} daemons, {rounds} rounds, mutual TLS", rows)
+    title = f"ZeroDFL, {len(codes)} daemons, {rounds} rounds, mutual TLS"
+    publish("fifty-nine", title, rows)
+    least, most = account.bounds
+    parts = {
+        **account.parts(),
+        "all": account.interface.bytes,
+        "the rest is at least": least,
+        "the rest is at most": most,
+    }
+    table: list[dict[str, str | float]] = [
+        {"bytes of the interface": name, "MiB": one / 2**20} for name, one in parts.items()
+    ]
+    counts = (
+        f"{account.messages:,} messages, {account.requests:,} status requests, "
+        f"{account.interface.packets:,} packets, {account.interface.connections:,} connections"
+    )
+    publish("fifty-nine-interface", f"{title}: {counts}", table)
 
 
 def main() -> int:
@@ -154,6 +194,7 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=59)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two rounds")
+    parser.add_argument("--poll", type=float, default=POLL_S, help="seconds between two requests")
     parser.add_argument(INSIDE, action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if not given.inside:
@@ -162,11 +203,13 @@ def main() -> int:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     data = given.data if given.data == "builtin" else os.path.abspath(given.data)
     with tempfile.TemporaryDirectory(prefix="fednode-59-") as folder:
-        asked = settings(Path(folder), data, given.nodes, given.rounds, given.interval)
-        seen, mesh, seconds = asyncio.run(run(asked))
-        report(seen, mesh, seconds, interface_bytes(), given.rounds)
+        asked = settings(Path(folder), data, given.nodes, given.rounds, given.interval, given.poll)
+        seen, mesh, seconds, account = asyncio.run(run(asked))
+        report(seen, mesh, seconds, account, given.rounds)
     ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
-    return 0 if ended_well else 1
+    if fault := account.fault():
+        sys.stderr.write(fault + "\n")
+    return 0 if ended_well and not fault else 1
 
 
 if __name__ == "__main__":
