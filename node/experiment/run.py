@@ -123,6 +123,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
         whole = asdict(settings_of(experiment, method, experiment.title, ("x",)))
         if whole["rounds"]["mode"] != "async":  # files of before this setting keep their names
             del whole["rounds"]["lead"]
+        if whole["tuning"]["kind"] == "torch":  # likewise
+            del whole["tuning"]["step_s"]
         own["settings"] = {name: whole[name] for name in PARTS}
     if method.liars:
         own.update(liars=method.liars, lie=method.lie)
