@@ -98,10 +98,11 @@ def test_old_events_make_room() -> None:
 
 
 def test_handlers_in_turn_get_the_same_line_and_each_record_its_own() -> None:
-    lines, records = logs.Json("m", "a"), []
-    for text in ("one", "two"):
-        records.append(logging.LogRecord("fednode", logging.INFO, "", 1, text, None, None))
-    first, second = records
+    lines = logs.Json("m", "a")
+    first, second = (
+        logging.LogRecord("fednode", logging.INFO, "", 1, text, None, None)
+        for text in ("one", "two")
+    )
     assert lines.format(first) is lines.format(first)
     assert json.loads(lines.format(second))["text"] == "two"
     assert json.loads(lines.format(first))["text"] == "one"
