@@ -46,9 +46,11 @@ CALLS_PER_PEER: Final = 32
 CLOSE_GRACE_S: Final = 0.5
 # The protobuf field around the bytes of a Frame.
 _AROUND_BYTES: Final = 16
-# Pings every 20 s. Servers allow pings every 10 s, so no client is told "too many pings".
+KEEPALIVE_S: Final = 20
+"""Seconds between two pings of each end of a connection."""
+# Servers allow pings every 10 s, so no client is told "too many pings".
 _KEEPALIVE: Final = (
-    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_time_ms", 1000 * KEEPALIVE_S),
     # A connection that is lost on a busy machine costs a handshake, and makes it busier.
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),

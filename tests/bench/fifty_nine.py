@@ -112,6 +112,7 @@ async def run(asked: MeshSettings) -> tuple[Seen, LocalMesh, float, Account]:
                 seen.totals[name] = seen.totals.get(name, 0) + getattr(status.traffic, key)
         account = Account(
             interface=Interface.read(),
+            seconds=time.monotonic() - began,
             wire=seen.totals["wire"],
             messages=seen.totals["messages"],
             requests=client.requests,

@@ -2,7 +2,7 @@
 
 The meters count messages and leave out what fednode does not write itself: answers, TLS, TCP and
 IP. The kernel counts bytes and packets of the interface and connections that were opened, so most
-of these parts are known, and the rest has a bound for each call.
+of these parts are known, and the rest has a bound for each call and each connection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from fednode.transports.framing import wire_bytes
+from fednode.transports.grpc import KEEPALIVE_S
 from fednode.wire import codec
 
 PACKET: Final = 52
@@ -28,11 +29,16 @@ FRAMES: Final = 120
 CONNECTION: Final = (1000, 4000)
 """Bytes to open a connection, fewest and most: TLS with both certificates, HTTP/2's settings, and
 the first calls, whose headers are not compressed yet."""
+PINGS: Final = 2 * 2 * (17 + RECORD)
+"""Bytes with which both ends of a connection ping each other once, answers included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What the loopback interface of a network namespace has sent since the namespace began."""
+    """What the loopback interface of a network namespace has sent since the namespace began.
+
+    connections: that were accepted; attempts at nodes that do not listen yet are packets alone.
+    """
 
     bytes: int
     packets: int
@@ -49,7 +55,7 @@ class Interface:
             if one.startswith("Tcp:")
         )
         tcp = dict(zip(names, counts, strict=True))
-        return cls(int(numbers[8]), int(numbers[9]), int(tcp["ActiveOpens"]))
+        return cls(int(numbers[8]), int(numbers[9]), int(tcp["PassiveOpens"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +63,11 @@ class Account:
     """The parts of an interface's bytes.
 
     wire: of messages, by the nodes' meters. messages: their number. requests, status: calls of the
-    program that watches the mesh, and the bytes of their answers.
+    program that watches the mesh, and the bytes of their answers. seconds: of the run.
     """
 
     interface: Interface
+    seconds: float
     wire: int
     messages: int
     requests: int
@@ -95,7 +102,8 @@ class Account:
             calls * RECORD * records + opened * connection
             for records, connection in zip(RECORDS, CONNECTION, strict=True)
         )
-        return least, most + calls * FRAMES
+        pings = int(opened * PINGS * self.seconds / KEEPALIVE_S)
+        return least, most + calls * FRAMES + pings
 
     def parts(self) -> Mapping[str, int]:
         """Return bytes by the part's name; together they are the interface's bytes."""
