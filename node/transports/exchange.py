@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -10,6 +11,8 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from fednode.core import varint
+from fednode.errors import FrameError
 from fednode.transports.base import OnFrame
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
 from fednode.wire.gen import exchange_pb2
@@ -26,8 +29,6 @@ DELIVER: Final = "/fednode.v1.Exchange/Deliver"
 DELIVER_CHUNKS: Final = "/fednode.v1.Exchange/DeliverChunks"
 # Field 1 of a Frame, length-delimited.
 _TAG: Final = b"\x0a"
-LENGTH_BYTES_MAX: Final = 5
-"""Bytes of the longest length: a message has less than 2 GiB."""
 
 
 class Exchange:
@@ -130,7 +131,7 @@ async def pieces(frame: bytes) -> AsyncIterator[memoryview]:
 
 def wrapped(data: bytes | memoryview) -> bytes:
     """Return a serialized Frame that holds these bytes."""
-    return b"".join((_header(len(data)), data)) if data else b""
+    return b"".join((_TAG, varint.written(len(data)), data)) if data else b""
 
 
 def opened(message: bytes) -> bytes:
@@ -139,21 +140,8 @@ def opened(message: bytes) -> bytes:
     Frames of another form, such as with fields of later versions, are left to protobuf.
     """
     if message[:1] == _TAG:
-        length = 0
-        for at, byte in enumerate(message[1 : 1 + LENGTH_BYTES_MAX], 1):
-            length |= (byte & 0x7F) << 7 * (at - 1)
-            if byte < 0x80:
-                if length == len(message) - at - 1:
-                    return message[at + 1 :]
-                break
+        with contextlib.suppress(FrameError):
+            length, begin = varint.read(message, len(_TAG))
+            if length == len(message) - begin:
+                return message[begin:]
     return exchange_pb2.Frame.FromString(message).data
-
-
-def _header(length: int) -> bytes:
-    """Return what protobuf writes ahead of so many bytes of a Frame."""
-    found = bytearray(_TAG)
-    while length > 0x7F:
-        found.append(length & 0x7F | 0x80)
-        length >>= 7
-    found.append(length)
-    return bytes(found)

@@ -166,14 +166,11 @@ class GrpcTransport:
         peer = await self._peer(to, who)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
-        if peer.slots.locked():
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await peer.slots.acquire()
-            except TimeoutError as fault:
-                raise Unreachable(_late(to, timeout_s)) from fault
-        else:
-            await peer.slots.acquire()  # at once
+        try:
+            async with asyncio.timeout_at(deadline):
+                await peer.slots.acquire()
+        except TimeoutError as fault:
+            raise Unreachable(_late(to, timeout_s)) from fault
         try:
             if self._closing is not None:
                 raise Unreachable(_closed(to))

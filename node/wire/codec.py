@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, NoReturn, get_args
 
 from google.protobuf.message import DecodeError
 
-from fednode.core import foreign
+from fednode.core import foreign, varint
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Message, Update
 from fednode.errors import FednodeError, FrameError
@@ -98,7 +98,7 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     packed = arrays.pieces(message.tensors, dtype, limits)
     body: list[arrays.Piece] = [envelope.SerializeToString(deterministic=True)]
     if packed:
-        body += [_ARRAYS_TAG + _varint_bytes(sum(map(len, packed))), *packed]
+        body += [_ARRAYS_TAG + varint.written(sum(map(len, packed))), *packed]
     if message.members:
         body.append(_members(message))
     size = sum(map(len, body)) + _CHECKSUM_BYTES
@@ -267,14 +267,14 @@ def _without_arrays(body: memoryview, limits: Limits) -> tuple[bytes, memoryview
         if position >= len(body):
             break
         start = position
-        tag, position = _varint(body, position)
+        tag, position = varint.read(body, position)
         kind = tag & 7
         if kind == 0:
-            _, position = _varint(body, position)
+            _, position = varint.read(body, position)
         elif kind == 1:
             position += 8
         elif kind == 2:
-            length, position = _varint(body, position)
+            length, position = varint.read(body, position)
             position += length
             if tag == _ARRAYS_TAG[0] and position <= len(body):
                 kept.append(body[begin:start])
@@ -286,30 +286,6 @@ def _without_arrays(body: memoryview, limits: Limits) -> tuple[bytes, memoryview
     if position < len(body):
         _refuse(f"the envelope holds more than {most} fields")
     return b"".join((*kept, body[begin:])), packed
-
-
-def _varint(body: memoryview, position: int) -> tuple[int, int]:
-    """Return the protobuf varint at a position, and the position after it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if position >= len(body):
-            _refuse("the envelope is cut short")
-        byte = body[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-    _refuse("the envelope holds a number of more than 64 bits")
-
-
-def _varint_bytes(value: int) -> bytes:
-    """Return a number as protobuf writes it."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
 
 
 def _refuse(sentence: str) -> NoReturn:

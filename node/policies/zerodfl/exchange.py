@@ -276,10 +276,8 @@ class ZeroDFL:
             notes: list[Effect] = [Record("rows.refused", text)] if trial.refused else []
             return [*notes, *self._merged(trial.rows if trial.stayed else None)]
         base = memory.tensors if self._mixes_first else memory.tuned
-        self._job, self._phase = (
-            rows.measuring(self._context, self._current, base, candidate),
-            "tuning",
-        )
+        self._job = rows.measuring(self._context, self._current, base, candidate)
+        self._phase = "tuning"
         return [Tune(self._job)]
 
     def _merged(self, merged: Array | None) -> list[Effect]:
