@@ -27,7 +27,7 @@ test-all: install  ## everything but what needs a GPU
 check: install  ## lint, format, types, generated code, the site
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m tools.typecheck
+	$(BIN)/python -m mypy
 	$(BIN)/python -m tools.protogen --check
 	$(BIN)/python -m tools.settings --check
 	$(MAKE) --no-print-directory docs
@@ -36,7 +36,7 @@ format: install
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-proto: install  ## regenerate node/wire/gen from proto/
+proto: install  ## regenerate node/fednode/wire/gen from proto/
 	$(BIN)/python -m tools.protogen
 
 settings: install  ## write node.yaml, policies, schemas and docs/settings.md from the code

@@ -27,15 +27,8 @@ LIMIT_S: Final = 300.0
 """Time limit of one run of tests; a mutant whose tests do not end within it is not killed."""
 FAILED: Final = 1
 """pytest's exit code for tests that ran, and of which some failed."""
-FOLDERS: Final = {
-    "node": "fednode",
-    "bootstrap": "fednode/bootstrap",
-    "configs": "configs",
-    "proto": "proto",
-    "tests": "tests",
-    "tools": "tools",
-}
-"""Folders of the tree, and where they lie in the copy. There `fednode` is one package."""
+FOLDERS: Final = ("node", "bootstrap", "configs", "proto", "tests", "tools")
+"""Folders of the tree that a copy holds."""
 FILES: Final = ("pyproject.toml",)
 
 
@@ -63,25 +56,25 @@ _MEAN: Final = "tests/unit/core/test_aggregate.py"
 
 _MERGE_RULES: Final = {
     "krum-neighbours": Mutant(
-        "node/core/merge/robust.py",
+        "node/fednode/core/merge/robust.py",
         "near = max(1, count - liars - 2)",
         "near = max(1, count - liars - 1)",
         (_KRUM,),
     ),
     "feddpt-weights": Mutant(
-        "node/policies/feddpt/exchange.py",
+        "node/fednode/policies/feddpt/exchange.py",
         "[1.0] * len(tensors)",
         "[float(one.samples) for one in given]",
         (f"{_FEDDPT}::test_a_slot_is_the_unweighted_mean_of_its_owners",),
     ),
     "feddpt-keep": Mutant(
-        "node/policies/feddpt/exchange.py",
+        "node/fednode/policies/feddpt/exchange.py",
         'self.config.optimizer == "keep"',
         'self.config.optimizer != "keep"',
         (f"{_FEDDPT}::test_the_optimizer_is_kept_or_reset_as_the_setting_says",),
     ),
     "weights-ratio": Mutant(
-        "node/core/merge/mean.py",
+        "node/fednode/core/merge/mean.py",
         "[min(float(one), most) for one in said]",
         "[float(one) for one in said]",
         (_MEAN,),
@@ -89,13 +82,13 @@ _MERGE_RULES: Final = {
 }
 _STORAGE: Final = {
     "disk-sync": Mutant(
-        "node/storage/disk.py",
+        "node/fednode/storage/disk.py",
         "os.fsync(descriptor)",
         "pass",
         (f"{_STORE}::test_a_sync_is_the_systems_own",),
     ),
     "journal-sync": Mutant(
-        "node/storage/journal.py",
+        "node/fednode/storage/journal.py",
         "pragma synchronous=full",
         "pragma synchronous=off",
         (f"{_STORE}::test_a_transaction_that_ended_is_on_the_disk",),
@@ -103,38 +96,38 @@ _STORAGE: Final = {
 }
 _GATEWAY: Final = {
     "gate-window-wide": Mutant(
-        "node/core/gate.py", "message.round > over:", "message.round >= over:", (_GATE,)
+        "node/fednode/core/gate.py", "message.round > over:", "message.round >= over:", (_GATE,)
     ),
     "gate-window-narrow": Mutant(
-        "node/core/gate.py", "message.round > over:", "message.round > over + 1:", (_GATE,)
+        "node/fednode/core/gate.py", "message.round > over:", "message.round > over + 1:", (_GATE,)
     ),
     "swim-own-incarnation": Mutant(
-        "node/core/members/swim.py",
+        "node/fednode/core/members/swim.py",
         "if news.incarnation >= self._incarnation:",
         "if news.incarnation > self._incarnation:",
         (_SWIM,),
     ),
-    "driver-quota": Mutant("node/runtime/driver.py", "if over:", "if False:", (_FRAMES,)),
+    "driver-quota": Mutant("node/fednode/runtime/driver.py", "if over:", "if False:", (_FRAMES,)),
     "driver-identity": Mutant(
-        "node/runtime/driver.py",
+        "node/fednode/runtime/driver.py",
         "reason = self.trust.refusal(caller, message.sender)",
         'reason = ""',
         (_FRAMES,),
     ),
     "driver-flood": Mutant(
-        "node/runtime/driver.py",
+        "node/fednode/runtime/driver.py",
         "return self._over[known] % FLOOD == 0",
         "return False",
         (_FRAMES,),
     ),
     "driver-frame": Mutant(
-        "node/runtime/driver.py",
+        "node/fednode/runtime/driver.py",
         'FrameRefused("invalid", "frame", str(fault))',
         'FrameRefused("invalid", "", str(fault))',
         (_FRAMES,),
     ),
     "driver-points": Mutant(
-        "node/runtime/driver.py",
+        "node/fednode/runtime/driver.py",
         "self._post(Misbehaved(known, str(fault)))",
         "pass",
         (_FRAMES,),
@@ -142,49 +135,49 @@ _GATEWAY: Final = {
 }
 _KEYS: Final = {
     "lease-name": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         "if found.id == id and not found.fault(self.mesh, self.clock()):",
         "if found.id == id:",
         (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
     ),
     "lease-held": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         "return held is not None and not held.fault(self.mesh, self.clock())",
         "return held is not None",
         (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
     ),
     "heir-late": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         "if revoked and found.issued > leases.peek(revoked).issued:",
         "if False:",
         (f"{_TRUST}::test_a_revoked_key_names_no_successor_after_its_revocation",),
     ),
     "heir-of-revoked-heir": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         "if held and held.id != id and held.id not in self._revoked:",
         "if held and held.id != id:",
         (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
     ),
     "heir-second": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         "if held and held.id != id and held.id not in self._revoked:",
         "if False:",
         (f"{_TRUST}::test_the_holder_of_the_old_key_cannot_take_the_name_back",),
     ),
     "heir-revoked": Mutant(
-        "node/identity/trust.py",
+        "node/fednode/identity/trust.py",
         'return "" if found in self._revoked else found',
         "return found",
         (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
     ),
     "tls-unproven": Mutant(
-        "node/transports/tls.py",
+        "node/fednode/transports/tls.py",
         "self._unproven.place(source, UNPROVEN_MAX)",
         "self._unproven.place(source, 1 << 30)",
         (f"{_TLS}::test_who_says_nothing_is_dropped_and_in_nobodys_way",),
     ),
     "tls-version": Mutant(
-        "node/transports/tls.py",
+        "node/fednode/transports/tls.py",
         "set_min_proto_version(SSL.TLS1_3_VERSION)",
         "set_min_proto_version(SSL.TLS1_2_VERSION)",
         (f"{_TLS}::test_no_older_tls_is_spoken",),
@@ -192,7 +185,7 @@ _KEYS: Final = {
 }
 _CHECKERS: Final = {
     f"checker-{checker}": Mutant(
-        "node/sim/checkers.py",
+        "node/fednode/sim/checkers.py",
         f"    {checker},\n",
         "",
         (f"tests/simulation/test_planted_bugs.py::test_a_planted_bug_is_found[{bug}]",),
@@ -223,23 +216,17 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
 
 def copied(folder: Path) -> None:
     """Copy what tests need to an empty folder."""
-    for name, place in FOLDERS.items():
-        shutil.copytree(ROOT / name, folder / place, dirs_exist_ok=True)
-    shutil.copytree(ROOT / "configs", folder / "fednode/configs", dirs_exist_ok=True)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name)
     for name in FILES:
         shutil.copy2(ROOT / name, folder / name)
-
-
-def place(folder: Path, file: str) -> Path:
-    """Return where a file of the tree lies in a copy."""
-    top, _, rest = file.partition("/")
-    return folder / FOLDERS[top] / rest
 
 
 def run(folder: Path, tests: Sequence[str]) -> int | None:
     """Run tests in a copy; return pytest's exit code, None if they did not end in time."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    roots = (folder / "node", folder / "bootstrap", folder)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, roots))}
     try:
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT_S
@@ -253,7 +240,7 @@ def run(folder: Path, tests: Sequence[str]) -> int | None:
 
 def judged(folder: Path, mutant: Mutant) -> str:
     """Return "killed", or what happened in its place; the copy is as before afterwards."""
-    path = place(folder, mutant.file)
+    path = folder / mutant.file
     text = path.read_text(encoding="utf-8")
     if text.count(mutant.old) != 1:
         return f"cannot be made: {mutant.file} holds its text {text.count(mutant.old)} times"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+ROOTS = {"node": "fednode", "bootstrap": "fednode_bootstrap"}  # source root: its import package
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -89,7 +90,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "fednode.observe.others",
         "fednode.wire.gen",
         "fednode.identity.enrol",
-        "fednode.bootstrap",
+        "fednode_bootstrap",
         "tests",
     ),
     "pydantic": ("fednode.config", "tools.settings.schema", "tests"),
@@ -97,7 +98,7 @@ PLACES: dict[str, tuple[str, ...]] = {
         "fednode.identity",
         "fednode.transports.tls",
         "fednode.transports.session",
-        "fednode.bootstrap",
+        "fednode_bootstrap",
         "tests",
     ),
     "OpenSSL": ("fednode.transports.tls", "fednode.transports.session", "tests"),
@@ -145,10 +146,9 @@ SOURCES = tracked("*.py")
 
 
 def module_name(path: Path) -> str:
-    """Return a module's import name: node/ is `fednode`, bootstrap/ is `fednode.bootstrap`."""
+    """Return a module's import name: node/ and bootstrap/ are the roots of a package each."""
     parts = path.relative_to(ROOT).with_suffix("").parts
-    folders = {"node": ("fednode",), "bootstrap": ("fednode", "bootstrap")}
-    parts = (*folders.get(parts[0], parts[:1]), *parts[1:])
+    parts = parts[1:] if parts[0] in ROOTS else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -303,23 +303,23 @@ def test_generated_code_is_current() -> None:
 
 
 def test_version_and_changelog_agree() -> None:
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "node/__init__.py").read_text())
+    version = re.search(r'__version__ = "(.+)"', (ROOT / "node/fednode/__init__.py").read_text())
     assert version is not None
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert "## [Unreleased]" in changelog or f"## [{version.group(1)}]" in changelog
 
 
-def test_all_packages_are_installed_and_nothing_else() -> None:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    listed = settings["packages"]
-    places = {
-        "fednode": tracked("node/*/__init__.py"),
-        "fednode.bootstrap": tracked("bootstrap/*/__init__.py"),
+def test_each_source_root_holds_its_package_and_nothing_else() -> None:
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert hatch["dev-mode-dirs"] == list(ROOTS)
+    wheel = hatch["targets"]["wheel"]
+    assert wheel["packages"] == [f"{root}/{package}" for root, package in ROOTS.items()]
+    assert wheel["force-include"] == {
+        source: source.replace("configs", "fednode/configs") for source in wheel["force-include"]
     }
-    found = [*places, *(module_name(path) for paths in places.values() for path in paths)]
-    assert sorted(listed) == sorted([*found, "fednode.wire.gen", "fednode.configs"])
-    folders = {"fednode": "node", "fednode.bootstrap": "bootstrap", "fednode.configs": "configs"}
-    assert settings["package-dir"] == folders
+    for root, package in ROOTS.items():
+        for path in tracked(f"{root}/*.py"):
+            assert path.relative_to(ROOT / root).parts[0] == package, path
 
 
 def test_no_module_is_loaded_under_two_names() -> None:

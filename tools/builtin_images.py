@@ -1,10 +1,10 @@
 """Rebuild the images that ship with fednode, byte for byte, from a Caltech-101 archive.
 
-    python -m tools.builtin_images Caltech101_128px_q88.zip            writes node/data/assets
+    python -m tools.builtin_images Caltech101_128px_q88.zip            writes the assets
     python -m tools.builtin_images Caltech101_128px_q88.zip --check    compares only
 
 The archive holds `<any folder>/<category>/<image>.jpg`. Images are chosen by their names alone;
-node/data/assets/README.md states the rule and its reasons.
+node/fednode/data/assets/README.md states the rule and its reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Generate node/wire/gen from proto/fednode/v1, or check that it is up to date.
+"""Generate node/fednode/wire/gen from proto/fednode/v1, or check that it is up to date.
 
     python -m tools.protogen            writes
     python -m tools.protogen --check    compares byte for byte; exit code 1 if files differ
@@ -21,7 +21,7 @@ from tools import generated
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto" / "fednode" / "v1"
 PACKAGE = "fednode/wire/gen"
-GENERATED = ROOT / "node/wire/gen"
+GENERATED = ROOT / "node/fednode/wire/gen"
 INIT = '"""Generated from proto/ by `python -m tools.protogen`; never edited."""\n'
 
 

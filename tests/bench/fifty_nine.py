@@ -27,9 +27,9 @@ from typing import Final
 
 import yaml
 
-from fednode.bootstrap.local import MemberClient
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.wire.gen.status_pb2 import StatusReply
+from fednode_bootstrap.local import MemberClient
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tests.bench.figures import publish
 from tests.bench.interface import Account, Interface
 from tests.bench.test_memory import memory, rollup

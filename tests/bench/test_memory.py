@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.observe.client import Client
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tests.bench.figures import publish
 from tests.bench.weights import MODEL, checkpoint
 

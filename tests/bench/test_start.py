@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from fednode.bootstrap import forks
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.data.builtin import ASSETS, FOLDER
 from fednode.observe.client import Client
+from fednode_bootstrap import forks
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tests.bench.figures import publish
 from tests.bench.weights import MODEL, checkpoint
 

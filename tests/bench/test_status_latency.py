@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.observe.client import Client
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tests.bench.figures import publish
 
 CALLS = 1000

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from fednode.bootstrap.process import Daemon
 from fednode.commands.mesh import client_of
 from fednode.errors import FednodeError
 from fednode.peers import load_peers
 from fednode.transports.ports import free_ports
+from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
 GUARD_S = 60.0
 POLL_S = 0.05
-TETHER = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli")
+TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 PACED = (
     *("--set", "tuning.kind=closed-form", "--set", "rounds.max=0"),
     *("--set", "rounds.min_interval_s=0.1", "--set", "membership.preset=local"),

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.observe.client import Client
 from fednode.wire.gen.status_pb2 import StatusReply
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 
 ROUNDS = 40
 LIMIT_S = 60.0

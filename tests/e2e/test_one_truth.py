@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from fednode import registry
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
 from fednode.clip import backbone
 from fednode.config import Source, policy_of, settings_of, start_of
 from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
@@ -26,6 +25,7 @@ from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from fednode.storage.store import read_snapshot
 from fednode.wire.gen.status_pb2 import StatusReply
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 
 NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")

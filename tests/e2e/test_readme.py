@@ -20,7 +20,7 @@ import pytest
 from markdown_it import MarkdownIt
 from nbclient import NotebookClient
 
-from fednode.bootstrap.process import Daemon
+from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
 from tests.unit.commands.tuned import draw
 
@@ -90,7 +90,7 @@ async def test_the_quick_start_as_it_stands(
             elif line.startswith("fednode start"):
                 words = line.split()[1:]
                 monkeypatch.chdir(folder)
-                command = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli", *words)
+                command = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli", *words)
                 daemons.append(Daemon(f"n{len(daemons)}", command, folder / f"{len(daemons)}.log"))
                 await daemons[-1].start()
             else:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fednode.bootstrap import bench_mesh
-from fednode.bootstrap.mesh import LocalMesh
 from fednode.learn.closed_form import STEPS
+from fednode_bootstrap import bench_mesh
+from fednode_bootstrap.mesh import LocalMesh
 
 pytestmark = pytest.mark.e2e
 LIMIT_S = 60.0

@@ -27,17 +27,17 @@ import yaml
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.bootstrap.process import Daemon
 from fednode.cli import main
 from fednode.errors import FAULT_CODES, FednodeError, Refused
 from fednode.observe.client import Client
 from fednode.storage.store import read_snapshot
 from fednode.transports.ports import free_ports
+from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause
 
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
-TETHERED = (sys.executable, "-m", "fednode.bootstrap.tether", "fednode.cli")
+TETHERED = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.probe_interval_s=0.2")
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 60.0

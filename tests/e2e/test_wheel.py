@@ -104,7 +104,7 @@ def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> No
 
 def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:
     """Start node a of the files that `init` wrote; return its status after its last round."""
-    module = (str(python), "-m", "fednode.bootstrap.tether", "fednode.cli")
+    module = (str(python), "-m", "fednode_bootstrap.tether", "fednode.cli")
     settings = ("rounds.max=3", "rounds.start.peers=0", "tuning.kind=closed-form")
     flags = [word for one in settings for word in ("--set", one)]
     run([python, "-m", "fednode.cli", "check", *NODE_A, *flags], folder, **environment)
@@ -145,7 +145,7 @@ def test_the_wheel_has_one_top_level_package_and_no_tool(wheel: Path) -> None:
     assert folders == {"fednode"}
     shipped = ("node.yaml", "peers.yaml", "demo/node.yaml", "policies/plan.yaml")
     configs = [f"configs/{name}" for name in (*shipped, "schema/node.json", "schema/peers.json")]
-    for wanted in ("cli.py", "bootstrap/demo.py", "py.typed", *configs):
+    for wanted in ("cli.py", "bootstrap/fednode_bootstrap/demo.py", "py.typed", *configs):
         assert f"fednode/{wanted}" in names
     assert not [name for name in names if "pretrain" in name or "tests" in name]
 
@@ -164,7 +164,7 @@ def test_the_wheel_has_the_version_of_the_changelog(wheel: Path) -> None:
 
 def test_the_installed_package_works_in_an_empty_folder(installed: Path, empty: Path) -> None:
     paths = surroundings(empty, PYTHONPATH=str(installed))
-    program = "import fednode, fednode.bootstrap.demo as demo; print(fednode.__file__, demo.CONFIG)"
+    program = "import fednode, fednode_bootstrap.demo as demo; print(fednode.__file__, demo.CONFIG)"
     for path in run([sys.executable, "-c", program], empty, **paths).split():
         assert Path(path).is_relative_to(installed)
         assert Path(path).is_file()

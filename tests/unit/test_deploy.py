@@ -19,10 +19,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.bootstrap.invite import PAGE_TOKEN, TOKEN, invite
 from fednode.config import load_settings
 from fednode.observe.metrics import Metrics, Reading
 from fednode.peers import load_peers
+from fednode_bootstrap.invite import PAGE_TOKEN, TOKEN, invite
 from tests.command_line import parsed
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,4 +1,4 @@
-"""Policies are found by name: the folders of node/policies, and what others install."""
+"""Policies are found by name: the folders of node/fednode/policies, and what others install."""
 
 from __future__ import annotations
 

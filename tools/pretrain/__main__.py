@@ -2,8 +2,8 @@
 
 The stages, in order: views, teach, tower, linear, tune, hybrid, export, overlap, evaluate. If a
 stage was interrupted, it continues where it stopped. The model card
-(node/clip/assets/fednode-mini/MODEL_CARD.md) lists the packages and pictures that the recipe needs,
-and the commands that made the shipped model.
+(node/fednode/clip/assets/fednode-mini/MODEL_CARD.md) lists the packages and pictures that the
+recipe needs, and the commands that made the shipped model.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ STAGES: Final[Mapping[str, tuple[Callable[[argparse.Namespace], None], Mapping[s
     "linear": (linear_command, {"steps": 1500}),
     "tune": (tune_command, {"steps": 900, "rate": 2.5e-4}),
     "hybrid": (hybrid_command, {"steps": 500, "rows": 20_000}),
-    "export": (export_command, {"out": Path("node/clip/assets/fednode-mini")}),
+    "export": (export_command, {"out": Path("node/fednode/clip/assets/fednode-mini")}),
     "overlap": (overlap_command, {"count": 12, "out": Path("overlap")}),
     "evaluate": (evaluate_command, {}),
 }
@@ -102,7 +102,9 @@ def main(given: Sequence[str] | None = None) -> int:
             stage.add_argument("--pacs", type=Path)
             stage.add_argument("--caltech", type=Path)
         if name == "evaluate":
-            stage.add_argument("--model", type=Path, default=Path("node/clip/assets/fednode-mini"))
+            stage.add_argument(
+                "--model", type=Path, default=Path("node/fednode/clip/assets/fednode-mini")
+            )
             continue
         stage.add_argument("--work", type=Path, required=True, help="pictures in, results out")
         stage.add_argument("--wordnet", type=Path, default=WORDNET)

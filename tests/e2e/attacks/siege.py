@@ -32,8 +32,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fednode.bootstrap.introducer import Roster
-from fednode.bootstrap.process import FEDNODE, Daemon
 from fednode.commands.mesh import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
 from fednode.errors import FednodeError, Unreachable
 from fednode.identity.enrol import enrol
@@ -41,6 +39,8 @@ from fednode.identity.identity import Identity
 from fednode.observe.client import Client
 from fednode.peers import load_peers
 from fednode.transports.ports import free_ports
+from fednode_bootstrap.introducer import Roster
+from fednode_bootstrap.process import FEDNODE, Daemon
 from tests.contract.faults import pause
 from tests.e2e.attacks.attacker import ATTACKS, HOSTILE
 
@@ -55,7 +55,7 @@ SETTINGS: Final = (
     *("--set", "rounds.deadline_s=2", "--set", "rounds.start.peers=2"),
     *("--set", "log.level=warning"),
 )
-TETHER: Final = (sys.executable, "-m", "fednode.bootstrap.tether")
+TETHER: Final = (sys.executable, "-m", "fednode_bootstrap.tether")
 CALM_S: Final = 60.0
 REST_S: Final = 60.0
 TICK_S: Final = 5.0

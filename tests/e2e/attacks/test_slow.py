@@ -16,7 +16,6 @@ import pytest
 import torch
 from yarl import URL
 
-from fednode.bootstrap.introducer import Roster, serve
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.settings import MergeSettings, RoundSettings, StartSettings
@@ -35,6 +34,7 @@ from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
 from fednode.sim.byzantine import COLLUDE, Plot, liar
 from fednode.sim.host import Liar
 from fednode.transports.tls import VISITORS_MAX
+from fednode_bootstrap.introducer import Roster, serve
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
 from tests.unit.bootstrap.test_introducer import knock
 from tests.unit.identity.people import MESH

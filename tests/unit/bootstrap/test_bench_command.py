@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fednode.bootstrap import bench_mesh, bench_wire
 from fednode.wire import codec
+from fednode_bootstrap import bench_mesh, bench_wire
 from tests.unit.commands.run import Fednode
 
 

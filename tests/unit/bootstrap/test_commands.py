@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fednode.bootstrap import demo, demo_command, mesh_command
-from fednode.bootstrap.demo import DemoOptions
-from fednode.bootstrap.local import LocalOptions
+from fednode_bootstrap import demo, demo_command, mesh_command
+from fednode_bootstrap.demo import DemoOptions
+from fednode_bootstrap.local import LocalOptions
 
 
 @pytest.fixture

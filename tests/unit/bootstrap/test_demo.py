@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fednode.bootstrap import demo, report
-from fednode.bootstrap.demo import Clock, DemoOptions
-from fednode.bootstrap.mesh import LocalMesh, Member, MeshSettings
-from fednode.bootstrap.process import Daemon
 from fednode.errors import ConfigError
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
+from fednode_bootstrap import demo, report
+from fednode_bootstrap.demo import Clock, DemoOptions
+from fednode_bootstrap.mesh import LocalMesh, Member, MeshSettings
+from fednode_bootstrap.process import Daemon
 from tests.unit.bootstrap.fake_daemon import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT
 

@@ -14,9 +14,6 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.bootstrap import introducer
-from fednode.bootstrap.introducer import ASKED_MAX, Roster, serve
-from fednode.bootstrap.invite import invite
 from fednode.core.types import Update
 from fednode.errors import ConfigError, IdentityError, Refused, StateError, Unreachable
 from fednode.identity import keys
@@ -27,6 +24,9 @@ from fednode.identity.identity import Identity, armour, disarm
 from fednode.identity.lease import DAY_S, LEASE_DAYS
 from fednode.peers import load_peers
 from fednode.transports import tls
+from fednode_bootstrap import introducer
+from fednode_bootstrap.introducer import ASKED_MAX, Roster, serve
+from fednode_bootstrap.invite import invite
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
 GUARD_S = 20.0

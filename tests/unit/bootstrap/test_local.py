@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fednode.bootstrap import local
-from fednode.bootstrap.local import LocalOptions
-from fednode.bootstrap.mesh import MeshError
 from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode_bootstrap import local
+from fednode_bootstrap.local import LocalOptions
+from fednode_bootstrap.mesh import MeshError
 from tests.unit.bootstrap.fake_daemon import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE, ROOT, gone
 

@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.bootstrap import forks
-from fednode.bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
 from fednode.commands.mesh import IDENTITY
 from fednode.errors import ConfigError
 from fednode.identity.identity import Identity
 from fednode.peers import load_peers
+from fednode_bootstrap import forks
+from fednode_bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
 from tests.unit.bootstrap.fake_daemon import LogObserver
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -246,7 +246,7 @@ async def test_an_end_with_an_error_inside_stops_all(make: Make) -> None:
 ORPHANS = """
 import asyncio, sys
 from pathlib import Path
-from fednode.bootstrap.mesh import LocalMesh, MeshSettings
+from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 from tests.unit.bootstrap.fake_daemon import LogObserver
 from tests.unit.bootstrap.test_mesh import FAKE
 

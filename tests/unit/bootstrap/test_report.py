@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fednode.bootstrap import render, report
-from fednode.bootstrap.report import Outcome, Point
+from fednode_bootstrap import render, report
+from fednode_bootstrap.report import Outcome, Point
 
 
 def outcome(

@@ -71,5 +71,5 @@ def test_a_table_shows_every_cell_literally() -> None:
 
 
 def test_the_demo_gets_by_without_torch() -> None:
-    code = "import sys, fednode.bootstrap.demo; sys.exit('torch' in sys.modules)"
+    code = "import sys, fednode_bootstrap.demo; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -1,4 +1,4 @@
-"""Mesh-wide rounds under delay, loss, crashes and partitions (node/core/rounds/engine.py)."""
+"""Mesh-wide rounds under delay, loss, crashes and partitions (core/rounds/engine.py)."""
 
 from __future__ import annotations
 

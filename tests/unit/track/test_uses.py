@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fednode.bootstrap.local import LocalOptions
 from fednode.commands.tracked import NodeTracking, tracked_of
 from fednode.config import load_settings
 from fednode.core.types import PolicyState, Snapshot, Tensors
@@ -25,6 +24,7 @@ from fednode.plan import make
 from fednode.storage.store import Store
 from fednode.track import tracking as module
 from fednode.track.tracking import Shipped
+from fednode_bootstrap.local import LocalOptions
 from tests.unit.commands.run import PEERS
 
 FAKE = Shipped("Fake", "fednode.track.fake:FakeTracker", "json")

@@ -1,0 +1,106 @@
+"""`fednode introducer`: enrol nodes that peers.yaml does not list."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import click
+
+from fednode.commands.paths import PATH
+from fednode.config import named
+from fednode_bootstrap.introducer import Roster, serve
+from fednode_bootstrap.invite import invite as written
+
+STATE = click.option("--state", type=PATH, required=True, help="Folder of the mesh key.")
+MESH = click.option("--mesh", "mesh_name", required=True, help="Name of the mesh.")
+
+
+@click.group()
+def introducer() -> None:
+    """Enrol nodes that peers.yaml does not list: give their keys leases on names, for tokens."""
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--listen", default="127.0.0.1:7099", show_default=True, help="Where newcomers call.")
+@click.option(
+    "--until",
+    default=0,
+    help="End once so many nodes hold leases and nobody has called for half a minute.",
+)
+def run(state: Path, mesh_name: str, listen: str, until: int) -> None:
+    """Serve newcomers until SIGTERM or Ctrl-C."""
+    book = Roster(state, named("--mesh", mesh_name))
+
+    async def main() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        said = f"introducer of {mesh_name} at "
+        await serve(book, listen, stop, lambda at: click.echo(said + at), until)
+        if not stop.is_set():
+            click.echo(f"{book.settled()} nodes hold leases; nothing is left to do")
+
+    click.echo(f"mesh_key: {book.mesh_key}")
+    asyncio.run(main())
+
+
+@introducer.command()
+@STATE
+@click.option("--peers", "template", type=PATH, required=True, help="peers.yaml without mesh_key.")
+@click.option("--out", type=PATH, required=True, help="Folder that all nodes read.")
+def invite(state: Path, template: Path, out: Path) -> None:
+    """Write the files that nodes need to enrol: peers.yaml with the mesh key, and tokens.
+
+    Each node in peers.yaml gets a file token-NAME, which enrols that name once. The file page-token
+    is for the nodes' pages. If the command runs again, it keeps existing tokens; `fednode
+    introducer token` makes new ones.
+    """
+    for name in written(state, template, out):
+        click.echo(out / name)
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", default="", help="Only for a node of this name.")
+@click.option("--uses", default=1, show_default=True, help="How many nodes it enrols.")
+def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
+    """Print a new token."""
+    click.echo(Roster(state, named("--mesh", mesh_name)).token(name, uses))
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", required=True, help="Name of the node.")
+def free(state: Path, mesh_name: str, name: str) -> None:
+    """Free the name of a node whose key is lost, and print a token for its new key.
+
+    Peers accept the lost key's lease until the new key enrols. If another person may have the key,
+    use `revoke`.
+    """
+    click.echo(Roster(state, named("--mesh", mesh_name)).free(name))
+
+
+@introducer.command()
+@STATE
+@MESH
+def key(state: Path, mesh_name: str) -> None:
+    """Print the line of peers.yaml with the mesh key; create the key if there is none."""
+    click.echo(f"mesh_key: {Roster(state, named('--mesh', mesh_name)).mesh_key}")
+
+
+@introducer.command()
+@STATE
+@MESH
+@click.option("--name", required=True, help="Name of the node.")
+@click.option(
+    "--id", "node_id", required=True, help="Its id, as `fednode identity show` prints it."
+)
+def revoke(state: Path, mesh_name: str, name: str, node_id: str) -> None:
+    """Revoke a node's key; print the line for `revoked` in peers.yaml."""
+    click.echo(Roster(state, named("--mesh", mesh_name)).revoke(name, node_id))

@@ -1,0 +1,67 @@
+"""Write the files that nodes need to enrol: peers.yaml with the mesh key, and secrets.
+
+    peers.yaml    the given file, with the mesh key added
+    token-NAME    enrols the node of that name, once; one file per node in peers.yaml
+    page-token    for page.token, if all nodes have one owner
+
+`fednode introducer invite` calls this.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Final
+
+from fednode.config import named, read_yaml
+from fednode.errors import ConfigError, StateError
+from fednode.peers import load_peers
+from fednode.storage.files import put
+from fednode_bootstrap.introducer import TOKEN_BYTES, Roster
+
+TOKEN: Final = "token-"
+PAGE_TOKEN: Final = "page-token"
+ELSEWHERE: Final = "folder with --out"
+
+
+def invite(state: Path, template: Path, folder: Path) -> list[str]:
+    """Write the files that nodes need to enrol into a folder; return the names of written files.
+
+    state: folder of the introducer; its mesh key is created if there is none. While the mesh key
+    stays the same, existing secrets are kept, so the function can be called again. Raise
+    ConfigError if peers.yaml names another mesh key or is wrong, StateError if the folder cannot be
+    written.
+    """
+    source = read_yaml(template)
+    mesh = str(source.tree.get("mesh", ""))
+    book = Roster(state, named(f"{source.at(['mesh'])}: mesh", mesh))
+    given = source.tree.get("mesh_key", book.mesh_key)
+    if given != book.mesh_key:
+        raise ConfigError(
+            f"{source.at(['mesh_key'])}: mesh_key is {given}, and the key in {state} is "
+            f"{book.mesh_key}: leave the line out, or give the folder of that key."
+        )
+    text = template.read_text(encoding="utf-8")
+    if "mesh_key" not in source.tree:
+        text += f"\nmesh_key: {book.mesh_key}\n"
+    path = folder / "peers.yaml"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+    except OSError as fault:
+        raise StateError(
+            f"{folder} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
+        ) from fault
+    put(path, text, ELSEWHERE)
+    written = [path.name]
+    for peer in load_peers(path).peers:
+        file = folder / f"{TOKEN}{peer.name}"
+        # A token is valid only at the introducer that made it, which its mesh key identifies.
+        if book.mesh_key not in before or not file.exists():
+            put(file, book.token(peer.name) + "\n", ELSEWHERE, secret=True)
+            written.append(file.name)
+    if not (folder / PAGE_TOKEN).exists():
+        page_token = secrets.token_urlsafe(TOKEN_BYTES)
+        put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE, secret=True)
+        written.append(PAGE_TOKEN)
+    return written

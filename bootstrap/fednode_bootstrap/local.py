@@ -1,0 +1,159 @@
+"""`fednode mesh`: run a local mesh with a live table until it has finished or is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+
+from fednode.commands import live
+from fednode.commands.mesh import client_of
+from fednode.observe.client import Client
+from fednode.peers import load_peers
+from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
+from fednode_bootstrap.process import PROGRAM
+from fednode_bootstrap.watch import Interrupted, View, interruptible, summary, until
+
+RUNS: Final = Path("runs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalOptions:
+    """The options of `fednode mesh`.
+
+    Attributes:
+        run_dir: kept, and resumed if it holds state; None makes a new folder under runs/, which is
+            removed if all daemons ended well, unless `keep` or `tracker` is set
+        rounds, policy: override `settings`
+        tracker: gets the figures of all nodes, as one group of runs in run_dir/tracker
+        stay: keep serving after the last round, until told to stop
+        tls: mutual TLS between the nodes
+    """
+
+    nodes: int = 4
+    config: Path | None = None
+    settings: tuple[str, ...] = ()
+    rounds: int | None = None
+    policy: str | None = None
+    tracker: str | None = None
+    run_dir: Path | None = None
+    keep: bool = False
+    stay: bool = False
+    tls: bool = False
+    poll_s: float = POLL_S
+    module: str = PROGRAM
+
+    def mesh(self, folder: Path) -> MeshSettings:
+        """Return the settings of the mesh in a folder."""
+        more = [] if self.rounds is None else [f"rounds.max={self.rounds}"]
+        more += [] if self.policy is None else [f"policy.name={self.policy}"]
+        if self.tracker is not None:
+            place = folder.resolve()
+            more += [f"tracker.kind={self.tracker}", f"tracker.folder={place / 'tracker'}"]
+            more.append(f"tracker.group={place.name}")
+        return MeshSettings(
+            run_dir=folder,
+            nodes=self.nodes,
+            config=self.config,
+            settings=(*self.settings, *more),
+            poll_s=self.poll_s,
+            module=self.module,
+            tls=self.tls,
+        )
+
+
+class MemberClient:
+    """Ask the nodes of a local mesh with TLS, with the key of its first node."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._folder = run_dir.resolve()
+        self._client: Client | None = None
+
+    async def status(self, address: str) -> StatusReply:
+        """Return the node at an address as it is now."""
+        return await self._asked().status(address)
+
+    async def history(self, address: str) -> Sequence[Round]:
+        """Return all adopted rounds of the node at an address, oldest first."""
+        return await self._asked().history(address)
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        if self._client is not None:
+            await self._client.close()
+
+    def _asked(self) -> Client:
+        if self._client is None:
+            peers = load_peers(self._folder / "peers.yaml")
+            self._client = client_of(peers, self._folder / peers.peers[0].name)
+        return self._client
+
+
+def client_for(folder: Path, tls: bool) -> MemberClient | Client:
+    """Return a client that the nodes of a local mesh answer."""
+    return MemberClient(folder) if tls else Client()
+
+
+async def run(options: LocalOptions, observer: Observer | None, console: Console) -> int:
+    """Run a mesh; return the exit code. Ctrl-C is an ordinary way to end it.
+
+    observer: None for a client that suits the mesh.
+    """
+    options.mesh(Path())  # checks the options before a folder is made
+    made = options.run_dir is None
+    folder = fresh_folder(RUNS, "mesh") if options.run_dir is None else options.run_dir
+    if observer is None:
+        observer = client_for(folder, options.tls)
+    mesh = LocalMesh(options.mesh(folder), observer)
+    ended_well = False
+    try:
+        await _run(mesh, options, console)
+        ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
+    finally:
+        await observer.close()
+        if made and not options.keep and options.tracker is None and ended_well:
+            shutil.rmtree(folder)
+        else:
+            console.print(f"State and logs are in {folder}", soft_wrap=True, highlight=False)
+    return 0
+
+
+async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None:
+    folder = mesh.settings.run_dir
+    view = View(console, lambda: f"{options.nodes} daemons in {folder}; Ctrl-C ends them all")
+
+    async def work() -> None:
+        async with shown(mesh, view):
+            await mesh.wait_finished()
+            if options.stay:
+                console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
+                await asyncio.Event().wait()
+            final = live.table(view.seen(mesh)) if console.is_terminal else summary(mesh)
+        console.print(final, soft_wrap=True, highlight=False)
+
+    with interruptible(console.print) as stop:
+        try:
+            await until(work(), stop)
+        except Interrupted:
+            console.print("All daemons have ended.")
+
+
+@contextlib.asynccontextmanager
+async def shown(mesh: LocalMesh, view: View) -> AsyncIterator[LocalMesh]:
+    """Run a mesh with a view that follows it."""
+    mesh.on_event = view.event
+    with view:
+        async with mesh:
+            follower = asyncio.create_task(view.follow(mesh), name="view")
+            try:
+                yield mesh
+            finally:
+                follower.cancel()
+                await asyncio.wait({follower})

@@ -1,0 +1,400 @@
+"""Run several real daemons on this machine, watch them, and leave none behind.
+
+    async with LocalMesh(MeshSettings(nodes=3, run_dir=folder), observer) as mesh:
+        await mesh.wait_finished(timeout_s=60)
+        rounds = await mesh.history("node-1")
+
+Leaving the context ends every daemon: SIGTERM, then SIGKILL after a grace period. If this process
+itself is killed, the daemons end by their tether (fednode_bootstrap.tether).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import yaml
+
+from fednode.commands.mesh import IDENTITY
+from fednode.errors import FAULT_CODES, ConfigError, FednodeError
+from fednode.identity.identity import Identity
+from fednode.transports.ports import free_ports
+from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode_bootstrap import forks, preload
+from fednode_bootstrap.process import (
+    PROGRAM,
+    TETHERED,
+    Daemon,
+    Process,
+    execute,
+    how_it_ended,
+)
+
+EVENTS_KEPT: Final = 200
+NODES_MAX: Final = 64
+POLL_S: Final = 0.5
+CROWD: Final = 8
+"""More nodes than this for each core take the membership preset `wan`: few probes."""
+START_S: Final = 10.0
+"""Seconds for each node of such a mesh to start; a late one would find the others far ahead."""
+
+
+class Observer(Protocol):
+    """Ask daemons how they are, as Client does; raise Unreachable where one does not answer."""
+
+    async def status(self, address: str) -> StatusReply:
+        """Return the node at an address as it is now."""
+        ...
+
+    async def history(self, address: str) -> Sequence[Round]:
+        """Return all adopted rounds of the node at an address, oldest first."""
+        ...
+
+    async def close(self) -> None:
+        """Drop all connections."""
+        ...
+
+
+class MeshError(FednodeError):
+    """The mesh as a whole cannot continue."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSettings:
+    """Settings of a local mesh.
+
+    Attributes:
+        run_dir: gets peers.yaml, and a state directory and a log per node; existing state is
+            resumed
+        config: the node.yaml of every node
+        settings: "section.key=value", override config
+        poll_s: time between status requests
+        grace_s: time for a daemon to end by itself
+        restarts: times that each dead daemon is started again, unless its settings are at fault
+        module: the daemon's program, run as `python -m` does
+        forked: start daemons as forks of one process that has loaded the model, if this system can
+        tls: give every node a key, and let them speak mutual TLS
+        at_once: most daemons that load their model at the same time; the next one waits for them
+    """
+
+    run_dir: Path
+    nodes: int = 4
+    config: Path | None = None
+    settings: tuple[str, ...] = ()
+    name: str = "local"
+    poll_s: float = POLL_S
+    grace_s: float = 15.0
+    restarts: int = 0
+    module: str = PROGRAM
+    forked: bool = True
+    tls: bool = False
+    at_once: int = 8
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= NODES_MAX:
+            text = f"A local mesh of {self.nodes} nodes was asked for: give 1 to {NODES_MAX}."
+            raise ConfigError(text)
+        for one in self.settings:
+            if "=" not in one:
+                raise ConfigError(f"'{one}' is no setting: write --set section.key=value.")
+
+
+@dataclass(slots=True, kw_only=True)
+class Member:
+    """One node of the mesh.
+
+    status: its latest answer. answers: whether it answered the last status request.
+    """
+
+    name: str
+    address: str
+    daemon: Daemon
+    restarts_left: int = 0
+    status: StatusReply | None = None
+    answers: bool = False
+    watcher: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    @property
+    def state(self) -> str:
+        """Return the node's life, or the state of its process if the node does not answer."""
+        if not self.daemon.running:
+            code = self.daemon.exit_code
+            return "not started" if code is None else how_it_ended(code)
+        if self.status is None:
+            return "starting"
+        return self.status.life if self.answers else "silent"
+
+    @property
+    def starting(self) -> bool:
+        """Tell whether the daemon runs and has not loaded its model and images yet."""
+        known = self.status
+        return self.daemon.running and (known is None or known.life == "loading")
+
+    @property
+    def comes_back(self) -> bool:
+        """Tell whether the daemon died and will be started again."""
+        code = self.daemon.exit_code
+        return self.restarts_left > 0 and code is not None and code not in {0, *FAULT_CODES}
+
+    @property
+    def done(self) -> bool:
+        """Tell whether the node has finished its rounds, or ended for good."""
+        if not self.daemon.running:
+            return self.watcher is not None and self.watcher.done()
+        return self.answers and self.status is not None and self.status.life == "finished"
+
+
+class LocalMesh:
+    """A mesh of daemons on loopback; an async context manager that ends them all."""
+
+    def __init__(
+        self,
+        settings: MeshSettings,
+        observer: Observer,
+        on_event: Callable[[str], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.events: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self.members: dict[str, Member] = {}
+        self._observer = observer
+        self.on_event = on_event
+        self._changed = asyncio.Event()
+        self._poller: asyncio.Task[None] | None = None
+        self._starter: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._prepare()
+            members = list(self.members.values())
+            for member in members[: self.settings.at_once]:
+                await self._launch(member)
+        except BaseException:
+            await self.stop()
+            raise
+        self._poller = asyncio.create_task(self._poll(), name="mesh poll")
+        self._starter = asyncio.create_task(self._launch_rest(members), name="mesh start")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # Public interface ---------------------------------------------------------------------------
+
+    def status(self) -> dict[str, StatusReply | None]:
+        """Return the latest status of every node; None if it never answered."""
+        return {name: member.status for name, member in self.members.items()}
+
+    async def history(self, name: str) -> Sequence[Round]:
+        """Return all adopted rounds of a node, oldest first."""
+        return await self._observer.history(self._member(name).address)
+
+    async def look(self, name: str) -> StatusReply:
+        """Ask a node for its status now; raise Unreachable if it does not answer."""
+        return await self._observer.status(self._member(name).address)
+
+    def kill(self, name: str) -> None:
+        """End a daemon at once (SIGKILL), as a crash would."""
+        self._member(name).daemon.signal(signal.SIGKILL)
+
+    async def restart(self, name: str) -> None:
+        """Start a daemon again on its old state and port; end it first if it runs."""
+        member = self._member(name)
+        watcher, member.watcher = member.watcher, None
+        if watcher is not None:
+            watcher.cancel()
+            await asyncio.wait({watcher})
+        await member.daemon.stop(self.settings.grace_s)
+        await self._launch(member)
+
+    async def wait_for(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Wait until a condition on the members holds; raise TimeoutError after timeout_s."""
+        async with asyncio.timeout(timeout_s):
+            while not condition():
+                self._check()
+                await self.change()
+
+    async def change(self) -> None:
+        """Wait until all daemons were asked again, or one of them ends."""
+        await self._changed.wait()
+
+    async def wait_finished(self, timeout_s: float | None = None) -> list[str]:
+        """Wait until every running daemon has finished its rounds; return their names.
+
+        Raise MeshError if no daemon runs any more, or, with the names of slow nodes, after
+        timeout_s.
+        """
+        members = self.members.values()
+        try:
+            await self.wait_for(lambda: all(one.done for one in members), timeout_s)
+        except TimeoutError:
+            late = ", ".join(f"{one.name} ({_where(one)})" for one in members if not one.done)
+            raise MeshError(
+                f"After {timeout_s:.0f} s these nodes were not through with their rounds: {late}."
+            ) from None
+        finished = [one.name for one in members if one.daemon.running]
+        if not finished:
+            first = next(iter(members))
+            raise MeshError(
+                f"Every daemon of the mesh ended; {first.name} with {first.state}, and its last "
+                f"words were: {first.daemon.last_line() or '(none)'}"
+            )
+        return finished
+
+    async def stop(self) -> None:
+        """End every daemon; return when all have ended. Idempotent."""
+        self._stopping = True
+        tasks = [one.watcher for one in self.members.values()] + [self._poller, self._starter]
+        alive = [task for task in tasks if task is not None and not task.done()]
+        for task in alive:
+            task.cancel()
+        ends = [one.daemon.stop(self.settings.grace_s) for one in self.members.values()]
+        try:
+            await asyncio.gather(*ends, return_exceptions=True)
+        finally:  # also if cancelled (a second Ctrl-C): do not wait any longer
+            started = [one.daemon for one in self.members.values() if one.daemon.started]
+            for daemon in started:
+                daemon.signal(signal.SIGKILL)
+            await asyncio.shield(asyncio.gather(*(daemon.ended() for daemon in started)))
+        if alive:
+            await asyncio.wait(alive)
+        self._notify()
+
+    # Implementation -----------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Raise what ended the tasks that ask and start daemons; MeshError after stop()."""
+        for task in (self._poller, self._starter):
+            if task is not None and task.done() and not task.cancelled():
+                task.result()
+        if self._poller is None or self._poller.done():
+            raise MeshError("The mesh is not running.")
+
+    def _member(self, name: str) -> Member:
+        if name not in self.members:
+            raise ConfigError(
+                f"There is no node '{name}' in this mesh: it has {', '.join(self.members)}."
+            )
+        return self.members[name]
+
+    def _prepare(self) -> None:
+        settings = self.settings
+        folder = settings.run_dir.resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        peers = folder / "peers.yaml"
+        width = len(str(settings.nodes))
+        for number, port in enumerate(free_ports(settings.nodes), 1):
+            name, address = f"node-{number:0{width}d}", f"127.0.0.1:{port}"
+            command = ["start", "--peers", str(peers), "--name", name]
+            if settings.config is not None:
+                command += ["--config", str(settings.config.resolve())]
+            for one in (*self._own_settings(folder / name), *settings.settings):
+                command += ["--set", one]
+            daemon = Daemon(name, command, folder / f"{name}.log", self._run)
+            self.members[name] = Member(
+                name=name, address=address, daemon=daemon, restarts_left=settings.restarts
+            )
+        listed = [{"name": one.name, "address": one.address} for one in self.members.values()]
+        content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
+        if settings.tls:
+            for entry in listed:
+                identity = Identity(folder / entry["name"] / IDENTITY, settings.name, entry["name"])
+                entry["id"] = identity.id
+        peers.write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
+
+    async def _run(self, words: Sequence[str], log: Path) -> Process:
+        """Start a daemon's program with these arguments."""
+        asked = self.settings
+        if not (asked.forked and forks.SUPPORTED):
+            return await execute((*TETHERED, asked.module, *words), log)
+        known = preload.environment(asked.config, asked.settings) if asked.module == PROGRAM else {}
+        return await forks.launch(asked.module, words, log, known)
+
+    def _own_settings(self, state_dir: Path) -> tuple[str, ...]:
+        """Return a local mesh's settings: own folder, one core, a common start, few probes."""
+        nodes = self.settings.nodes
+        own = (f"state_dir={state_dir}", "tuning.threads=1", f"rounds.start.peers={nodes - 1}")
+        if nodes <= CROWD * (os.cpu_count() or 1):
+            return own
+        return (*own, f"rounds.start.timeout_s={START_S * nodes:g}", "membership.preset=wan")
+
+    async def _launch(self, member: Member) -> None:
+        await member.daemon.start()
+        member.status, member.answers = None, False
+        member.watcher = asyncio.create_task(self._watch(member), name=f"watch {member.name}")
+
+    async def _launch_rest(self, members: Sequence[Member]) -> None:
+        """Start the other daemons, each as soon as fewer than `at_once` are starting."""
+        for member in members[self.settings.at_once :]:
+            while sum(one.starting for one in members) >= self.settings.at_once:
+                await self.change()
+            await self._launch(member)
+
+    async def _watch(self, member: Member) -> None:
+        code = await member.daemon.ended()
+        if self._stopping:
+            return
+        member.answers = False
+        words = member.daemon.last_line()
+        said = f"its last words: {words}" if words else "it said nothing"
+        self._tell(f"{member.name} ended with {how_it_ended(code)}; {said}")
+        if member.comes_back:
+            await self._launch(member)
+            member.restarts_left -= 1
+            self._tell(f"{member.name} was started again (pid {member.daemon.pid})")
+        self._notify()
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.gather(*(self._look(one) for one in self.members.values()))
+            self._notify()
+            await asyncio.sleep(self.settings.poll_s)
+
+    async def _look(self, member: Member) -> None:
+        if not member.daemon.running:
+            return
+        try:
+            status = await self._observer.status(member.address)
+        except FednodeError:
+            member.answers = False
+            return
+        # Ignore an answer of a daemon that died meanwhile: it is not about its replacement.
+        if member.daemon.running:
+            member.status, member.answers = status, True
+
+    def _tell(self, text: str) -> None:
+        self.events.append(text)
+        if self.on_event is not None:
+            self.on_event(text)
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _where(member: Member) -> str:
+    status = member.status
+    return member.state if status is None else f"{member.state}, round {status.round}"
+
+
+def fresh_folder(parent: Path, stem: str) -> Path:
+    """Make and return parent/stem, or parent/stem-2, -3, ... if that exists."""
+    for number in range(1, 10_000):
+        folder = parent / (stem if number == 1 else f"{stem}-{number}")
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise ConfigError(f"'{parent}' is full of old runs: remove some.")

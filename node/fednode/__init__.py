@@ -1,0 +1,23 @@
+"""fednode: a peer-to-peer daemon for federated prompt tuning of a frozen CLIP model.
+
+From Python: `fednode.load` returns a node's tuned prompts (node/fednode/api.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fednode.api import Prompts, load
+
+__all__ = ["Prompts", "__version__", "load"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the Python interface when it is first used."""
+    if name in {"Prompts", "load"}:
+        from fednode import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,115 @@
+"""The command `fednode`: find the subcommand, run it, and turn every fault into one sentence.
+
+A subcommand is imported when it is called, so that `fednode --help` starts fast.
+"""
+
+from __future__ import annotations
+
+import importlib
+import keyword
+import sys
+import tempfile
+import traceback
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from fednode import __version__
+from fednode.errors import FednodeError
+
+COMMANDS: Final = {
+    "init": ("fednode.commands.init", "Write settings to start from."),
+    "check": ("fednode.commands.check", "List what is wrong before a start."),
+    "start": ("fednode.commands.start", "Run one node of a mesh."),
+    "status": ("fednode.commands.status", "Show how a node or a mesh is."),
+    "top": ("fednode.commands.top", "Show a mesh live."),
+    "logs": ("fednode.commands.logs", "Show what happened, and what happens."),
+    "eval": ("fednode.commands.eval", "Measure a node's prompts on test images."),
+    "predict": ("fednode.commands.predict", "Name what images show."),
+    "explain": ("fednode.commands.explain", "Show what prompts say and where they look."),
+    "export": ("fednode.commands.share", "Write a node's prompts for other programs."),
+    "import": ("fednode.commands.share", "Make a state directory of prompts in a file."),
+    "recover": ("fednode.commands.recover", "Go on after damage to a node's journal."),
+    "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
+    "resume": ("fednode.commands.control", "Let a paused node go on."),
+    "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
+    "retune": ("fednode.commands.control", "Let a node run one more round."),
+    "rollback": ("fednode.commands.control", "Start the next round from the best prompts so far."),
+    "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
+    "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
+    "introducer": (
+        "fednode_bootstrap.introducer_command",
+        "Enrol nodes that peers.yaml does not list.",
+    ),
+    "experiment": ("fednode.commands.experiment", "Compare methods on one data set."),
+    "simulate": ("fednode.commands.simulate", "Play meshes full of faults, each by its seed."),
+    "bench": ("fednode_bootstrap.bench_command", "Measure speed and how a mesh grows."),
+    "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),
+    "demo": ("fednode_bootstrap.demo_command", "Show on images whether exchanging prompts helps."),
+}
+FAULT: Final = 2
+DEFECT: Final = 70
+INTERRUPTED: Final = 130
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        word = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), word)
+        return found if isinstance(found, click.Command) else None
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands by the table, because click would import every command."""
+        found = [
+            CompletionItem(name, help=text)
+            for name, (_, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-v", "--version", prog_name="fednode")
+def group() -> None:
+    """Tune CLIP prompts with your peers: images stay, prompts travel."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with one of the codes of node/fednode/errors.py."""
+    try:
+        code = group.main(arguments, prog_name="fednode", standalone_mode=False)
+    except FednodeError as fault:
+        click.echo(f"fednode: {fault}", err=True)
+        sys.exit(fault.exit_code)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(FAULT)
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(INTERRUPTED)
+    except Exception as fault:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="fednode-crash-", suffix=".txt", delete=False
+        ) as report:
+            report.write(traceback.format_exc())
+        click.echo(
+            f"fednode: a defect of fednode itself ({type(fault).__name__}: {fault}); the details "
+            f"are in {report.name}: please report them.",
+            err=True,
+        )
+        sys.exit(DEFECT)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

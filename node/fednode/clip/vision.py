@@ -1,0 +1,260 @@
+"""The frozen vision transformer with visual prompts: [CLS, patches, prompts].
+
+The tower works in two steps. `tokens` computes everything before the first prompt, which depends on
+the image alone and can be kept. `encode` takes images, or their tokens, and runs the transformer
+with prompts. `conv1` may be a convolutional trunk (a hybrid vision transformer;
+node/fednode/clip/trunk.py), whose tokens count as patches here. A trunk always computes in the
+precision of its weights.
+
+Attention does not know the order of tokens, so prompts follow the patches here, whatever place a
+paper gives them. Prompts that the next block replaces need no query, no perceptron and no place in
+the batch: their keys and values are computed once for all images. If the model reads nothing but
+the class token, the last block computes nothing else. Exact, forward and backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from open_clip.transformer import VisionTransformer
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from fednode.clip.blocks import Block, attend, blocks_of
+from fednode.clip.trunk import Trunk
+from fednode.errors import ModelError
+
+Run = Callable[..., Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The tower's outputs for a batch of B images with m prompts.
+
+    Fed-DPT's equation 5 uses query and keys: how much the class token attends to each domain's
+    prompt.
+
+    Attributes:
+        features: unit vectors [B, D], float32
+        raw: [B, D], float32, the same vectors as the tower gives them, before they are made unit
+        query: [B, heads, head width], the class token's query in the last block
+        keys: [B or 1, heads, m, head width], the prompts' keys in the last block, not scaled
+    """
+
+    features: Tensor
+    raw: Tensor
+    query: Tensor
+    keys: Tensor
+
+
+class VisionTower:
+    """Encode images with shallow or deep prompts, in any plain or hybrid ViT of open_clip."""
+
+    def __init__(self, model: Any, label: str, dtype: torch.dtype = torch.float32) -> None:
+        """Take the image modules of an open_clip model. dtype: of matrix products."""
+        self._tower: Any = model.visual
+        self._label = label
+        self._blocks = (
+            blocks_of(self._tower.transformer, dtype)
+            if type(self._tower) is VisionTransformer
+            else []
+        )
+        self._dtype = dtype
+
+    @property
+    def promptable(self) -> bool:
+        """Tell whether this tower takes prompts: a vision transformer of CLIP's plain blocks."""
+        return bool(self._blocks)
+
+    @property
+    def layers(self) -> int:
+        """Number of blocks; deep prompts have at most as many parts."""
+        return len(self._blocks)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = self._tower.grid_size
+        return int(rows), int(columns)
+
+    @property
+    def width(self) -> int:
+        """Width of a visual prompt vector; raise ModelError if the tower takes no prompts."""
+        self._need_blocks()
+        return int(self._tower.positional_embedding.shape[1])
+
+    @property
+    def length(self) -> int:
+        """Number of tokens of an image; raise ModelError if the tower takes no prompts."""
+        self._need_blocks()
+        return int(self._tower.positional_embedding.shape[0])
+
+    @property
+    def compact(self) -> bool:
+        """Tell whether the tokens of an image are fewer numbers than its pixels."""
+        if not self.promptable:
+            return False
+        high, wide = self._tower.image_size
+        return self.length * self.width < 3 * int(high) * int(wide)
+
+    @property
+    def steady(self) -> bool:
+        """Tell whether an image's tokens have the same bits in every batch."""
+        conv1 = getattr(self._tower, "conv1", None)
+        return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
+
+    def encode(
+        self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False
+    ) -> Seen:
+        """Return the tower's outputs for preprocessed images.
+
+        Args:
+            images: [B, 3, H, W], or what `tokens` returned of them, [B, length, width]
+            prompts: [d, m, width], visual tokens for blocks 0 to d - 1; shallow prompts (VPT,
+                Fed-DPT)
+                have d = 1. Part i replaces the outputs of part i - 1; the last part stays to the
+                    end.
+                Prompts have no position; the first part passes ln_pre, the others do not.
+            recompute: compute the blocks' activations again in the backward pass instead of keeping
+                them
+
+        Raise ModelError if prompts do not fit.
+        """
+        self._need_blocks()
+        if prompts is None:
+            prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)
+        if (
+            prompts.dim() != 3
+            or not 0 < len(prompts) <= self.layers
+            or (prompts.shape[2] != self.width)
+        ):
+            raise ModelError(
+                f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
+                f"{self.layers}, any number, {self.width}]."
+            )
+        run: Run = partial(checkpoint, use_reentrant=False) if recompute else _plainly
+        x = images if images.dim() == 3 else self.tokens(images)
+        deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
+        deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts
+        for number, block in enumerate(self._blocks[:-1]):
+            step = _replaced if number + 1 < len(prompts) else _kept
+            x = run(step, block, x, deep[number])
+        return self._read(x, deep[-1])
+
+    @torch.no_grad()
+    def tokens(self, images: Tensor) -> Tensor:
+        """Return class token and patches [B, length, width] after ln_pre, without gradients.
+
+        Raise ModelError if the tower takes no prompts.
+        """
+        self._need_blocks()
+        tower = self._tower
+        kind = tower.class_embedding.dtype
+        if isinstance(tower.conv1, nn.Conv2d):
+            weight = tower.conv1.weight.to(self._dtype)
+            x = F.conv2d(images.to(weight), weight, tower.conv1.bias, stride=tower.conv1.stride)
+        else:
+            x = tower.conv1(images.to(tower.class_embedding))
+        x = x.flatten(2).transpose(1, 2).to(kind)
+        first = tower.class_embedding.expand(len(x), 1, -1)
+        found: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
+        return found
+
+    @property
+    def patches_shape(self) -> tuple[int, int]:
+        """Number and width of `patches`; raise ModelError if the tower has none."""
+        self._need_blocks()
+        tower, (rows, columns) = self._tower, self.grid
+        if tower.attn_pool is not None:
+            raise ModelError(
+                f"{self._label} has no features of patches: its tower pools by attention; choose a "
+                "model such as ViT-B-16."
+            )
+        width = self.width if tower.proj is None else int(tower.proj.shape[1])
+        return rows * columns, width
+
+    @torch.no_grad()
+    def states(self, images: Tensor) -> Tensor:
+        """Return the tokens' states [B, length, width] after the last block, without prompts.
+
+        images: as in `encode`. Raise ModelError if the tower is no plain or hybrid ViT.
+        """
+        self._need_blocks()
+        x = images if images.dim() == 3 else self.tokens(images)
+        for block in self._blocks:
+            x = _kept(block, x, x[:1, :0])
+        return x
+
+    @torch.no_grad()
+    def patches(self, images: Tensor) -> Tensor:
+        """Return unit features [B, rows * columns, D] in float32 of the patches, row by row.
+
+        A patch goes through the tower's last norm and projection, as the class token does. images:
+        as in `encode`. Raise ModelError if the tower has no such patches.
+        """
+        tower, (count, _) = self._tower, self.patches_shape
+        x = tower.ln_post(self.states(images)[:, 1 : 1 + count])
+        if tower.proj is not None:
+            x = x @ tower.proj
+        return F.normalize(x.float(), dim=-1)
+
+    def _read(self, x: Tensor, fresh: Tensor) -> Seen:
+        """Run the last block, for the class token alone if nothing else is read."""
+        tower, block = self._tower, self._blocks[-1]
+        alone = tower.attn_pool is None and tower.pool_type == "tok"
+        normed = block.ln_1(x)
+        k, v = _with(block, block.project(normed, 1, 3), fresh, len(x))
+        (q,) = block.project(normed[:, :1] if alone else normed, 0, 1)
+        rows = x[:, : q.shape[2]]
+        out = block.finish(rows, attend(q, k, v))
+        patches = int(tower.positional_embedding.shape[0])
+        pooled, _ = tower._pool(out[:, :patches])
+        if tower.proj is not None:
+            pooled = pooled @ tower.proj
+        return Seen(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, patches:])
+
+    def _need_blocks(self) -> None:
+        if not self._blocks:
+            raise ModelError(
+                f"{self._label} takes no visual prompts and gives no features of patches: its "
+                f"vision tower ({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; "
+                "choose one such as ViT-B-16."
+            )
+
+
+def _plainly(work: Callable[..., Tensor], *values: Any) -> Tensor:
+    return work(*values)
+
+
+def _replaced(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
+    """Run a block whose prompts [1, m, width] all images attend to; drop the prompts after it."""
+    q, *rest = block.project_parts((x,))
+    k, v = _with(block, rest, fresh, len(x))
+    return block.finish(x, attend(q, k, v))
+
+
+def _kept(block: Block, x: Tensor, fresh: Tensor) -> Tensor:
+    """Run a block; its new prompts [1, m, width], if any, become tokens of each image."""
+    if not fresh.shape[1]:
+        return block.finish(x, attend(*block.project_parts((x,))))
+    q, k, v = block.project_parts((x, fresh))
+    x = torch.cat([x, fresh.expand(len(x), -1, -1)], dim=1)
+    return block.finish(x, attend(q, k, v))
+
+
+def _with(block: Block, own: Any, fresh: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values of the batch, followed by those of prompts that all images share."""
+    k, v = own
+    if not fresh.shape[1]:
+        return k, v
+    more = block.project(block.ln_1(fresh), 1, 3)
+    k, v = (
+        torch.cat([one, extra.expand(count, -1, -1, -1)], dim=2)
+        for one, extra in zip((k, v), more, strict=True)
+    )
+    return k, v

@@ -1,0 +1,48 @@
+"""Make the text of others safe to show: on a terminal, in a log, on a page, in Markdown or CSV.
+
+A peer, an introducer or a file may hold any text: sequences that clear a terminal, rename its
+window or fill its clipboard; marks that turn the direction of reading; lines that look like this
+program's own. Text is made safe where it comes in. Frames with such text are refused
+(node/fednode/wire/codec.py). node/fednode/wire/replies.py cleans replies of daemons,
+node/fednode/observe/events.py cleans records.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST: Final = 1000
+CUT: Final = "\N{HORIZONTAL ELLIPSIS}"
+MARKDOWN: Final = "\\`*[]<>|"
+FORMULA: Final = ("=", "+", "-", "@")
+"""Characters at which a spreadsheet takes text for a formula."""
+
+
+def line(text: str, most: int | None = LONGEST) -> str:
+    """Return a text as one line of at most `most` characters; None for any number.
+
+    Characters that are not printable (control characters, line ends, direction marks) become
+    spaces.
+    """
+    if not text.isprintable():
+        text = "".join(one if one.isprintable() else " " for one in text)
+    return text if most is None or len(text) <= most else text[: most - 1] + CUT
+
+
+def markdown(text: str) -> str:
+    """Return a text escaped for Markdown, for a paragraph or the cell of a table."""
+    return "".join(f"\\{one}" if one in MARKDOWN else one for one in line(text))
+
+
+def cell(text: str) -> str:
+    """Return a text escaped so that a spreadsheet takes it for text, not for a formula."""
+    text = line(text)
+    return f"'{text}" if text.startswith(FORMULA) and not _number(text) else text
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,215 @@
+"""The contract of a gossip policy: when to tune, which peers to tell and how to merge.
+
+A policy only decides; a host performs its decisions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from fednode.core.events import Effect, Event
+from fednode.core.settings import Barrier, GuardSettings, Initial, RoundSettings, TopologySettings
+from fednode.core.types import EMPTY, Json, Message, PolicyState, Tensors
+
+DEADLINE: Final = "policy.deadline"
+"""Timer that ends the wait for others in a round."""
+CATCH_UP: Final = "policy.catch-up"
+"""Timer of an attempt to take over the state of others; the round does not wait for it."""
+RESEND: Final = "policy.resend"
+# Pause before an undelivered message is sent again, while its peer lives.
+RESEND_S: Final = 0.5
+
+
+def draw_seed(seed: int, name: str, round_number: int, purpose: str) -> int:
+    """Return a 63-bit seed from (run seed, node name, round, purpose)."""
+    text = f"{seed}\0{name}\0{round_number}\0{purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def start_seed(start: Initial, seed: int, name: str) -> int:
+    """Return the seed of a node's initial prompts: the run's seed, or a seed of this node alone."""
+    return seed if start == "common" else draw_seed(seed, name, 0, "start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """What a policy may know of its node: its name, the peers in peers.yaml, its seed and rounds.
+
+    PeerUp and PeerDown tell the policy which peers it exchanges prompts with, by the mesh's
+    topology.
+
+    mesh, fingerprint: stamped on messages. samples: number of training images of this node.
+    domain: the domain (photo, sketch, ...) of this node's images, "" if none is set.
+    address, id, proof: what this node tells about itself to nodes that do not list it
+    (fednode.core.types.Update).
+    norm_max: largest Euclidean norm of prompts that is accepted from a peer or from a merge.
+    start: "common" if all nodes begin from the same prompts, "own" if this node draws its own.
+    """
+
+    name: str
+    peers: tuple[str, ...]
+    mesh: str
+    policy: str
+    fingerprint: str
+    seed: int
+    rounds: RoundSettings
+    samples: int = 0
+    domain: str = ""
+    address: str = ""
+    id: str = ""
+    proof: bytes = b""
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    norm_max: float = math.inf
+    start: Initial = "common"
+
+    def norm_fault(self, tensors: Tensors) -> str:
+        """Return what is wrong with the norm of tensors; "" if it is at most norm_max."""
+        norm, most = tensors.norm(), self.norm_max
+        return "" if norm <= most else f"norm is {norm:.3g}; at most {most:.3g} is taken"
+
+    def message(
+        self,
+        round_number: int,
+        phase: str,
+        tensors: Tensors = EMPTY,
+        facts: Mapping[str, str] | None = None,
+    ) -> Message:
+        """Return a message of this node, stamped with its mesh, configuration, policy and name."""
+        return Message(
+            mesh=self.mesh,
+            fingerprint=self.fingerprint,
+            policy=self.policy,
+            sender=self.name,
+            round=round_number,
+            phase=phase,
+            tensors=tensors,
+            samples=self.samples,
+            facts=facts or {},
+        )
+
+    def random(self, round_number: int, purpose: str) -> random.Random:
+        """Return a new generator for one draw, so that no generator has to be stored."""
+        return random.Random(self.draw_seed(round_number, purpose))
+
+    def draw_seed(self, round_number: int, purpose: str) -> int:
+        """Return a 63-bit seed from (run seed, node name, round, purpose)."""
+        return draw_seed(self.seed, self.name, round_number, purpose)
+
+    @property
+    def start_seed(self) -> int:
+        """Return the seed of this node's initial prompts."""
+        return start_seed(self.start, self.seed, self.name)
+
+
+class Policy(Protocol):
+    """A running policy: decide when to tune, which peers to tell and how to merge.
+
+    - Total: a policy handles any event in any state and never raises for a peer's fault.
+    - Pure: it uses no clock, entropy, files or threads.
+    - It has at most one Tune in flight and ignores its own stale timers.
+    - Restart-faithful: `restore(state())` of its kind goes on as the original would.
+
+    `node/fednode/testing/policies.py` checks these rules for every registered policy. A round
+    begins with RoundDue(r). It ends when the policy's Adopt (with policy.round == r) is answered by
+    Adopted.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name, as in policy.name."""
+        ...
+
+    @property
+    def shared_state(self) -> bool:
+        """Tell whether all nodes are to hold the same state after a round."""
+        ...
+
+    @property
+    def repeatable(self) -> frozenset[str]:
+        """Return the phases in which an equal message may come again, and counts each time."""
+        ...
+
+    @property
+    def phase(self) -> str:
+        """Return the activity for status: "idle", "tuning", "exchanging" or "adopting"."""
+        ...
+
+    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+        """Take one event; return the effects to perform, in order.
+
+        Timer names start with "policy.".
+        """
+        ...
+
+    def state(self) -> PolicyState:
+        """Return all that must survive a restart."""
+        ...
+
+    def fault(self, message: Message) -> str:
+        """Return why a message does not fit this policy's phases and shapes; "" if it fits."""
+        ...
+
+
+class PolicyKind(Protocol):
+    """The registry's entry under a policy's name: its settings, and how it starts.
+
+    A class of running policies is one (ZeroDFL, Local), and so is `MethodPolicy`
+    (node/fednode/core/rounds/kind.py), which runs a method in mesh-wide rounds.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the policy's name, as in policy.name."""
+        ...
+
+    @property
+    def config_type(self) -> type[Any]:
+        """Return the class of the section `policy` of node.yaml, without the name."""
+        ...
+
+    @property
+    def default_mode(self) -> Barrier:
+        """Return the barrier of rounds where rounds.mode is not set."""
+        ...
+
+    @property
+    def modes(self) -> tuple[Barrier, ...]:
+        """Return the round modes that the policy can work with."""
+        ...
+
+    @property
+    def tuning(self) -> Mapping[str, Json]:
+        """Return the policy's own defaults of the section `tuning`, from its paper or code."""
+        ...
+
+    @property
+    def shared_state(self) -> bool:
+        """Tell whether all nodes are to hold the same state after a round."""
+        ...
+
+    def settings_fault(self, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Return why settings that are fine by themselves do not fit together; "" if they do."""
+        ...
+
+    def paper_bytes(
+        self, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
+    ) -> int | None:
+        """Return the bytes that the method's paper would count for a run; None if it counts none.
+
+        shapes: of the exchanged arrays.
+        """
+        ...
+
+    def start(self, config: Any, context: NodeContext, initial: Tensors) -> Policy:
+        """Return a policy at round 0 with initial tensors."""
+        ...
+
+    def restore(self, config: Any, context: NodeContext, state: PolicyState) -> Policy:
+        """Return a policy that goes on from a stored state."""
+        ...

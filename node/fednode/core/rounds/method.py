@@ -1,0 +1,224 @@
+"""A method's decisions in mesh-wide rounds: jobs, contributions and merges, by value.
+
+node/fednode/core/rounds/engine.py runs the rounds. It gives each hook a `Round` and takes what the
+hook returns. A method has no state of its own, so a test can call a hook without any round under
+way.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Self
+
+from fednode.core.policy import NodeContext
+from fednode.core.rounds import draw
+from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
+
+OWN: Final = "own/"
+SHARED: Final = "shared/"
+ARRAYS: Final = "arrays/"
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One node's contribution to a stage, as all nodes see it. samples: the node's own claim."""
+
+    sender: str
+    tensors: Tensors
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class MethodState:
+    """The state of a method between rounds.
+
+    shared: the tensors that are tuned, merged and measured. carry: what the learner carries on.
+    arrays: further arrays that merging needs. All nodes hold the same arrays, except those whose
+    names begin with OWN: these belong to this node alone.
+    """
+
+    shared: Tensors
+    carry: Tensors = EMPTY
+    arrays: Tensors = EMPTY
+
+    def packed(self) -> Tensors:
+        """Return what all nodes hold alike, in one set of arrays."""
+        shared = {SHARED + name: one for name, one in self.shared.items()}
+        arrays = {
+            ARRAYS + name: one for name, one in self.arrays.items() if not name.startswith(OWN)
+        }
+        return Tensors({**shared, **arrays})
+
+    def taking(self, packed: Tensors) -> Self:
+        """Return this state with the shared arrays replaced by those that another node packed."""
+        own = {name: one for name, one in self.arrays.items() if name.startswith(OWN)}
+        arrays = Tensors({**_under(ARRAYS, packed), **own})
+        return replace(self, shared=_under(SHARED, packed), arrays=arrays)
+
+
+def _under(prefix: str, tensors: Tensors) -> Tensors:
+    found: dict[str, Array] = {
+        name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)
+    }
+    return Tensors(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The round under way, as a method's hooks see it.
+
+    number: from 1 on. stage: the stage under way. held: the state that the last round left. draft:
+    the state that becomes `held` when this round ends. base_agrees: whether more than half of the
+    contributors began this round from the prompts that this node began from. heard: the
+    contributions that this round's earlier stages merged, by stage, sorted by sender.
+    """
+
+    number: int
+    stage: str
+    held: MethodState
+    draft: MethodState
+    base_agrees: bool = True
+    heard: Mapping[str, tuple[Contribution, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The arrays that a node sends to its peers after a stage, and the draft from then on."""
+
+    tensors: Tensors
+    draft: MethodState
+
+
+class Method(ABC):
+    """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
+
+    stages: the exchanges of one round, in order.
+    """
+
+    name: ClassVar[str] = ""
+    config_type: ClassVar[type[Any]]
+    default_mode: ClassVar[Barrier] = "sync"
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum")
+    tuning: ClassVar[Mapping[str, Json]] = {}
+    stages: tuple[str, ...] = ("prompts",)
+
+    def __init__(self, config: Any, context: NodeContext) -> None:
+        self.config = config
+        self.context = context
+
+    @classmethod
+    def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
+        """Return which settings do not fit together, "" if all do; methods add checks."""
+        mode = rounds.mode or cls.default_mode
+        if mode not in cls.modes:
+            return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
+        return draw.settings_fault(config, mode)
+
+    @classmethod
+    def paper_bytes(
+        cls, config: Any, shapes: Mapping[str, tuple[int, ...]], rounds: int, clients: int
+    ) -> int | None:
+        """Return the bytes that the method's paper would count for a run, None if it counts none.
+
+        Papers with a server count what each client sends up and gets down in a round, in float32,
+        times clients and rounds. shapes: of the exchanged arrays. clients: those that take part in
+        a round.
+        """
+        return None
+
+    def first(self, initial: Tensors) -> MethodState:
+        """Return the state before round 1."""
+        return MethodState(initial)
+
+    def used(self, state: MethodState) -> Tensors:
+        """Return what a node measures, predicts and exports with in a state: the shared tensors.
+
+        A method whose nodes hold prompts of their own adds them; `using` undoes that.
+        """
+        return state.shared
+
+    def using(self, state: MethodState, used: Tensors) -> MethodState:
+        """Return a state in which the node uses given tensors, which `used` returned before."""
+        return replace(state, shared=used)
+
+    def job(self, now: Round) -> Job:
+        """Return the job that trains in a stage; the engine asks only nodes that take part."""
+        return self.training(now, now.draft.shared)
+
+    def contribution(self, now: Round, report: Report) -> Sent:
+        """Return what to send to the peers after a stage's job."""
+        return Sent(report.tensors, now.draft)
+
+    @abstractmethod
+    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
+        """Return the draft after a stage. given: all contributions, this node's own among them."""
+
+    def shapes(self, stage: str, held: MethodState) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the arrays that a contribution may hold.
+
+        `complete` tells whether a contribution must hold all of them.
+        """
+        return held.shared.shapes
+
+    def complete(self, names: frozenset[str], expected: frozenset[str]) -> bool:
+        """Tell whether a contribution may hold exactly these arrays (or be empty, as always).
+
+        expected: the names of all arrays that a contribution to this stage may hold.
+        """
+        return names == expected
+
+    @property
+    def drifts(self) -> bool:
+        """Tell whether nodes whose prompts came to differ may stay different.
+
+        Under robust rules they may, because such a merge depends on the prompts of the last round.
+        """
+        return not self.trusting
+
+    @property
+    def trusting(self) -> bool:
+        """Tell whether one dishonest node can move a merge anywhere, as under the rule "mean".
+
+        Under such a rule a catch-up may believe a single node, too, without further risk.
+        """
+        merge = getattr(self.config, "merge", None)
+        return merge is None or merge.rule == "mean"
+
+    def shape_fault(
+        self, stage: str, held: MethodState, found: Mapping[str, tuple[int, ...]]
+    ) -> str:
+        """Return what is wrong with the shapes of a contribution; "" if they fit."""
+        shapes = self.shapes(stage, held)
+        for name, shape in found.items():
+            if shapes.get(name) != shape:
+                wanted = list(shapes[name]) if name in shapes else "nothing of that name"
+                return f"{name} is {list(shape)} in phase {stage!r}; here it is {wanted}"
+        if found and not self.complete(frozenset(found), frozenset(shapes)):
+            return f"phase {stage!r} carries {', '.join(found)} alone; it takes {', '.join(shapes)}"
+        return ""
+
+    def dtype(self, stage: str) -> Dtype:
+        """Return the number format in which a stage's arrays are sent."""
+        found: Dtype = self.config.wire_dtype
+        return found
+
+    def training(self, now: Round, tensors: Tensors, reference: Tensors = EMPTY) -> Job:
+        """Return a job of this round's stage that trains tensors.
+
+        The job does not evaluate them: the merged prompts are measured later.
+        """
+        context = self.context
+        return Job(
+            round=now.number,
+            stage=now.stage,
+            tensors=tensors,
+            seed=context.draw_seed(now.number, now.stage),
+            carry=now.draft.carry,
+            reference=reference,
+            rounds=context.rounds.max,
+            domain=context.domain,
+            measure=False,
+        )

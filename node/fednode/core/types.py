@@ -1,0 +1,274 @@
+"""The values that all parts of fednode share. Pure: stdlib and numpy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, Literal, Self, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float32]
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+Dtype = Literal["float32", "float16", "int8"]
+"""Number format of arrays on the wire."""
+DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
+
+SPLITS: Final = ("own", "base", "new", "validation")
+"""Names of accuracies: of the node's own test images, of base and new classes, of validation."""
+ZERO_SHOT: Final = "zero_shot_"
+"""Before the name of an accuracy: that of the hand-written prompt."""
+
+NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+Standing = Literal["alive", "suspect", "dead", "left", "revoked"]
+"""The states of a member that nodes tell each other."""
+STANDINGS: Final[tuple[Standing, ...]] = get_args(Standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """News of one member of the mesh, told by itself or by another member (SWIM, section 4.2).
+
+    incarnation: how often the member contradicted a suspicion; only the member itself raises it.
+    address, id: where the member is reached and the fingerprint of its key; "" if the teller does
+    not know.
+    proof: a signed statement (node/fednode/identity/lease.py); hosts check it, the core passes it
+    on.
+    """
+
+    name: str
+    state: Standing
+    incarnation: int = 0
+    address: str = ""
+    id: str = ""
+    proof: bytes = b""
+
+
+class Tensors(Mapping[str, Array]):
+    """Immutable named float32 arrays: sorted names, read-only, compared and hashed by digest.
+
+    Prompts have this form everywhere outside the learner. Arrays are copied in, so no caller can
+    change what was stored, sent or hashed.
+    """
+
+    __slots__ = ("_arrays", "_digest", "_finite", "_norm")
+
+    def __init__(self, arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
+        frozen: dict[str, Array] = {}
+        for name in sorted(arrays or {}):
+            array = np.array((arrays or {})[name], dtype=np.float32, order="C", copy=True)
+            array.setflags(write=False)
+            frozen[name] = array
+        self._begin(frozen)
+
+    @classmethod
+    def taking(cls, arrays: Mapping[str, Array]) -> Self:
+        """Return tensors of these very arrays, without a copy; they become read-only.
+
+        The caller gives the arrays up: nothing may write to them, or to the memory below them. They
+        must be in float32 and C order. Arrays of other Tensors may be given, too.
+        """
+        taken: dict[str, Array] = {}
+        for name in sorted(arrays):
+            array = arrays[name]
+            if array.dtype != np.float32 or not array.flags.c_contiguous:
+                raise TypeError(f"{name} is {array.dtype}; give float32 in C order")
+            array.setflags(write=False)
+            taken[name] = array
+        made = cls.__new__(cls)
+        made._begin(taken)
+        return made
+
+    def _begin(self, frozen: dict[str, Array]) -> None:
+        self._arrays = frozen
+        self._digest = ""
+        self._finite: bool | None = None
+        self._norm: float | None = None
+
+    def __getitem__(self, name: str) -> Array:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 over names, shapes and little-endian bytes, in hexadecimal."""
+        if not self._digest:
+            hasher = hashlib.sha256()
+            for name, array in self._arrays.items():
+                hasher.update(f"{name}\0{array.shape}\0".encode())
+                hasher.update(array.astype("<f4", copy=False).reshape(-1).view(np.uint8).data)
+            self._digest = hasher.hexdigest()
+        return self._digest
+
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of all arrays in float32."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each array, by name."""
+        return {name: tuple(array.shape) for name, array in self._arrays.items()}
+
+    def finite(self) -> bool:
+        """Tell whether every number is finite."""
+        if self._finite is None:
+            self._finite = all(bool(np.isfinite(one).all()) for one in self._arrays.values())
+        return self._finite
+
+    def norm(self) -> float:
+        """Return the Euclidean norm of all numbers together, accumulated in float64."""
+        if self._norm is None:
+            squares = (float(np.square(one, dtype=np.float64).sum()) for one in self.values())
+            self._norm = float(np.sqrt(sum(squares)))
+        return self._norm
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tensors) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}{list(shape)}" for name, shape in self.shapes.items())
+        return f"Tensors({inside or 'empty'})"
+
+
+EMPTY: Final[Tensors] = Tensors()
+MEASURE: Final = "measure"
+"""The stage of a job that trains nothing."""
+PRIVATE: Final = "private/"
+"""Prefix of arrays in the carry that are trained and never exchanged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A message from one node to another: keyed, idempotent, refused if it is of another mesh.
+
+    mesh, fingerprint: must equal the receiver's, or the message is refused.
+    round: the sender's round, counted from 1; on messages of the kernel, the last round that the
+    sender adopted. phase: the kind of message within the round ("hello", "prompts", ...).
+    contributors: digest of what the tensors were computed from ("" if it does not matter): the
+    prompts that the round began from or, after the first stage, the contributions that were merged
+    before. On messages of the kernel: the digest of the prompts that the sender held after `round`.
+    samples: number of training images, as the sender reports it; whoever uses it caps it.
+    dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
+    facts: small strings, such as the settings behind the fingerprint in a hello.
+    members: news of members, on messages of the kernel.
+    """
+
+    mesh: str
+    fingerprint: str
+    policy: str
+    sender: str
+    round: int
+    phase: str
+    tensors: Tensors = EMPTY
+    contributors: str = ""
+    samples: int = 0
+    facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
+    dtype: Dtype | None = field(default=None, compare=False)
+    members: tuple[Update, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One task for a learner: to train tensors, or (stage MEASURE) only to measure them.
+
+    seed: derived from (run seed, node name, round, stage), so that a run can be repeated.
+    carry: what the previous report of this node carried (optimizer state and the like).
+    reference: frozen tensors that the objective compares with (global prompts, slots of other
+    nodes).
+    rounds: number of rounds of the run, for schedules; 0 if the run has no end.
+    domain: of the node's images, "" if none is set.
+    measure: evaluate the trained tensors, because the node will use them as they are. Policies that
+    merge set this to False and ask for a separate evaluation after the merge. A job of stage
+    MEASURE with measure=False is a trial: it looks at validation images only.
+    """
+
+    round: int
+    stage: str
+    tensors: Tensors
+    seed: int
+    carry: Tensors = EMPTY
+    reference: Tensors = EMPTY
+    rounds: int = 0
+    domain: str = ""
+    measure: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a running job is: steps done, steps in all, and the latest loss."""
+
+    step: int
+    steps: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of a job: tuned tensors, what to carry on, and figures for people.
+
+    metrics: numbers by name: "loss" of the training; "validation" (accuracy 0..1) and
+    "validation_loss" if the job measures and the node has a validation split; "own", "base", "new"
+    in evaluation rounds.
+    changed: names of the arrays that training moved, sorted; the others had no gradient.
+    """
+
+    tensors: Tensors
+    metrics: Mapping[str, float]
+    samples: int
+    carry: Tensors = EMPTY
+    seconds: float = 0.0
+    steps: int = 0
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyState:
+    """Everything that a policy must remember to go on after a restart; frozen and comparable.
+
+    round: number of rounds adopted; the next round is round + 1.
+    tensors: where the next round starts.
+    tuned: the prompts that the node evaluates and predicts with.
+    data, arrays: the policy's own counters and pools.
+    """
+
+    round: int
+    tensors: Tensors
+    tuned: Tensors
+    carry: Tensors = EMPTY
+    data: Mapping[str, Json] = field(default_factory=dict)
+    arrays: Tensors = EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state that an Adopt makes durable, in one atomic step.
+
+    best: the tensors with the highest validation accuracy so far; best_round and best_validation:
+    their round and accuracy. metrics: of the round that was just adopted.
+    """
+
+    policy: PolicyState
+    metrics: Mapping[str, float]
+    best: Tensors = EMPTY
+    best_round: int = 0
+    best_validation: float = float("-inf")
+
+    def used(self, keep_best: bool) -> tuple[Tensors, int]:
+        """Return the prompts that the node predicts with, and their round."""
+        if keep_best and self.best_round > 0:
+            return self.best, self.best_round
+        return self.policy.tuned, self.policy.round

@@ -1,0 +1,213 @@
+"""A cache that all nodes of this machine share: SQLite, in its WAL mode.
+
+It keeps image features, and which image files can be used (node/fednode/data/images.py).
+
+A row holds a key, the value, a checksum of both, and the day of its last use. Any number of
+processes may read and write at once. A crash loses at most the rows that were being written. If the
+cache is damaged, full or not writable, `notes` says so once, and images are encoded as if there
+were no cache. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from fednode.errors import ConfigError
+from fednode.learn.settings import CacheSettings
+from fednode.storage.disk import network_file_system
+
+FILE: Final = "features.db"
+WAIT_S: Final = 30.0
+"""Time limit for another process's write, which takes milliseconds."""
+CHUNK: Final = 500
+SHARE_DROPPED: Final = 0.2
+"""Share of the rows, least recently used first, that is dropped if the cache exceeds its size."""
+DAY_S: Final = 86_400
+MAPPED_BYTES: Final = 1 << 30
+
+
+def default_folder() -> Path:
+    """Return this user's folder for caches: XDG_CACHE_HOME/fednode or ~/.cache/fednode."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "fednode"
+
+
+def folder_of(settings: CacheSettings) -> Path:
+    """Return the folder of the files that all nodes of this machine share."""
+    return Path(settings.folder) if settings.folder else default_folder()
+
+
+def check_cache(settings: CacheSettings) -> None:
+    """Raise ConfigError if the cache lies on a network file system.
+
+    SQLite's WAL needs memory that all its processes share.
+    """
+    folder = folder_of(settings)
+    kind = network_file_system(folder) if settings.size_mb else ""
+    if kind:
+        raise ConfigError(
+            f"cache.folder is {folder}, on a network file system ({kind}), where SQLite's WAL does "
+            "not work: choose a folder on a disk of this machine, or set cache.size_mb to 0."
+        )
+
+
+def cache_of(settings: CacheSettings) -> FeatureCache | None:
+    """Return the machine's cache, or None if it is turned off; raise as check_cache."""
+    check_cache(settings)
+    if not settings.size_mb:
+        return None
+    return FeatureCache(folder_of(settings), settings.size_mb * 1_000_000)
+
+
+class FeatureCache:
+    """Bytes by key, kept on disk up to a size; see the file's header."""
+
+    def __init__(self, folder: Path, size_bytes: int) -> None:
+        self.notes: list[str] = []
+        self._path = folder / FILE
+        self._size = size_bytes
+        self._rows: sqlite3.Connection | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._rows = self._open()
+        except OSError as fault:
+            self._give_up(fault.strerror or str(fault))
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the cached values of the keys; ignore rows with a wrong checksum."""
+        found: dict[bytes, bytes] = {}
+        stale: list[bytes] = []
+        today = int(time.time() // DAY_S)
+        for at in range(0, len(keys), CHUNK):
+            part = keys[at : at + CHUNK]
+            marks = ",".join("?" * len(part))
+            for key, value, check, used in self._run(
+                f"SELECT key, value, mark, used FROM features WHERE key IN ({marks})", part
+            ):
+                if check == _checksum(key, value):
+                    found[key] = value
+                    if used != today:
+                        stale.append(key)
+        if stale:
+            with self._writing() as rows:
+                if rows is not None:
+                    marks_of_use = [(today, key) for key in stale]
+                    rows.executemany("UPDATE features SET used = ? WHERE key = ?", marks_of_use)
+        return found
+
+    def put(self, items: Mapping[bytes, bytes]) -> None:
+        """Insert or replace rows; drop old rows if the cache exceeds its size."""
+        if not items:
+            return
+        today = int(time.time() // DAY_S)
+        with self._writing() as rows:
+            if rows is None:
+                return
+            rows.executemany(
+                "INSERT OR REPLACE INTO features (key, value, mark, used) VALUES (?, ?, ?, ?)",
+                [(key, value, _checksum(key, value), today) for key, value in items.items()],
+            )
+            self._make_room(rows)
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
+
+    def _open(self) -> sqlite3.Connection:
+        rows = sqlite3.connect(
+            self._path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            rows.execute("PRAGMA journal_mode = WAL")
+            rows.execute("PRAGMA synchronous = NORMAL")
+            rows.execute(f"PRAGMA mmap_size = {MAPPED_BYTES}")
+            rows.execute(
+                "CREATE TABLE IF NOT EXISTS features "
+                "(key BLOB PRIMARY KEY, value BLOB, mark BLOB, used INTEGER)"
+            )
+            rows.execute("SELECT key, value, mark, used FROM features LIMIT 1").fetchall()
+        except BaseException:
+            rows.close()
+            raise
+        return rows
+
+    def _run(
+        self, statement: str, values: Iterable[bytes]
+    ) -> list[tuple[bytes, bytes, bytes, int]]:
+        if self._rows is None:
+            return []
+        try:
+            return self._rows.execute(statement, tuple(values)).fetchall()
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+            return []
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection | None]:
+        """Give the connection inside a transaction; None if the cache is not in use."""
+        if self._rows is None:
+            yield None
+            return
+        try:
+            self._rows.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._rows
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._rows.execute("ROLLBACK")
+                raise
+            self._rows.execute("COMMIT")
+        except sqlite3.DatabaseError as fault:
+            self._mend(fault)
+
+    def _make_room(self, rows: sqlite3.Connection) -> None:
+        pages, free, size = (
+            int(rows.execute(f"PRAGMA {name}").fetchone()[0])
+            for name in ("page_count", "freelist_count", "page_size")
+        )
+        if (pages - free) * size > self._size:
+            count = int(rows.execute("SELECT COUNT(*) FROM features").fetchone()[0])
+            rows.execute(
+                "DELETE FROM features WHERE key IN "
+                "(SELECT key FROM features ORDER BY used, rowid LIMIT ?)",
+                (max(1, int(count * SHARE_DROPPED)),),
+            )
+
+    def _mend(self, fault: sqlite3.DatabaseError) -> None:
+        """Recreate a damaged file; stop using a file that fails for another reason."""
+        self.close()
+        if isinstance(fault, sqlite3.OperationalError):  # locked, full, read-only
+            self._give_up(str(fault))
+            return
+        self._note(f"The feature cache {self._path} was damaged ({fault}) and is built anew.")
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+            self._rows = self._open()
+        except (OSError, sqlite3.Error) as again:
+            self._give_up(str(again))
+
+    def _give_up(self, reason: str) -> None:
+        self._note(
+            f"The feature cache {self._path} cannot be used ({reason}): images are encoded anew at "
+            "each start."
+        )
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def _checksum(key: bytes, value: bytes) -> bytes:
+    return hashlib.blake2b(value, key=key[:64], digest_size=16).digest()

@@ -1,0 +1,305 @@
+"""Image features, encoded once: while no visual prompt is tuned, they never change.
+
+An image has a unit feature and the length that the feature had before (FedCLIP needs the length).
+A feature's key is (model fingerprint, precision, version, decoder, file content, view). So a node
+that restarts, and other nodes of the machine, take features from the cache. Every batch has the
+same size; missing images are filled up. So an image's features are equal bit for bit, whatever
+images were encoded with it and whichever node encoded it.
+
+A policy with visual prompts needs more than features. It gets the images' tokens, which the tower
+computes before the first prompt (VisionTower.tokens), or the decoded pixels. Tokens never change
+either and are kept in the same cache, in float32, as the model computes them. Cached and computed
+tokens are equal bit for bit. The same holds for an objective's constants (FedOTP's patches).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednode.clip.backbone import Backbone
+from fednode.data.decode import Window, decoder_key, read_rgb
+from fednode.data.views import random_view
+from fednode.errors import DataError
+from fednode.learn.cache import FeatureCache
+from fednode.learn.learner import Cancelled
+from fednode.learn.memory import trim
+from fednode.learn.objective import Constant
+
+BATCH: Final = 32
+WORKERS: Final = 4
+VERSION: Final = 2
+"""Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
+
+
+Decoded = tuple[Path, int, int, int]
+"""Key of a decoded image: file, view, and the file's time and size."""
+
+
+class Encoded(NamedTuple):
+    """Unit features [n, D], and the lengths [n] that they had before they were made unit."""
+
+    features: Tensor
+    norms: Tensor
+
+
+class Features:
+    """Encode images and keep the results."""
+
+    def __init__(
+        self, backbone: Backbone, cache: FeatureCache | None = None, window: Window = None
+    ) -> None:
+        """Use a cache of this machine; None keeps everything in memory only.
+
+        window: of grey values, by which images are decoded (data.window).
+        """
+        self._backbone = backbone
+        self._cache = cache
+        self._window = window
+        made_by = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}/{decoder_key(window)}"
+        self._model = made_by.encode()
+        self._known: dict[bytes, Tensor] = {}
+        self._pixels: dict[Decoded, Tensor] = {}
+        self._tokens: dict[Decoded, Tensor] = {}
+        self._constants: dict[str, dict[Decoded, Tensor]] = {}
+        self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
+
+    @property
+    def device(self) -> torch.device:
+        """The device that features, tokens and pixels are put on."""
+        return self._backbone.device
+
+    @property
+    def compact(self) -> bool:
+        """Tell whether the tokens of an image are fewer numbers than its pixels."""
+        return self._backbone.vision.compact
+
+    def keep_pixels(self, limit: int) -> None:
+        """Keep decoded images or their tokens in memory, up to `limit` bytes."""
+        self._limit = max(self._limit, limit)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Faults of the cache, as sentences."""
+        return tuple(self._cache.notes) if self._cache else ()
+
+    def of(self, paths: Sequence[Path], cancelled: Callable[[], bool], view: int = 0) -> Encoded:
+        """Return features and lengths, float32, on the model's device, in the order of paths.
+
+        view: 0 for the image itself, or the number of a random view (node/fednode/data/views.py).
+        Raise DataError if a file was deleted or damaged since it was examined, Cancelled if
+        `cancelled` turns true.
+        """
+        with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
+            digests = list(pool.map(lambda path: self._digest(path, view), paths))
+            todo = dict(zip(digests, paths, strict=True))
+            todo = self._without_known(todo)
+            # Nodes that start together begin at different places and find each other's results.
+            begin = os.getpid() * 7919 % len(todo) if todo else 0
+            order = [*list(todo)[begin:], *list(todo)[:begin]]
+            for at in range(0, len(order), BATCH):
+                if cancelled():
+                    raise Cancelled
+                part = {one: todo[one] for one in order[at : at + BATCH]}
+                self._encode(self._without_known(part), pool, view)
+        if order:
+            trim()
+        if not digests:
+            nothing = torch.zeros(0, 0, device=self._backbone.device)
+            return Encoded(nothing, nothing.sum(dim=1))
+        found = torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
+        return Encoded(found[:, :-1].contiguous(), found[:, -1].contiguous())
+
+    def pixels(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+        """Return preprocessed images [n, 3, H, W] on the model's device.
+
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
+        """
+
+        def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            return dict(zip(missing, pool.map(self._look, missing), strict=True))
+
+        return self._gathered(self._pixels, wanted, decoded, cancelled)
+
+    def tokens(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+        """Return tokens [n, length, width] on the model's device.
+
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
+        """
+
+        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
+            sources = {one: key[:2] for one, key in zip(digests, missing, strict=True)}
+            tokens = self._tokens_of(sources, pool, keep=True)
+            return {key: tokens[one] for key, one in zip(missing, digests, strict=True)}
+
+        return self._gathered(self._tokens, wanted, found, cancelled)
+
+    def constants(
+        self, wanted: Sequence[tuple[Path, int]], of: Constant, cancelled: Callable[[], bool]
+    ) -> Tensor:
+        """Return an objective's constants [n, *shape] on the model's device.
+
+        wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
+        since it was examined, Cancelled if `cancelled` turns true.
+        """
+        suffix = f"/{of.name}".encode()
+
+        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
+            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
+            names = [hashlib.sha256(one + suffix).digest() for one in digests]
+            cached = self._cache.get(names) if self._cache else {}
+            known = {name: _floats(value).view(of.shape) for name, value in cached.items()}
+            todo = {
+                name: (digest, *key[:2])
+                for name, digest, key in zip(names, digests, missing, strict=True)
+                if name not in known
+            }
+            if todo:
+                sources = {digest: (path, view) for digest, path, view in todo.values()}
+                images = self._shown(sources, pool)
+                made = of.of(torch.stack(images).to(self._backbone.device)).cpu()
+                fresh = dict(zip(todo, made[: len(todo)].clone().unbind(), strict=True))
+                known.update(fresh)
+                if self._cache:
+                    self._cache.put({name: _bytes(one) for name, one in fresh.items()})
+            return {key: known[name] for key, name in zip(missing, names, strict=True)}
+
+        return self._gathered(self._constants.setdefault(of.name, {}), wanted, found, cancelled)
+
+    def _gathered(
+        self,
+        kept: dict[Decoded, Tensor],
+        wanted: Sequence[tuple[Path, int]],
+        find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
+        cancelled: Callable[[], bool],
+    ) -> Tensor:
+        """Stack kept tensors and those that `find` returns; keep new ones while there is room."""
+        keys = [_decoded(path, view) for path, view in wanted]
+        missing = sorted({key for key in keys if key not in kept})
+        fresh: dict[Decoded, Tensor] = {}
+        if missing:
+            with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
+                for at in range(0, len(missing), BATCH):
+                    if cancelled():
+                        raise Cancelled
+                    fresh.update(find(missing[at : at + BATCH], pool))
+        for key, one in fresh.items():
+            size = one.numel() * one.element_size()
+            if self._filled + size <= self._limit:
+                self._filled += size
+                kept[key] = one
+        found = [kept[key] if key in kept else fresh[key] for key in keys]
+        return torch.stack(found).to(self._backbone.device)
+
+    def _look(self, key: Decoded) -> Tensor:
+        path, view = key[0], key[1]
+        return self._decode(path, self._digest(path, view).hex() if view else "")
+
+    def _tokens_of(
+        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor, keep: bool
+    ) -> dict[bytes, Tensor]:
+        """Return the tokens of at most BATCH images, from the cache or computed.
+
+        sources: file and view by digest. keep: put computed tokens into the cache.
+        """
+        vision = self._backbone.vision
+        shape = (vision.length, vision.width)
+        names = {hashlib.sha256(digest + b"/tokens").digest(): digest for digest in sources}
+        cached = self._cache.get(list(names)) if self._cache else {}
+        found = {names[name]: _floats(value).view(shape) for name, value in cached.items()}
+        missing = {name: digest for name, digest in names.items() if digest not in found}
+        if missing:
+            pixels = list(pool.map(lambda one: self._seen(one, sources[one]), missing.values()))
+            if not vision.steady:
+                pixels += [pixels[0]] * (BATCH - len(pixels))
+            made = vision.tokens(torch.stack(pixels).to(self._backbone.device)).cpu()
+            fresh = dict(zip(missing, made[: len(missing)].clone().unbind(), strict=True))
+            found.update({names[name]: one for name, one in fresh.items()})
+            if self._cache and keep:
+                self._cache.put({name: _bytes(one) for name, one in fresh.items()})
+        return found
+
+    def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
+        """Load cached features; return the images whose features are not known."""
+        missing = {_entry(digest): digest for digest in wanted if digest not in self._known}
+        cached = self._cache.get(list(missing)) if self._cache and missing else {}
+        for name, value in cached.items():
+            self._known[missing[name]] = _floats(value)
+        return {digest: wanted[digest] for digest in missing.values() if digest not in self._known}
+
+    def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor, view: int) -> None:
+        if not part:
+            return
+        images = self._shown({digest: (path, view) for digest, path in part.items()}, pool)
+        raw = self._backbone.encode_raw(torch.stack(images))
+        norms = raw.norm(dim=1, keepdim=True)
+        encoded = torch.cat([F.normalize(raw, dim=1), norms], dim=1).cpu()
+        fresh = dict(zip(part, encoded[: len(part)].clone().unbind(), strict=True))
+        self._known.update(fresh)
+        if self._cache:
+            self._cache.put({_entry(one): _bytes(value) for one, value in fresh.items()})
+
+    def _shown(
+        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor
+    ) -> list[Tensor]:
+        """Return BATCH tokens or decoded images: of the files and views, by digest, and filler."""
+        if self.compact:
+            tokens = self._tokens_of(sources, pool, keep=False)
+            images = [tokens[digest] for digest in sources]
+        else:
+            images = list(pool.map(lambda one: self._seen(*one), sources.items()))
+        return images + [images[0]] * (BATCH - len(images))
+
+    def _seen(self, digest: bytes, source: tuple[Path, int]) -> Tensor:
+        path, view = source
+        return self._decode(path, digest.hex() if view else "")
+
+    def _decode(self, path: Path, seed: str) -> Tensor:
+        try:
+            image = read_rgb(path, window=self._window)
+            return self._backbone.preprocess(random_view(image, seed) if seed else image)
+        except Exception as fault:
+            # Decoders raise errors of any type on a file that was changed meanwhile.
+            reason = " ".join(str(fault).split())[:120]
+            raise DataError(f"'{path}' can no longer be read: {reason}.") from fault
+
+    def _digest(self, path: Path, view: int) -> bytes:
+        try:
+            content = hashlib.sha256(path.read_bytes()).digest()
+        except OSError as fault:
+            raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
+        number = f"/view {view}".encode() if view else b""
+        return hashlib.sha256(self._model + content + number).digest()
+
+
+def _entry(digest: bytes) -> bytes:
+    """Return the cache's key of an image's feature and length [D + 1]."""
+    return hashlib.sha256(digest + b"/feature and length").digest()
+
+
+def _floats(value: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(value, dtype="<f4").copy())
+
+
+def _bytes(value: Tensor) -> bytes:
+    return value.numpy().astype("<f4").tobytes()
+
+
+def _decoded(path: Path, view: int) -> Decoded:
+    try:
+        stat = path.stat()
+    except OSError as fault:
+        raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
+    return path, view, stat.st_mtime_ns, stat.st_size

@@ -1,0 +1,128 @@
+"""Batches of a node's images: cached features, or the images if prompts change what the tower sees.
+
+Features of a split are encoded once. An objective with visual prompts gets the images' tokens, that
+is, everything that its model computes before the first prompt, if the tokens are fewer numbers than
+the pixels; otherwise it gets the pixels. Tokens or pixels are kept in memory up to
+`tuning.pixels_mb`. Beyond that limit, tokens come from the machine's cache, and pixels are decoded
+again each time. An objective's constants (FedOTP's features of patches) are kept as tokens are. If
+there are K views of each image, an epoch takes one view of each (node/fednode/data/views.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fednode.data.base import Split
+from fednode.learn.features import Encoded, Features
+from fednode.learn.objective import Batch, Constant
+from fednode.learn.settings import TuningSettings
+
+EVALUATED = 64
+"""Images in a batch of an evaluation."""
+Looked = dict[Literal["tokens", "pixels", "constants"], Tensor]
+"""Tokens, pixels or constants, by their field name in Batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The images of one epoch; `look` returns tokens, pixels or constants at some places."""
+
+    labels: Tensor
+    encoded: Encoded | None
+    look: Callable[[Tensor], Looked] | None
+
+    def batch(self, index: Tensor) -> Batch:
+        """Return the images at places index [B]."""
+        labels = self.labels[index.to(self.labels.device)]
+        found = Batch(labels=labels, index=index, **(self.look(index) if self.look else {}))
+        if self.encoded is None:
+            return found
+        features, norms = (one[index.to(labels.device)] for one in self.encoded)
+        return replace(found, features=features, norms=norms)
+
+
+class Images:
+    """Give batches of a node's images; see the file's header."""
+
+    def __init__(
+        self,
+        features: Features,
+        looks: bool,
+        settings: TuningSettings,
+        constant: Constant | None = None,
+    ) -> None:
+        self._features = features
+        self._constant = constant
+        self._looks = looks
+        self._views = tuple(range(1, 1 + settings.views)) or (0,)
+        features.keep_pixels(settings.pixels_mb * 1_000_000)
+        # Encoded splits, kept until the images change.
+        self._known: dict[tuple[Split, int], Encoded] = {}
+
+    def forget(self) -> None:
+        """Forget encoded splits, because the images have changed."""
+        self._known.clear()
+
+    def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
+        """Return unit features [n, D] of the unaugmented images, and labels [n]."""
+        return self._encoded(split, 0, cancelled).features, self._labels(split)
+
+    def epoch(self, split: Split, order: torch.Generator, cancelled: Callable[[], bool]) -> Epoch:
+        """Return the images of an epoch; if there are several views, draw a view of each image."""
+        count, labels, chosen = len(split.images), self._labels(split), [0] * len(split.images)
+        if len(self._views) > 1:
+            drawn = torch.randint(len(self._views), (count,), generator=order)
+            chosen = [int(one) for one in drawn]
+        wanted = [
+            (image.path, self._views[at]) for image, at in zip(split.images, chosen, strict=True)
+        ]
+
+        def look(index: Tensor) -> Looked:
+            return self._look([wanted[at] for at in index], cancelled)
+
+        if self._looks:
+            return Epoch(labels, None, look)
+        beside = None if self._constant is None else look
+        views = [self._encoded(split, view, cancelled) for view in self._views]
+        if len(views) == 1:
+            return Epoch(labels, views[0], beside)
+        places = torch.tensor(chosen), torch.arange(count)
+        features, norms = (torch.stack(part)[places] for part in zip(*views, strict=True))
+        return Epoch(labels, Encoded(features, norms), beside)
+
+    def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
+        """Yield the unaugmented images in batches, in their order."""
+        labels = self._labels(split)
+        encoded = None if self._looks else self._encoded(split, 0, cancelled)
+        if encoded is not None and self._constant is None:
+            yield Batch(features=encoded.features, norms=encoded.norms, labels=labels)
+            return
+        paths = [(image.path, 0) for image in split.images]
+        for at in range(0, len(paths), EVALUATED):
+            part = slice(at, at + EVALUATED)
+            found = Batch(labels=labels[part], **self._look(paths[part], cancelled))
+            if encoded is not None:
+                found = replace(found, features=encoded.features[part], norms=encoded.norms[part])
+            yield found
+
+    def _look(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Looked:
+        if self._constant is not None:
+            return {"constants": self._features.constants(wanted, self._constant, cancelled)}
+        if self._features.compact:
+            return {"tokens": self._features.tokens(wanted, cancelled)}
+        return {"pixels": self._features.pixels(wanted, cancelled)}
+
+    def _encoded(self, split: Split, view: int, cancelled: Callable[[], bool]) -> Encoded:
+        if (split, view) not in self._known:
+            paths = [image.path for image in split.images]
+            self._known[split, view] = self._features.of(paths, cancelled, view)
+        return self._known[split, view]
+
+    def _labels(self, split: Split) -> Tensor:
+        return torch.tensor([image.label for image in split.images], device=self._features.device)

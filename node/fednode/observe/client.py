@@ -1,0 +1,159 @@
+"""The client of the Node service: read a daemon's status and history, watch it, send it commands.
+
+Importing this file does not import torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from types import TracebackType
+from typing import Any, Final, Self
+
+import grpc
+import grpc.aio
+
+from fednode.core import foreign
+from fednode.errors import FednodeError, Refused, Unreachable
+from fednode.transports.address import Endpoint, parse
+from fednode.transports.grpc import GrpcTransport
+from fednode.wire.gen import status_pb2, status_pb2_grpc
+from fednode.wire.replies import clean
+
+TIMEOUT_S: Final = 3.0
+HISTORY_PAGE: Final = 1000
+# A bound on what one history call gathers: a million rounds.
+HISTORY_PAGES_MAX: Final = 1000
+CHANNEL_OPTIONS: Final = (
+    # A stream may be silent for long; pings tell whether its node is still there.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    # Peers are addressed directly; a proxy of the environment is for other traffic.
+    ("grpc.enable_http_proxy", 0),
+    # A daemon that is just starting must be noticed soon, not after a minute of back-off.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+
+class Client:
+    """Talk to any number of daemons; an async context manager that drops its connections.
+
+    Every call but a `watch` that follows ends within timeout_s seconds. It raises Unreachable if
+    nobody answers, Refused if the other end refuses, and AddressError for an address that is not
+    host:port. Replies are safe to show (node/fednode/core/foreign.py).
+    """
+
+    def __init__(
+        self, timeout_s: float = TIMEOUT_S, transport: GrpcTransport | None = None
+    ) -> None:
+        """Set up. transport: for a mesh that speaks TLS; it is closed with the client."""
+        self._timeout_s = timeout_s
+        self._transport = transport
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def status(self, address: str) -> status_pb2.StatusReply:
+        """Return the present status of the node at an address."""
+        request = status_pb2.StatusRequest()
+        async with self._call(address) as stub:
+            reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
+        return clean(reply)
+
+    async def probe(self, address: str, name: str) -> status_pb2.ProbeReply:
+        """Let the node at an address call a member of its mesh back."""
+        request = status_pb2.ProbeRequest(name=name)
+        async with self._call(address) as stub:
+            reply: status_pb2.ProbeReply = await stub.Probe(request, timeout=self._timeout_s)
+        return clean(reply)
+
+    async def history(self, address: str, since: int = 0) -> list[status_pb2.Round]:
+        """Return the adopted rounds from `since` on, oldest first."""
+        rounds: list[status_pb2.Round] = []
+        for _ in range(HISTORY_PAGES_MAX):
+            request = status_pb2.HistoryRequest(since=since, limit=HISTORY_PAGE)
+            async with self._call(address) as stub:
+                reply = clean(await stub.History(request, timeout=self._timeout_s))
+            rounds.extend(reply.rounds)
+            if len(reply.rounds) < HISTORY_PAGE:
+                break
+            since = reply.rounds[-1].round + 1
+        return rounds
+
+    async def watch(
+        self, address: str, since: int = 0, level: str = "info", follow: bool = True
+    ) -> AsyncGenerator[status_pb2.Event]:
+        """Yield the stored events after a number, then new events; it ends when the node ends.
+
+        Without `follow` it ends after the stored events.
+        """
+        request = status_pb2.WatchRequest(since=since, level=level, follow=follow)
+        async with self._call(address) as stub:
+            # A stream that only waits has no deadline; keepalive finds a node that is gone.
+            timeout = None if follow else self._timeout_s
+            call = stub.Watch(request, timeout=timeout)
+            try:
+                async for event in call:
+                    yield clean(event)
+            finally:
+                call.cancel()
+
+    async def control(self, address: str, command: str, proof: bytes = b"") -> str:
+        """Send a command; return what the node did.
+
+        Commands: "pause", "resume", "leave", "retune", "rollback" and, with a proof, "revoke".
+        """
+        request = status_pb2.ControlRequest(command=command, proof=proof)
+        async with self._call(address) as stub:
+            reply = await stub.Control(request, timeout=self._timeout_s)
+        return foreign.line(reply.text)
+
+    async def close(self) -> None:
+        """Drop all connections. Idempotent."""
+        channels, self._channels = self._channels, {}
+        for channel in channels.values():
+            await channel.close()
+        if self._transport is not None:
+            await self._transport.close()
+
+    @contextlib.asynccontextmanager
+    async def _call(self, address: str) -> AsyncIterator[Any]:
+        """Yield a stub for an address; turn gRPC's errors into one sentence."""
+        if address not in self._channels and self._transport is not None:
+            self._channels[address] = await self._transport.channel(address)
+        if address not in self._channels:
+            endpoint = parse(address)
+            target = str(Endpoint(endpoint.numeric, endpoint.port))
+            self._channels[address] = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        try:
+            yield status_pb2_grpc.NodeStub(self._channels[address])
+        except grpc.aio.AioRpcError as error:
+            raise self._sentence(address, error) from None
+
+    def _sentence(self, address: str, error: grpc.aio.AioRpcError) -> FednodeError:
+        code = error.code()
+        why = self._transport.why(address, "") if self._transport else ""
+        if why:
+            return Unreachable(f"{why[0].upper()}{why[1:]}.")
+        if code == grpc.StatusCode.UNAVAILABLE:
+            return Unreachable(
+                f"Nobody answers at {address}: start the node, or give the address in peers.yaml."
+            )
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unreachable(f"{address} did not answer within {self._timeout_s:g} s.")
+        if code == grpc.StatusCode.UNIMPLEMENTED:
+            return Refused(
+                f"What listens at {address} is no fednode daemon, or one of another version."
+            )
+        return Refused(f"{address} refused: {foreign.line(error.details() or code.name)}")

@@ -1,0 +1,344 @@
+"""The daemon's host: performs the kernel's effects on asyncio, transport, store and learner.
+
+One task takes events from one queue and steps the kernel, so steps never overlap. Effects are
+performed in order; only Adopt is waited for. Tuning runs on one worker thread, commits on another;
+node/fednode/runtime/sender.py sends. So only a commit delays the next events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Final
+
+from fednode.core.events import (
+    AckCode,
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    CancelTimer,
+    Commanded,
+    Effect,
+    Event,
+    Introduce,
+    Misbehaved,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Started,
+    Stopping,
+    TimerFired,
+    Tune,
+    Tuned,
+    TuneFailed,
+)
+from fednode.core.kernel import Kernel
+from fednode.core.settings import LimitSettings
+from fednode.core.types import Job, Message, Progress, Snapshot
+from fednode.errors import FednodeError, FrameError
+from fednode.identity.trust import Believes, Listed
+from fednode.learn.learner import Cancelled, Learner
+from fednode.observe.telemetry import Refusals, Telemetry
+from fednode.runtime.changes import Remember, Watched
+from fednode.runtime.quota import Quota
+from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
+from fednode.storage.store import Store
+from fednode.transports.base import Address, OnFrame, Transport
+from fednode.wire import codec
+from fednode.wire.codec import Ack, Dtype
+
+EVENTS_MAX: Final = 4096
+FLOOD: Final = 100
+"""Number of messages over the quota that cost their sender a point."""
+
+
+class FrameRefused(Exception):
+    """A frame is refused. code: of the answer; kind: to count it under, "" to count nothing."""
+
+    def __init__(self, code: AckCode, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.code: AckCode = code
+        self.kind = kind
+
+
+class Door:
+    """The place where frames arrive. While a node loads, it is closed and answers "busy"."""
+
+    def __init__(self) -> None:
+        self._inside: OnFrame | None = None
+
+    def open(self, on_frame: OnFrame) -> None:
+        """Let frames in from now on."""
+        self._inside = on_frame
+
+    async def on_frame(self, frame: bytes, caller: str) -> bytes:
+        """Pass a frame on; answer "busy" while the door is closed."""
+        if self._inside is None:
+            return codec.encode_ack("busy", "this node is loading its model and images")
+        return await self._inside(frame, caller)
+
+
+class Driver:
+    """Run one kernel until it is told to stop."""
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        transport: Transport,
+        store: Store,
+        learner: Learner,
+        addresses: Mapping[str, Address],
+        dtype: Dtype = "float32",
+        trust: Believes | None = None,
+        refusals: Refusals | None = None,
+        limits: LimitSettings | None = None,
+        telemetry: Telemetry | None = None,
+        remember: Remember | None = None,
+    ) -> None:
+        self.kernel = kernel
+        self.telemetry = telemetry or Telemetry.restored(store.meters())
+        self.progress: Progress | None = None
+        self.transport = transport
+        self._store = store
+        self._watched = Watched(learner, remember)
+        self.addresses = dict(addresses)
+        self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
+        self._quota = Quota(limits or LimitSettings())
+        self._over: Counter[str] = Counter()
+        self.refusals = refusals or Refusals()
+        self.refusals.show = self.telemetry.record
+        self._dtype: Dtype = dtype
+        self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._answers: dict[int, asyncio.Future[Ack]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._worker = ThreadPoolExecutor(1, "tune")
+        self._writer = ThreadPoolExecutor(1, "store")
+        self._cancel = threading.Event()
+        self._stop = asyncio.Event()
+        self._token = 0
+        self._sender = Sender(
+            transport,
+            self.addresses,
+            self.telemetry,
+            dtype=dtype,
+            post=self._post,
+            spawn=self._spawn,
+        )
+
+    async def run(self) -> None:
+        """Step until stop() is called, then wait for one step of tuning and one commit at most.
+
+        The caller makes the transport listen, with on_frame or with a Door that leads to it.
+        """
+        for peer in sorted(self.addresses):
+            self._sender.open(peer)
+        for warning in self._store.warnings:
+            self.telemetry.record(Record("state.damaged", warning, "warning"))
+        self._post(Started())
+        stepping = asyncio.create_task(self._step_all())
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({stepping, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if stepping.done():
+                stepping.result()  # a defect of this program: raise it
+        finally:
+            await self._drain(stepping, stopping)
+
+    def stop(self) -> None:
+        """Ask run() to end; it may be called more than once."""
+        if not self._stop.is_set():
+            self._post(Stopping())  # before the end of the tuning that is cancelled now
+        self._cancel.set()
+        self._stop.set()
+
+    def post(self, event: Event) -> None:
+        """Take an event from the status service, such as an operator's command."""
+        self._post(event)
+
+    # Events ---------------------------------------------------------------------------------------
+
+    async def _step_all(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            event = await self._events.get()
+            for effect in self.kernel.step(loop.time(), event):
+                await self._perform(effect)
+            if event == Commanded("leave"):
+                self._spawn(self._leave())
+
+    async def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._sender.send(effect)
+            case Introduce(peer=peer, address=address):
+                self.addresses[peer] = address
+                self._sender.open(peer)
+            case Answer(token=token, code=code, detail=detail):
+                waiting = self._answers.pop(token, None)
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(Ack(code, detail))
+            case SetTimer(name=name, delay_s=delay):
+                self._cancel_timer(name)
+                loop = asyncio.get_running_loop()
+                self._timers[name] = loop.call_later(delay, self._fire, name)
+            case CancelTimer(name=name):
+                self._cancel_timer(name)
+            case Tune(job=job):
+                self._spawn(self._tune(job))
+            case Adopt(snapshot=snapshot, givers=givers):
+                await self._adopt(snapshot, givers)
+            case Record():
+                self.telemetry.record(effect)
+
+    def _post(self, event: Event) -> None:
+        try:
+            self._events.put_nowait(event)
+        except asyncio.QueueFull:
+            # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
+            self.telemetry.record(Record("queue.full", f"dropped {type(event).__name__}", "error"))
+
+    def _fire(self, name: str) -> None:
+        self._timers.pop(name, None)
+        self._post(TimerFired(name))
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # Learner and store ----------------------------------------------------------------------------
+
+    async def _tune(self, job: Job) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            report, changes = await loop.run_in_executor(
+                self._worker, self._watched.tune, job, self._cancel.is_set, self._note
+            )
+        except Cancelled:
+            event: Event = TuneFailed(job, "the tuning was cancelled")
+        except FednodeError as fault:
+            event = TuneFailed(job, str(fault))
+        except Exception as fault:  # a learner's defect must not end the node
+            event = TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
+        else:
+            event = Tuned(job, report)
+            self.telemetry.tuned(job, report)
+            for change in changes:
+                self.telemetry.record(change)
+        self.progress = None
+        self._post(event)
+
+    def _note(self, progress: Progress) -> None:
+        self.progress = progress
+
+    async def _adopt(self, snapshot: Snapshot, givers: tuple[str, ...]) -> None:
+        loop = asyncio.get_running_loop()
+        meters, began = self.telemetry.meters(), time.perf_counter()
+        try:
+            await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
+        except FednodeError as fault:
+            self._post(AdoptFailed(snapshot, str(fault)))
+        else:
+            seconds = time.perf_counter() - began
+            self.telemetry.committed(snapshot, givers, seconds)
+            self._post(Adopted(snapshot))
+
+    # Messages -------------------------------------------------------------------------------------
+
+    async def on_frame(self, frame: bytes, caller: str) -> bytes:
+        """Take a peer's message; return the acknowledgement when the kernel has decided."""
+        began = time.perf_counter()
+        known = self.trust.name_of(caller) if caller else ""
+        try:
+            message = self._read(frame, caller, known)
+        except FrameRefused as fault:
+            if fault.kind:
+                self.refusals.note(
+                    fault.kind, known, f"from {known or caller or 'a peer'}: {fault}"
+                )
+            if fault.kind and known:
+                self._post(Misbehaved(known, str(fault)))
+            return codec.encode_ack(fault.code, str(fault))
+        finally:
+            now = asyncio.get_running_loop().time()
+            self._quota.spend(caller, time.perf_counter() - began, now)
+        if message.sender in self.addresses:
+            payload = codec.payload_bytes(message, message.dtype or self._dtype)
+            size = len(frame)
+            self.telemetry.count(message.sender, "in", payload, size)
+        self._token += 1
+        answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
+        self._answers[self._token] = answer
+        self._post(Received(message, self._token))
+        verdict = await answer
+        self.telemetry.message("in", message.sender, message, len(frame), verdict.code)
+        return codec.encode_ack(*verdict)
+
+    def _read(self, frame: bytes, caller: str, known: str) -> Message:
+        """Return the message in a frame; raise FrameRefused if it is refused.
+
+        Cheap checks come first. Without keys callers cannot be told apart, so no quota applies.
+        """
+        if self._stop.is_set() or self._events.qsize() > EVENTS_MAX // 2:
+            raise FrameRefused("busy", "", "this node is stopping or has too much to do")
+        if caller:
+            over = self._quota.refuse(caller, len(frame), asyncio.get_running_loop().time())
+            if over:
+                raise FrameRefused("busy", "flood" if self._flooded(known) else "", over)
+        try:
+            message = codec.decode(frame)
+        except FrameError as fault:
+            raise FrameRefused("invalid", "frame", str(fault)) from fault
+        reason = self.trust.refusal(caller, message.sender)
+        if reason:
+            raise FrameRefused("refused", "identity", reason)
+        if not message.members:
+            return message
+        return replace(message, members=self.trust.believed(message.sender, message.members))
+
+    def _flooded(self, known: str) -> bool:
+        """Tell whether this refusal over the quota costs a point: every FLOOD-th does."""
+        self._over[known] += 1
+        return self._over[known] % FLOOD == 0
+
+    # Ending ---------------------------------------------------------------------------------------
+
+    async def _leave(self) -> None:
+        """Stop when the goodbyes are sent, or after the time limit of a send."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SEND_TIMEOUT_S):
+                await self._sender.emptied()
+        self.stop()
+
+    def _spawn(self, work: object) -> None:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _drain(self, *tasks: asyncio.Task[object]) -> None:
+        self.stop()
+        for name in tuple(self._timers):
+            self._cancel_timer(name)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(None, self._worker.shutdown)
+        for task in (*tasks, *self._tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)
+        # A commit under way is completed before the store closes.
+        await loop.run_in_executor(None, self._writer.shutdown)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result(Ack("busy", "this node is stopping"))
+        with contextlib.suppress(FednodeError):
+            await self.transport.close()
+        self._store.close()

@@ -1,0 +1,279 @@
+"""What every policy promises (node/fednode/core/policy.py), as tests to inherit.
+
+node/fednode/testing/player.py plays the host: it feeds a policy events, checks every effect as it
+comes, and answers Tune, Adopt and Send as a host would. Nothing here knows which policy it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fednode.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Delivered,
+    Effect,
+    PeerDown,
+    RoundDue,
+    Send,
+    TimerFired,
+    Tune,
+    TuneFailed,
+    Undelivered,
+)
+from fednode.core.settings import RoundSettings
+from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
+from fednode.testing.player import (
+    CONTEXT,
+    MODES,
+    PEERS,
+    Case,
+    Player,
+    Shapes,
+    accepted,
+    any_event,
+    report,
+    up,
+)
+from fednode.testing.seeds import seeds
+
+__all__ = ["CONTEXT", "MODES", "Case", "PolicyContract", "Shapes"]
+
+
+class PolicyContract:
+    """Inherit and give a fixture `case`."""
+
+    def test_it_names_itself(self, case: Case) -> None:
+        kind = case.kind
+        assert kind.name
+        assert kind.default_mode in MODES
+        assert isinstance(kind.shared_state, bool)
+        assert isinstance(case.start().repeatable, frozenset)
+        assert dataclasses.is_dataclass(kind.config_type)
+        assert case.mode in kind.modes
+        assert kind.default_mode in kind.modes
+        assert kind.settings_fault(case.config, case.context().rounds, "photo") == ""
+        begun = case.start().state()
+        assert (begun.round, begun.tensors, begun.tuned) == (0, case.initial, Tensors())
+        assert case.start().phase == "idle"
+
+    @pytest.mark.parametrize("seed", seeds(1, 20))
+    def test_total_and_orderly_in_any_order_of_events(self, case: Case, seed: int) -> None:
+        chance = random.Random(seed)
+        player = case.player()
+        for _ in range(300):
+            player.feed(any_event(case, chance, player))
+            assert player.policy.phase in {"idle", "tuning", "exchanging", "adopting"}
+
+    @pytest.mark.parametrize("seed", seeds(1, 5))
+    def test_pure_equal_events_give_equal_effects_and_states(self, case: Case, seed: int) -> None:
+        one, two = case.player(), case.player()
+        chance = random.Random(seed)
+        for step in range(200):
+            event = any_event(case, chance, one)
+            random.seed(step)  # the global generator has no say
+            assert one.feed(event) == two.feed(event)
+            assert one.policy.state() == two.policy.state()
+
+    def test_a_state_that_was_returned_never_changes(self, case: Case) -> None:
+        player = up(case.player())
+        player.run_round(1, accepted(player.policy, [case.from_peer("b", 1)]))
+        before = player.policy.state()
+        copied = PolicyState(
+            before.round,
+            before.tensors,
+            before.tuned,
+            before.carry,
+            {key: repr(value) for key, value in before.data.items()},
+            before.arrays,
+        )
+        for number in (2, 3):
+            heard = [case.from_peer(peer, number) for peer in PEERS]
+            player.run_round(number, accepted(player.policy, heard))
+        assert {key: repr(value) for key, value in before.data.items()} == dict(copied.data)
+        assert (before.round, before.tensors) == (copied.round, copied.tensors)
+
+    def test_rounds_end_whatever_peers_do(self, case: Case) -> None:
+        """Silent peers, lost messages and deaths cost time, never the round."""
+        player = up(case.player())
+        for number in range(1, 5):
+            before = len(player.sent)
+            player.begin(number)
+            for send in player.sent[before:]:
+                if player.adopt is None:
+                    lost = Undelivered(send.to, send.message, "unreachable", "nobody")
+                    player.feed(lost)
+            player.wait_out()
+            player.adopted()
+            assert player.policy.state().round == number
+
+    def test_alone_a_round_needs_no_timer(self, case: Case) -> None:
+        player = case.player()
+        player.feed(RoundDue(1))
+        player.train()
+        assert player.adopt is not None
+        player.adopted()
+        assert player.policy.phase == "idle"
+        if case.guard.merged_rise is None:  # even one's own aggregators change one's prompts
+            assert player.policy.state().tuned == player.policy.state().tensors
+
+    def test_the_death_of_all_peers_ends_the_waiting(self, case: Case) -> None:
+        player = up(case.player())
+        player.feed(RoundDue(1))
+        player.tuned()
+        for peer in PEERS:
+            player.feed(PeerDown(peer))
+        player.train()
+        assert player.adopt is not None
+
+    def test_a_round_adopts_what_it_tuned_or_merged_and_measured(self, case: Case) -> None:
+        player = up(case.player())
+        player.feed(RoundDue(1))
+        assert player.tune is not None
+        expected = report(player.tune)
+        player.wait_out()
+        assert player.adopt is not None
+        stored = player.adopt.snapshot
+        assert stored.policy.tuned != case.initial
+        if case.kind.shared_state:  # measured after the merge
+            measured = report(
+                Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tuned, seed=0))
+            ).metrics
+            assert stored.metrics == {"loss": 1.0, **measured}
+            merged = report(
+                Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tensors, seed=0))
+            ).metrics
+            if stored.policy.tuned != stored.policy.tensors:
+                assert case.guard.merged_rise is not None
+                assert measured["validation_loss"] < merged["validation_loss"]
+        else:
+            assert stored.policy.tuned == expected.tensors
+            assert stored.policy.carry == expected.carry
+            assert stored.metrics == expected.metrics
+
+    def test_a_failed_tuning_changes_nothing_and_the_round_can_be_run_again(
+        self, case: Case
+    ) -> None:
+        player = up(case.player())
+        player.feed(RoundDue(1))
+        assert player.tune is not None
+        first = player.tune.job
+        before = player.policy.state()
+        player.feed(TuneFailed(first, "no memory"))
+        assert player.policy.phase == "idle"
+        assert player.policy.state() == before
+        player.feed(RoundDue(1))
+        assert player.tune.job == first
+
+    def test_a_failed_commit_leaves_it_waiting_for_the_next_try(self, case: Case) -> None:
+        player = up(case.player())
+        player.feed(RoundDue(1))
+        player.tuned()
+        player.wait_out()
+        assert player.adopt is not None
+        snapshot = player.adopt.snapshot
+        assert player.feed(AdoptFailed(snapshot, "the disk is full")) == []
+        assert player.policy.phase == "adopting"
+        assert player.feed(RoundDue(2)) == []
+        player.feed(Adopted(snapshot))
+        assert player.policy.phase == "idle"
+
+    def test_a_rollback_starts_from_what_it_is_given(self, case: Case) -> None:
+        player = case.player()
+        other = Tensors({name: -np.ones(shape) for name, shape in case.shapes.items()})
+        player.feed(RoundDue(1, other))
+        assert player.tune is not None
+        assert player.tune.job.tensors
+        assert all(bool((one == -1).all()) for one in player.tune.job.tensors.values())
+
+    def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:
+        player = up(case.player())
+        names: set[str] = set()
+        for number in (1, 2):
+            player.feed(RoundDue(number))
+            player.tuned()
+            names |= set(player.timers)
+            player.wait_out()
+            player.adopted()
+        before = player.policy.state()
+        for name in sorted(names | {"policy.never-set"}):
+            assert not [one for one in player.feed(TimerFired(name)) if not isinstance(one, Send)]
+        assert player.policy.state() == before
+        player.feed(RoundDue(3))
+        for name in sorted(names):
+            assert not [one for one in player.feed(TimerFired(name)) if isinstance(one, Adopt)]
+
+    @pytest.mark.parametrize("died_after", [1, 2, 3])
+    def test_restart_faithful(self, case: Case, died_after: int) -> None:
+        """A node restored from what it adopted does what the one that never stopped does."""
+        original = up(case.player())
+        for number in range(1, died_after + 1):
+            heard = [case.from_peer(peer, number) for peer in PEERS]
+            original.run_round(number, accepted(original.policy, heard))
+            for send in original.sent:
+                if send.message.round == number:
+                    original.feed(Delivered(send.to, send.message))
+        # What was heard after the commit is lost with the crash: store once more, then compare.
+        number = died_after + 1
+        original.run_round(number)
+        again = up(Player(case.restore(original.policy.state()), case.sits_out))
+        assert again.policy.state() == original.policy.state()
+        for later in (number + 1, number + 2):
+            marks = len(original.effects), len(again.effects)
+            heard = accepted(original.policy, [case.from_peer(p, later) for p in PEERS])
+            original.run_round(later, heard)
+            again.run_round(later, heard)
+            # Who starts again asks its peers to repeat themselves, once.
+            did = [one for one in again.effects[marks[1] :] if not _asks(one)]
+            assert original.effects[marks[0] :] == did
+            assert original.policy.state() == again.policy.state()
+
+    def test_its_own_messages_pass_its_own_check(self, case: Case) -> None:
+        player = up(case.player())
+        for number in (1, 2, 3):
+            player.run_round(number)
+        assert all(not player.policy.fault(send.message) for send in player.sent)
+
+    def test_what_is_no_message_of_it_has_a_sentence(self, case: Case) -> None:
+        policy = case.start()
+        assert policy.fault(case.from_peer("b", 1, "nonsense"))
+        wrong = Message(
+            mesh="m",
+            fingerprint="f",
+            policy=policy.name,
+            sender="b",
+            round=1,
+            phase="prompts",
+            tensors=Tensors({next(iter(case.shapes)): [[1.0]]}),
+        )
+        assert policy.fault(wrong)
+
+    def test_what_it_cannot_work_with_is_a_sentence(self, case: Case) -> None:
+        for mode in MODES:
+            said = case.kind.settings_fault(case.config, RoundSettings(mode=mode), "photo")
+            assert said == "" or said.startswith(("rounds.mode is ", "policy."))
+            assert said or mode in case.kind.modes
+        assert case.kind.settings_fault(case.config, RoundSettings(mode=case.mode), "photo") == ""
+
+    def test_equal_runs_of_nodes_with_other_names_draw_otherwise(self, case: Case) -> None:
+        context = case.context()
+        assert context.draw_seed(1, "x") != replace(context, name="z").draw_seed(1, "x")
+        assert context.draw_seed(1, "x") != context.draw_seed(2, "x")
+        assert context.draw_seed(1, "x") != context.draw_seed(1, "y")
+
+    def test_nodes_begin_alike_unless_each_draws_its_own_start(self, case: Case) -> None:
+        context = case.context()
+        assert context.start_seed == replace(context, name="z").start_seed == context.seed
+        own = replace(context, start="own")
+        assert own.start_seed != replace(own, name="z").start_seed
+        assert own.start_seed == replace(own, samples=1).start_seed
+
+
+def _asks(effect: Effect) -> bool:
+    return isinstance(effect, Send) and effect.message.phase == "again"
