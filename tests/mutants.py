@@ -42,17 +42,16 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-_KRUM: Final = (
-    "tests/unit/core/test_robust.py::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
-)
-_FEDDPT: Final = "tests/unit/policies/test_feddpt_merge.py"
+_ROBUST: Final = "tests/unit/core/merge/test_robust.py"
+_KRUM: Final = f"{_ROBUST}::test_krum_is_the_mean_of_those_with_the_nearest_neighbours"
+_FEDDPT: Final = "tests/unit/policies/feddpt/test_exchange.py"
 _TRUST: Final = "tests/unit/identity/test_trust.py"
 _TLS: Final = "tests/unit/transports/test_tls.py"
 _FRAMES: Final = "tests/unit/runtime/test_frames.py"
-_STORE: Final = "tests/unit/runtime/test_store.py"
+_STORE: Final = "tests/unit/storage/test_store.py"
 _GATE: Final = "tests/unit/core/test_gate.py"
-_SWIM: Final = "tests/unit/core/test_swim.py"
-_MEAN: Final = "tests/unit/core/test_aggregate.py"
+_SWIM: Final = "tests/unit/core/members/test_swim.py"
+_MEAN: Final = "tests/unit/core/merge/test_mean.py"
 
 _MERGE_RULES: Final = {
     "krum-neighbours": Mutant(
@@ -185,7 +184,7 @@ _KEYS: Final = {
 }
 _CHECKERS: Final = {
     f"checker-{checker}": Mutant(
-        "node/fednode/sim/checkers.py",
+        "node/fednode/lab/simulate/checkers.py",
         f"    {checker},\n",
         "",
         (f"tests/simulation/test_planted_bugs.py::test_a_planted_bug_is_found[{bug}]",),

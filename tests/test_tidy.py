@@ -36,31 +36,36 @@ MAY_IMPORT: dict[str, str] = {
     "data": "core",
     "clip": "core",
     "learn": "core clip data storage",
-    "observe": (
-        "core wire transports learn.learner identity storage runtime registry units data.decode"
-    ),
-    "runtime": "core wire transports learn.learner identity storage observe registry units",
-    "track": "core",
-    "sim": "core wire transports.framing learn.learner learn.closed_form registry",
-    "config": "core faults registry runtime.settings trees units",
-    "peers": "config core identity.keys transports.address trees",
     "registry": "core policies",
-    "saved": "config core storage",
-    "plan": "config core learn peers registry saved storage",
-    "api": "clip config core learn registry saved trees",
+    "settings": "core data identity.keys registry transports.address",
+    "observe": (
+        "core wire transports learn.learner identity storage runtime settings.output units "
+        "data.decode"
+    ),
+    "runtime": "core wire transports learn.learner identity storage observe",
+    "sim": "core wire transports.framing learn.learner learn.closed_form registry",
+    "app": (
+        "core data identity lab.track.node learn observe registry runtime settings storage "
+        "transports wire"
+    ),
+    "terminal": "core learn observe units wire",
+    "api": "app.saved clip core learn registry settings",
     "policy": "core",
     "objective": "clip core learn",
-    "testing": "clip core data learn sim track transports",
-    "experiment": "clip config core data learn registry shipped sim storage track trees units",
+    "testing": "clip core data learn sim",
     "commands": (
-        "api clip config core data experiment identity learn observe peers plan registry "
-        "runtime saved shipped sim storage track transports trees units wire"
+        "api app clip core data identity lab.track.node learn observe registry runtime settings "
+        "shipped storage terminal transports units wire"
     ),
-    "bootstrap": (
-        "clip commands config core experiment identity learn observe peers registry shipped "
-        "storage transports trees units wire"
+    "lab": (
+        "api app clip core data identity learn observe registry settings shipped sim storage "
+        "terminal transports units wire fednode_bootstrap"
     ),
 }
+BOOTSTRAP = (
+    "app clip commands core errors identity lab.track.node learn observe registry settings "
+    "storage terminal transports wire"
+)
 ALWAYS = (
     "fednode.errors",
     "fednode.core.settings",
@@ -75,11 +80,12 @@ PLACES: dict[str, tuple[str, ...]] = {
     "torch": (
         "fednode.clip",
         "fednode.learn",
+        "fednode.lab",
         "fednode.policies.*.objective",
         "tools.pretrain",
         "tests",
     ),
-    "open_clip": ("fednode.clip", "tools.pretrain", "tests"),
+    "open_clip": ("fednode.clip", "fednode.lab", "tools.pretrain", "tests"),
     "grpc": (
         "fednode.transports.grpc",
         "fednode.transports.calls",
@@ -90,14 +96,16 @@ PLACES: dict[str, tuple[str, ...]] = {
         "fednode.observe.others",
         "fednode.wire.gen",
         "fednode.identity.enrol",
+        "fednode.lab.bench",
         "fednode_bootstrap",
         "tests",
     ),
-    "pydantic": ("fednode.config", "tools.settings.schema", "tests"),
+    "pydantic": ("fednode.settings.read", "tools.settings.schema", "tests"),
     "cryptography": (
         "fednode.identity",
         "fednode.transports.tls",
         "fednode.transports.session",
+        "fednode.lab.bench",
         "fednode_bootstrap",
         "tests",
     ),
@@ -106,14 +114,14 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("fednode.observe.page",),
     "prometheus_client": ("fednode.observe.metrics", "tests"),
     "opentelemetry": ("fednode.observe.otel", "tests"),
-    "tensorboardX": ("fednode.track.tensorboard", "tests"),
-    "wandb": ("fednode.track.wandb", "tests"),
-    "mlflow": ("fednode.track.mlflow", "tests"),
-    "dask": ("fednode.experiment.executors", "tests"),
-    "distributed": ("fednode.experiment.executors", "tests"),
-    "ray": ("fednode.experiment.executors", "tests"),
-    "submitit": ("fednode.experiment.executors",),
-    "sklearn": ("fednode.learn.evaluation", "fednode.commands.pictures"),
+    "tensorboardX": ("fednode.lab.track.tensorboard", "tests"),
+    "wandb": ("fednode.lab.track.wandb", "tests"),
+    "mlflow": ("fednode.lab.track.mlflow", "tests"),
+    "dask": ("fednode.lab.experiment.executors", "tests"),
+    "distributed": ("fednode.lab.experiment.executors", "tests"),
+    "ray": ("fednode.lab.experiment.executors", "tests"),
+    "submitit": ("fednode.lab.experiment.executors",),
+    "sklearn": ("fednode.learn.evaluation", "fednode.lab.explain_pictures"),
     "pickle": (),
 }
 WITHOUT_TORCH = (
@@ -184,14 +192,17 @@ def anywhere(name: str, patterns: tuple[str, ...]) -> bool:
 def imports_follow_the_architecture(path: Path) -> None:
     name = module_name(path)
     wanted = imports(parsed(path))
-    for part, words in MAY_IMPORT.items():
-        pattern, allowed = f"fednode.{part}", tuple(f"fednode.{word}" for word in words.split())
+    rows = {f"fednode.{part}": words for part, words in MAY_IMPORT.items()}
+    for pattern, words in (rows | {"fednode_bootstrap": BOOTSTRAP}).items():
         if not matches(name, pattern):
             continue
+        allowed = tuple(
+            word if word in ROOTS.values() else f"fednode.{word}" for word in words.split()
+        )
         # A part may import itself; a policy's file the other files of its own folder.
         own = (name.rpartition(".")[0],) if "*" in pattern else (pattern,)
         for target in sorted(wanted):
-            if matches(target, "fednode") and "." in target:
+            if target.split(".")[0] in ROOTS.values() and "." in target:
                 fine = (*allowed, *ALWAYS, *own, *NAMED)
                 assert anywhere(target, fine), f"{name} must not import {target}"
     for package, places in PLACES.items():

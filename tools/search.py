@@ -25,16 +25,16 @@ from typing import Final
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.config import Settings, policy_config
 from fednode.core.policy import PolicyKind
 from fednode.core.settings import Initial, RoundSettings, StartSettings
 from fednode.core.types import ZERO_SHOT
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
-from fednode.experiment.figures import harmonic, markdown_table, mean
 from fednode.learn.features import Features
+from fednode.learn.figures import harmonic, markdown_table, mean
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
+from fednode.settings.read import Settings, policy_config
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from tools.builtin_images import IMAGES_PER_CLASS, by_category, encode, others

@@ -26,7 +26,6 @@ from typing import Any, Final
 
 import grpc
 
-from fednode.config import NAME, NAME_RULE
 from fednode.errors import AddressError, ConfigError, IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -34,6 +33,7 @@ from fednode.identity.certificate import judged, mint
 from fednode.identity.enrol import CONTACTS_MAX
 from fednode.identity.identity import armour, disarm
 from fednode.identity.lease import DAY_S, LEASE_DAYS, Statement, nearly_over
+from fednode.settings.read import NAME, NAME_RULE
 from fednode.storage.disk import Disk, alone
 from fednode.storage.files import put
 from fednode.transports.address import parse

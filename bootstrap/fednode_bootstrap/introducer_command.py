@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from fednode.commands.paths import PATH
-from fednode.config import named
+from fednode.settings.read import named
+from fednode.terminal.paths import PATH
 from fednode_bootstrap.introducer import Roster, serve
 from fednode_bootstrap.invite import invite as written
 

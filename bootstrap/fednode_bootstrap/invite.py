@@ -13,9 +13,9 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from fednode.config import named, read_yaml
 from fednode.errors import ConfigError, StateError
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
+from fednode.settings.read import named, read_yaml
 from fednode.storage.files import put
 from fednode_bootstrap.introducer import TOKEN_BYTES, Roster
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from rich.console import Console
 
-from fednode.commands import live
-from fednode.commands.mesh import client_of
+from fednode.app.network import client_of
 from fednode.observe.client import Client
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
+from fednode.terminal import live
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
 from fednode_bootstrap.process import PROGRAM

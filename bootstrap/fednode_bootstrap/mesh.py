@@ -23,7 +23,7 @@ from typing import Final, Protocol, Self
 
 import yaml
 
-from fednode.commands.mesh import IDENTITY
+from fednode.app.network import IDENTITY
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.identity.identity import Identity
 from fednode.transports.ports import free_ports

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from fednode.commands.paths import PATH
-from fednode.commands.tracked import tracker_option
+from fednode.lab.track.node import tracker_option
+from fednode.terminal.paths import PATH
 from fednode_bootstrap.local import LocalOptions, run
 
 

@@ -32,7 +32,7 @@ def load(told: str) -> None:
     given = json.loads(told)
     with contextlib.suppress(FednodeError):
         from fednode import registry
-        from fednode.config import load_settings
+        from fednode.settings.read import load_settings
 
         path = None if given["config"] is None else Path(given["config"])
         settings = load_settings(path, os.environ, tuple(given["flags"]))

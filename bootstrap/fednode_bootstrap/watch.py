@@ -14,9 +14,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.commands import live
-from fednode.commands.live import LOADING, Past, Seen
-from fednode.commands.show import rounds
+from fednode.terminal import live
+from fednode.terminal.live import LOADING, Past, Seen
+from fednode.terminal.show import rounds
 from fednode_bootstrap.mesh import LocalMesh
 
 LINE_EVERY_S: Final = 5.0

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import yaml
 
-from fednode import trees
-from fednode.config import Settings, Source, policy_of, settings_of
+from fednode.app.saved import recall
 from fednode.core.types import Array, Tensors
 from fednode.errors import ConfigError, DataError, ModelError
-from fednode.saved import recall
+from fednode.settings import trees
+from fednode.settings.read import Settings, Source, policy_of, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""

@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "logs": ("fednode.commands.logs", "Show what happened, and what happens."),
     "eval": ("fednode.commands.eval", "Measure a node's prompts on test images."),
     "predict": ("fednode.commands.predict", "Name what images show."),
-    "explain": ("fednode.commands.explain", "Show what prompts say and where they look."),
+    "explain": ("fednode.lab.commands.explain", "Show what prompts say and where they look."),
     "export": ("fednode.commands.share", "Write a node's prompts for other programs."),
     "import": ("fednode.commands.share", "Make a state directory of prompts in a file."),
     "recover": ("fednode.commands.recover", "Go on after damage to a node's journal."),
@@ -42,11 +42,11 @@ COMMANDS: Final = {
         "fednode_bootstrap.introducer_command",
         "Enrol nodes that peers.yaml does not list.",
     ),
-    "experiment": ("fednode.commands.experiment", "Compare methods on one data set."),
-    "simulate": ("fednode.commands.simulate", "Play meshes full of faults, each by its seed."),
-    "bench": ("fednode_bootstrap.bench_command", "Measure speed and how a mesh grows."),
+    "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
+    "simulate": ("fednode.lab.commands.simulate", "Play meshes full of faults, each by its seed."),
+    "bench": ("fednode.lab.commands.bench", "Measure speed and how a mesh grows."),
     "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),
-    "demo": ("fednode_bootstrap.demo_command", "Show on images whether exchanging prompts helps."),
+    "demo": ("fednode.lab.commands.demo", "Show on images whether exchanging prompts helps."),
 }
 FAULT: Final = 2
 DEFECT: Final = 70

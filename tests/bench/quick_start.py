@@ -31,8 +31,8 @@ from typing import Any, Final
 
 from scipy.stats import t as student
 
-from fednode.config import load_settings
 from fednode.learn.cache import default_folder
+from fednode.settings.read import load_settings
 from tests.bench.figures import publish
 
 NAMES: Final = ("a", "b", "c")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from fednode.clip.settings import MINI
-from fednode.learn.bench import measure, tasks
+from fednode.lab.bench import measure, tasks
 from tests.bench.figures import publish
 
 

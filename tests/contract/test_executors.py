@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.experiment.pictures import domains
+from tests.unit.lab.experiment.pictures import domains
 
 pytestmark = pytest.mark.slow
 WAIT_S = 600.0

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fednode.testing.trackers import Kept, Read, TrackerContract
-from fednode.track.base import Run, Tracker
-from fednode.track.fake import FakeTracker
+from fednode.lab.track.base import Run, Tracker
+from fednode.lab.track.fake import FakeTracker
+from tests.contract.tracker_suite import Kept, Read, TrackerContract
 
 if "FEDNODE_TRACKERS" in os.environ:  # behind all installed packages
     sys.path.append(os.environ["FEDNODE_TRACKERS"])
@@ -69,7 +69,7 @@ class TestTensorBoard(TrackerContract):
     @pytest.fixture
     def kind(self) -> type[Tracker]:
         needed("tensorboardX")
-        from fednode.track.tensorboard import TensorBoard
+        from fednode.lab.track.tensorboard import TensorBoard
 
         return TensorBoard
 
@@ -107,7 +107,7 @@ class TestTensorBoardsOwnReader:
         needed("tensorboard")
         from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
 
-        from fednode.track.tensorboard import TensorBoard
+        from fednode.lab.track.tensorboard import TensorBoard
 
         for name in ("node-1", "node-2"):
             tracker = TensorBoard(Run(name=name, group="m", folder=tmp_path, settings={"a": 1}))
@@ -151,7 +151,7 @@ class TestWandb(TrackerContract):
         monkeypatch.delenv("WANDB_API_KEY", raising=False)
         monkeypatch.delenv("WANDB_MODE", raising=False)
         needed("wandb")
-        from fednode.track.wandb import Wandb
+        from fednode.lab.track.wandb import Wandb
 
         return Wandb
 
@@ -195,7 +195,7 @@ class TestMlflow(TrackerContract):
         monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
         needed("mlflow")
         needed("alembic")
-        from fednode.track.mlflow import Mlflow
+        from fednode.lab.track.mlflow import Mlflow
 
         return Mlflow
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from fednode.testing.transports import Make, TransportContract
 from fednode.transports.base import Transport
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.memory import Hub, MemoryTransport
+from tests.contract.transport_suite import Make, TransportContract
 from tests.unit.identity.people import A, person
 
 

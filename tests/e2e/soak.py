@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.commands.mesh import IDENTITY, client_of
+from fednode.app.network import IDENTITY, client_of
 from fednode.errors import FednodeError
 from fednode.identity.identity import Identity
 from fednode.observe.client import Client
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import FEDNODE, Daemon
 from tests.contract.faults import pause

@@ -17,10 +17,10 @@ import pytest
 import torch
 
 from fednode import registry
-from fednode.config import load_settings
 from fednode.core.types import PolicyState
 from fednode.errors import ConfigError
 from fednode.objective import Batch, Given, Job, Tensors
+from fednode.settings.read import load_settings
 from fednode.storage.store import read_snapshot
 from fednode.testing import small_learner
 

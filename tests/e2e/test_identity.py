@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fednode.commands.mesh import client_of
+from fednode.app.network import client_of
 from fednode.errors import FednodeError
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.process import Daemon
 from tests.contract.faults import pause

@@ -14,13 +14,13 @@ import torch
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.config import Source, policy_of, settings_of, start_of
 from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.client import Client
+from fednode.settings.read import Source, policy_of, settings_of, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from fednode.storage.store import read_snapshot

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fednode.lab.bench import mesh as bench_mesh
 from fednode.learn.closed_form import STEPS
-from fednode_bootstrap import bench_mesh
 from fednode_bootstrap.mesh import LocalMesh
 
 pytestmark = pytest.mark.e2e

@@ -1,4 +1,4 @@
-"""The wheel holds one package, `fednode`, and everything that its commands need.
+"""The wheel holds two packages, `fednode` and `fednode_bootstrap`, with all that commands need.
 
 Method: build the wheel from this checkout, install it into an empty folder beside the packages that
 are at hand, and run it in another empty folder, where neither the checkout nor its settings are.
@@ -24,6 +24,7 @@ import fednode
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
 GUARD_S = 600.0
+PACKAGES = {"fednode", "fednode_bootstrap"}
 NODE_A = ("--peers", "peers.yaml", "--config", "node.yaml", "--name", "a")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "node", "bootstrap", "configs")
 
@@ -136,16 +137,14 @@ def tops(shown: str) -> set[str]:
     return {name for name in folders if not name.endswith(".dist-info") and name != "bin"}
 
 
-def test_the_wheel_has_one_top_level_package_and_no_tool(wheel: Path) -> None:
+def test_the_wheel_holds_both_packages_and_no_tool(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
-        (tops,) = (name for name in names if name.endswith("top_level.txt"))
-        assert file.read(tops).decode().split() == ["fednode"]
     folders = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert folders == {"fednode"}
+    assert folders == PACKAGES
     shipped = ("node.yaml", "peers.yaml", "demo/node.yaml", "policies/plan.yaml")
     configs = [f"configs/{name}" for name in (*shipped, "schema/node.json", "schema/peers.json")]
-    for wanted in ("cli.py", "bootstrap/fednode_bootstrap/demo.py", "py.typed", *configs):
+    for wanted in ("cli.py", "lab/demo/demo.py", "py.typed", *configs):
         assert f"fednode/{wanted}" in names
     assert not [name for name in names if "pretrain" in name or "tests" in name]
 
@@ -164,13 +163,14 @@ def test_the_wheel_has_the_version_of_the_changelog(wheel: Path) -> None:
 
 def test_the_installed_package_works_in_an_empty_folder(installed: Path, empty: Path) -> None:
     paths = surroundings(empty, PYTHONPATH=str(installed))
-    program = "import fednode, fednode_bootstrap.demo as demo; print(fednode.__file__, demo.CONFIG)"
+    program = "import fednode, fednode.lab.demo.demo as demo; print(fednode.__file__, demo.CONFIG)"
     for path in run([sys.executable, "-c", program], empty, **paths).split():
         assert Path(path).is_relative_to(installed)
         assert Path(path).is_file()
-    assert tops(run([sys.executable, "-m", "pip", "show", "-f", "fednode"], empty, **paths)) == {
-        "fednode"
-    }
+    assert (
+        tops(run([sys.executable, "-m", "pip", "show", "-f", "fednode"], empty, **paths))
+        == PACKAGES
+    )
     command = (sys.executable, "-m", "fednode.cli")
     version = f"fednode, version {fednode.__version__}\n"
     assert run([*command, "--version"], empty, **paths) == version
@@ -188,9 +188,10 @@ def test_the_first_hour_from_the_wheel_in_a_venv(venv: Path, empty: Path) -> Non
     path, module = run([venv / "python", "-c", program], empty, **paths).split()
     assert Path(path).is_relative_to(venv.parent)
     assert module == "fednode.api"
-    assert tops(run([venv / "python", "-m", "pip", "show", "-f", "fednode"], empty, **paths)) == {
-        "fednode"
-    }
+    assert (
+        tops(run([venv / "python", "-m", "pip", "show", "-f", "fednode"], empty, **paths))
+        == PACKAGES
+    )
     begin([venv / "fednode"], empty, **paths)
     assert "Nothing is wrong." in run([venv / "fednode", "check", *NODE_A], empty, **paths)
     assert "round" in run_a_node(venv / "python", empty, **paths)

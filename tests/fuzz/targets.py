@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.commands.simulate import load as load_scenario
-from fednode.config import load_settings
 from fednode.errors import AddressError, ConfigError, FrameError, IdentityError
-from fednode.experiment.files import load_experiment
 from fednode.identity import certificate, lease
 from fednode.identity.keys import read_group
-from fednode.peers import load_peers
+from fednode.lab.commands.simulate import load as load_scenario
+from fednode.lab.experiment.files import load_experiment
+from fednode.settings.peers import load_peers
+from fednode.settings.read import load_settings
 from fednode.transports.address import parse
 from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from fednode.commands.simulate import load as load_scenario
-from fednode.config import load_settings
 from fednode.errors import ConfigError
-from fednode.experiment.files import load_experiment
-from fednode.peers import load_peers
+from fednode.lab.commands.simulate import load as load_scenario
+from fednode.lab.experiment.files import load_experiment
+from fednode.settings.peers import load_peers
+from fednode.settings.read import load_settings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPUS = {

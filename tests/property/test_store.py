@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fednode.errors import StateError
 from fednode.storage.store import Store, read_snapshot
-from tests.unit.runtime.stored import FACTS, filled, snapshot
+from tests.unit.storage.stored import FACTS, filled, snapshot
 
 ROUNDS = 4
 COMMITTED = [snapshot(number) for number in range(1, ROUNDS + 1)]

@@ -10,16 +10,16 @@ import pytest
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.config import policy_of
 from fednode.core.settings import MembershipSettings, StartSettings
-from fednode.experiment.cell import LIMIT_S, Judge, Parts
-from fednode.experiment.files import load_experiment, settings_of
-from fednode.experiment.scene import scene
+from fednode.lab.experiment.cell import LIMIT_S, Judge, Parts
+from fednode.lab.experiment.files import load_experiment, settings_of
+from fednode.lab.experiment.scene import scene
 from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
+from fednode.settings.read import policy_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 

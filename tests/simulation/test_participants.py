@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fednode.commands.simulate import load
-from fednode.sim.scenario import draw, play
+from fednode.lab.commands.simulate import load
+from fednode.lab.simulate.scenario import draw, play
 from fednode.testing.seeds import seeds
 from tests.simulation.test_planted_bugs import FILE
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from fednode.commands.simulate import load
 from fednode.core import agreement, gate, kernel, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, SetTimer
@@ -23,12 +22,13 @@ from fednode.core.rounds import averaging, catchup
 from fednode.core.rounds import engine as rounds
 from fednode.core.rounds.progress import Idle
 from fednode.core.types import Tensors
+from fednode.lab.commands.simulate import load
+from fednode.lab.simulate import checkers
+from fednode.lab.simulate import scenario as scenarios
+from fednode.lab.simulate.check import Violation
+from fednode.lab.simulate.scenario import Scenario, draw, play
 from fednode.policies.zerodfl import exchange as zerodfl
 from fednode.policies.zerodfl import state as memory
-from fednode.sim import checkers
-from fednode.sim import scenario as scenarios
-from fednode.sim.check import Violation
-from fednode.sim.scenario import Scenario, draw, play
 from fednode.testing.seeds import seeds
 from fednode.wire import codec
 from tests.simulation import kernel_bugs

@@ -12,18 +12,27 @@ import numpy as np
 import pytest
 
 from fednode import cli, registry
-from fednode.commands.simulate import load
 from fednode.core import gate
 from fednode.core.rounds.transfer import STATE
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message, Tensors
 from fednode.errors import ConfigError
+from fednode.lab.commands.simulate import load
+from fednode.lab.simulate.byzantine import (
+    COLLUDE,
+    EXCUSES,
+    FLIPPED,
+    KINDS,
+    NASTY,
+    Flipped,
+    Plot,
+    liar,
+)
+from fednode.lab.simulate.ends import digest
+from fednode.lab.simulate.faults import FAULTS
+from fednode.lab.simulate.scenario import draw, play
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.sim.byzantine import COLLUDE, EXCUSES, FLIPPED, KINDS, NASTY, Flipped, Plot, liar
-from fednode.sim.ends import digest
-from fednode.sim.faults import FAULTS
 from fednode.sim.network import Network
-from fednode.sim.scenario import draw, play
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from tests.simulation.test_planted_bugs import FILE, gate_lets_everything_in

@@ -14,12 +14,12 @@ import yaml
 
 from fednode import registry
 from fednode.clip.settings import ModelSettings
-from fednode.config import Settings, Source, load_settings, policy_config, settings_of
 from fednode.core.settings import GuardSettings, MembershipSettings, RoundSettings
 from fednode.data.base import DataSettings
 from fednode.learn.settings import CacheSettings, TuningSettings
-from fednode.peers import load_peers
 from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.settings.peers import load_peers
+from fednode.settings.read import Settings, Source, load_settings, policy_config, settings_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SECTIONS: dict[str, Any] = {

@@ -19,9 +19,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from fednode.config import load_settings
 from fednode.observe.metrics import Metrics, Reading
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
+from fednode.settings.read import load_settings
 from fednode_bootstrap.invite import PAGE_TOKEN, TOKEN, invite
 from tests.command_line import parsed
 

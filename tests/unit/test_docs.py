@@ -26,8 +26,8 @@ from PIL import Image
 import fednode
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.config import Source, settings_of
-from fednode.experiment.files import load_experiment
+from fednode.lab.experiment.files import load_experiment
+from fednode.settings.read import Source, settings_of
 from tests.command_line import parsed
 from tests.unit.commands.tuned import tune_in
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from fednode.config import POLICY
+from fednode.settings.read import POLICY
 from tools import generated
 from tools.settings.fields import policies
 from tools.settings.files import node_file, peers_file, policy_file

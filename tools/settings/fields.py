@@ -14,14 +14,14 @@ from typing import Any, Final, get_type_hints
 import yaml
 
 from fednode import registry
-from fednode.config import POLICY
 from fednode.core.policy import PolicyKind
+from fednode.settings.read import POLICY
 
 MARK: Final = "(*)"
 AGREED: Final = frozenset(
     {"model.name", "model.pretrained", "policy", "rounds.mode", "topology", "tuning.context_length"}
 )
-"""Keys, and whole sections, in which all nodes of a mesh must agree (fednode.plan.facts_of)."""
+"""Keys, and whole sections, in which all nodes of a mesh must agree (fednode.app.plan.facts_of)."""
 EXAMPLES: Final[Mapping[str, Any]] = {"domains": ("photo", "art_painting", "cartoon", "sketch")}
 """Values for settings of policies that have no valid default."""
 

@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fednode.config import POLICY, Settings
-from fednode.peers import PeerEntry, Peers
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import (
     EXAMPLES,
     Setting,

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import MISSING
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from fednode.config import POLICY, Settings
 from fednode.core.settings import MergeSettings
-from fednode.peers import PeerEntry, Peers
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import (
     AGREED,
     EXAMPLES,

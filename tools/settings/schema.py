@@ -9,8 +9,8 @@ from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
-from fednode.config import POLICY, Settings
-from fednode.peers import Peers
+from fednode.settings.peers import Peers
+from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import names_text, policies, settings_of, summary
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"

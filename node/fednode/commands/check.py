@@ -17,20 +17,20 @@ from typing import Literal
 
 import click
 
+from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, make, strange_tuning
 from fednode.clip.settings import MINI
-from fednode.commands.formats import format_option
-from fednode.commands.paths import PATH, PEERS, settings_here
-from fednode.config import load_settings
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData
 from fednode.data.reasons import summaries
 from fednode.errors import ConfigError, FednodeError, Unreachable
 from fednode.learn.learner import Learner
-from fednode.peers import load_peers, which_am_i
-from fednode.plan import NodePlan, facts_of, free_facts, learner_of, make, strange_tuning
+from fednode.settings.peers import load_peers, which_am_i
+from fednode.settings.read import load_settings
 from fednode.shipped import config_file
 from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
+from fednode.terminal.formats import format_option
+from fednode.terminal.paths import PATH, PEERS, settings_here
 
 FAULTY = 2
 
@@ -151,7 +151,7 @@ def look(words: Given) -> Iterator[Finding]:
 
 def _of_running(plan: NodePlan, given: Given) -> Generator[Finding, None, bool]:
     """Say and return whether the node runs already."""
-    from fednode.commands import probing
+    from fednode.app import probing
 
     if given.peers is None:
         text = "--live asks the peers, and there is no peers.yaml here: name one with --peers."
@@ -165,7 +165,7 @@ def _of_running(plan: NodePlan, given: Given) -> Generator[Finding, None, bool]:
 
 def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
     """Say which peers reach this node."""
-    from fednode.commands import probing
+    from fednode.app import probing
 
     try:
         found = asyncio.run(probing.probe(plan, running))
@@ -229,7 +229,7 @@ def _of_ports(plan: NodePlan) -> Iterator[Finding]:
     yield from _of_name(plan)
     admin, page = settings.admin.listen, settings.page.listen
     if settings.otel.endpoint is not None:
-        from fednode.commands.interfaces import otel_of
+        from fednode.app.interfaces import otel_of
         from fednode.observe.events import Events
 
         wanted.append(lambda: otel_of(plan, Events()))
@@ -338,7 +338,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
 
 
 async def _of_peers(plan: NodePlan, learner: Learner, ours: str) -> list[Finding]:
-    from fednode.commands.mesh import client_of
+    from fednode.app.network import client_of
 
     found: list[Finding] = []
     async with client_of(plan.peers, plan.state) as client:

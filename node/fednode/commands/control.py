@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from fednode.commands.paths import PATH
-from fednode.commands.reach import reach
+from fednode.app.reach import reach
+from fednode.terminal.paths import PATH
 
 
 def _command(name: str, text: str) -> click.Command:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fednode.commands import classwise
-from fednode.commands.formats import table_format_option
-from fednode.commands.paths import PATH
+from fednode.app.plan import learner_of
+from fednode.app.saved import Tuned, find, recall
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData
 from fednode.errors import ConfigError, DataError
 from fednode.learn.learner import Learner
-from fednode.plan import learner_of
-from fednode.saved import Tuned, find, recall
+from fednode.terminal import classwise
+from fednode.terminal.formats import table_format_option
+from fednode.terminal.paths import PATH
 
 if TYPE_CHECKING:
     from fednode.learn.evaluation import Evaluation

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import click
 
-from fednode.commands.mesh import IDENTITY, identity_in
-from fednode.commands.paths import PATH
-from fednode.commands.reach import reach
-from fednode.config import named
+from fednode.app.network import IDENTITY, identity_in
+from fednode.app.reach import reach
+from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity.identity import Identity, disarm, valid_until
-from fednode.saved import ROOT
+from fednode.settings.read import named
 from fednode.storage.disk import lock
+from fednode.terminal.paths import PATH
 
 MESH = click.option("--mesh", required=True, help="Name of the mesh, as in peers.yaml.")
 NAMED = click.option("--name", required=True, help="Name of the node, as in peers.yaml.")

@@ -12,11 +12,11 @@ from typing import Final
 import click
 import yaml
 
-from fednode.commands.cases import AVERAGE, CASES, ROUNDS, Case
-from fednode.commands.paths import PATH
+from fednode.app.cases import AVERAGE, CASES, ROUNDS, Case
+from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
-from fednode.saved import ROOT
 from fednode.shipped import config_file
+from fednode.terminal.paths import PATH
 
 NODES_MAX: Final = 64
 PORT_MAX: Final = 65_535
@@ -71,7 +71,7 @@ def init(
     Unless you give them, the name of the mesh and the ports are drawn, so that two meshes on one
     machine do not meet.
     """
-    from fednode.config import named
+    from fednode.settings.read import named
 
     if policy is not None and others is not None:
         raise ConfigError(
@@ -145,7 +145,7 @@ def ports_of(nodes: int, first: int | None) -> list[int]:
 
 def ids_of(nodes: int, mesh: str) -> dict[str, str]:
     """Return the id of each node, by name; make the keys that are not there yet."""
-    from fednode.commands.mesh import IDENTITY
+    from fednode.app.network import IDENTITY
     from fednode.identity.identity import Identity
 
     names = [name_of(number) for number in range(nodes)]

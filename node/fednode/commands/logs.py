@@ -13,12 +13,12 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from fednode.commands.formats import format_option
-from fednode.commands.paths import PATH
-from fednode.commands.reach import Make, Target, Targets, reach
+from fednode.app.reach import Make, Target, Targets, reach
 from fednode.errors import FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.observe.events import LEVELS
+from fednode.terminal.formats import format_option
+from fednode.terminal.paths import PATH
 from fednode.wire.gen import status_pb2
 
 STYLES: Final = {"debug": "dim", "warning": "yellow", "error": "red"}

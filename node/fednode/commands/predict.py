@@ -10,13 +10,13 @@ import click
 import numpy as np
 
 from fednode.api import Prompts, load
-from fednode.commands.formats import format_option
-from fednode.commands.given import image_files
-from fednode.commands.paths import PATH
+from fednode.app.given import image_files
+from fednode.app.saved import find
 from fednode.core.types import Array
 from fednode.data.images import Verdict, examine
 from fednode.errors import ConfigError, DataError
-from fednode.saved import find
+from fednode.terminal.formats import format_option
+from fednode.terminal.paths import PATH
 
 AT_ONCE: Final = 64
 """Images that are classified before their lines are printed."""

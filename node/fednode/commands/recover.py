@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from fednode.commands.paths import PATH
-from fednode.saved import find
+from fednode.app.saved import find
 from fednode.storage import recover as storage
+from fednode.terminal.paths import PATH
 
 
 @click.command()

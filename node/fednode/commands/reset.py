@@ -10,13 +10,13 @@ from typing import Final
 
 import click
 
-from fednode.commands.link import FILE as PAGE_TOKEN
-from fednode.commands.mesh import IDENTITY
-from fednode.commands.paths import PATH
+from fednode.app.link import FILE as PAGE_TOKEN
+from fednode.app.network import IDENTITY
+from fednode.app.saved import CLASSES, SETTINGS, find
 from fednode.errors import ConfigError, StateError
 from fednode.observe.logs import FILE as LOG
-from fednode.saved import CLASSES, SETTINGS, find
 from fednode.storage.disk import because, lock
+from fednode.terminal.paths import PATH
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"

@@ -11,17 +11,17 @@ import click
 import yaml
 
 from fednode.api import Prompts, load
+from fednode.app.saved import CLASSES, ELSEWHERE, SETTINGS, find, settings_text
 from fednode.clip.settings import MINI
-from fednode.commands.paths import PATH
-from fednode.config import Settings, load_settings, policy_of
 from fednode.core.policy import NodeContext
 from fednode.core.types import Snapshot, Tensors
 from fednode.data.base import BUILTIN
 from fednode.data.folder import scan
 from fednode.errors import ConfigError, ModelError, StateError
-from fednode.saved import CLASSES, ELSEWHERE, SETTINGS, find, settings_text
+from fednode.settings.read import Settings, load_settings, policy_of
 from fednode.storage.files import put
 from fednode.storage.store import Store
+from fednode.terminal.paths import PATH
 
 LAYOUTS = ("safetensors", "coop", "matrix")
 

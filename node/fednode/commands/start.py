@@ -14,24 +14,24 @@ from typing import Any
 import click
 import uvloop
 
-from fednode.commands.interfaces import Interfaces
-from fednode.commands.mesh import NodeNetwork, get_lease, join, keep_lease
-from fednode.commands.paths import PATH, PEERS, settings_here
-from fednode.commands.tracked import tracker_option
-from fednode.config import start_of
+from fednode.app.interfaces import Interfaces
+from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
+from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, make, private
+from fednode.app.saved import remember
 from fednode.core.events import Told
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext
 from fednode.errors import ConfigError
+from fednode.lab.track.node import tracker_option
 from fednode.learn.learner import Learner
 from fednode.learn.memory import trim
 from fednode.observe import logs
 from fednode.observe.telemetry import Telemetry
-from fednode.plan import NodePlan, facts_of, free_facts, learner_of, make, private
 from fednode.runtime.driver import Door, Driver
-from fednode.saved import remember
+from fednode.settings.read import start_of
 from fednode.storage.store import Store
+from fednode.terminal.paths import PATH, PEERS, settings_here
 
 
 @click.command()

@@ -9,12 +9,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from fednode.commands import show
-from fednode.commands.asking import Replies, ask_all
-from fednode.commands.formats import format_option, plain
-from fednode.commands.paths import PATH
-from fednode.commands.reach import Make, Targets, reach
+from fednode.app.asking import Replies, ask_all
+from fednode.app.reach import Make, Targets, reach
 from fednode.errors import Unreachable
+from fednode.terminal import show
+from fednode.terminal.formats import format_option, plain
+from fednode.terminal.paths import PATH
 from fednode.wire.gen import status_pb2
 
 
@@ -58,7 +58,7 @@ def status(
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
-    from fednode.commands.link import link  # saves 0.3 s in most calls
+    from fednode.app.link import link  # saves 0.3 s in most calls
 
     page = link(reply.page, reply.mesh, reply.name, state)
     if page:

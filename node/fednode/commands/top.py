@@ -14,12 +14,12 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.commands import live
-from fednode.commands.asking import Replies, ask_all
-from fednode.commands.formats import format_option, plain
-from fednode.commands.live import Past, Seen
-from fednode.commands.paths import PATH
-from fednode.commands.reach import Make, Targets, reach
+from fednode.app.asking import Replies, ask_all
+from fednode.app.reach import Make, Targets, reach
+from fednode.terminal import live
+from fednode.terminal.formats import format_option, plain
+from fednode.terminal.live import Past, Seen
+from fednode.terminal.paths import PATH
 
 EVERY_S: Final = 1.0
 

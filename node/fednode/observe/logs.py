@@ -12,7 +12,7 @@ from typing import Final
 
 from fednode.core import foreign
 from fednode.core.events import Record
-from fednode.runtime.settings import LogSettings
+from fednode.settings.output import LogSettings
 
 FILE: Final = "fednode.log"
 MB: Final = 1_000_000

@@ -17,6 +17,7 @@ import grpc
 from fednode import __version__
 from fednode.core.events import Command, Commanded, Level, Told
 from fednode.core.members.table import LIVE
+from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Json
 from fednode.errors import IdentityError, Refused
@@ -26,7 +27,6 @@ from fednode.observe.events import LEVELS, Events, Logged
 from fednode.observe.metrics import Reading
 from fednode.observe.telemetry import Exchanged
 from fednode.runtime.driver import Driver
-from fednode.runtime.quota import Quota
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc

@@ -24,7 +24,7 @@ from fednode.errors import AddressError, ConfigError
 from fednode.observe.doorway import Doorway
 from fednode.observe.page import Page
 from fednode.observe.status import NodeService
-from fednode.runtime.settings import PageSettings
+from fednode.settings.output import PageSettings
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.grpc import check_free
 

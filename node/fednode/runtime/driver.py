@@ -41,6 +41,7 @@ from fednode.core.events import (
     TuneFailed,
 )
 from fednode.core.kernel import Kernel
+from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Job, Message, Progress, Snapshot
 from fednode.errors import FednodeError, FrameError
@@ -48,7 +49,6 @@ from fednode.identity.trust import Believes, Listed
 from fednode.learn.learner import Cancelled, Learner
 from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.changes import Remember, Watched
-from fednode.runtime.quota import Quota
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.storage.store import Store
 from fednode.transports.base import Address, OnFrame, Transport

@@ -10,7 +10,8 @@ messages, snapshots and other records.
 
 The caller sets the faults: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, the other
 methods of `network`, a disk that is `full` or slow, a wrong clock, and a `traitor` that changes
-what its node sends and answers. Checkers (node/fednode/sim/checkers.py) inspect every step.
+what its node sends and answers. Checkers (node/fednode/lab/simulate/checkers.py) inspect every
+step.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ TIMEOUT_S: Final = 0.5
 
 
 class Checker(Protocol):
-    """Inspects every step of every node, and raises Violation (node/fednode/sim/check.py)."""
+    """Inspects every step of every node, and raises Violation (lab/simulate/check.py)."""
 
     def started(self, world: World, name: str) -> None:
         """Inspect a node that was just switched on, before its first step."""

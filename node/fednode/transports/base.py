@@ -16,7 +16,7 @@ The caller is the fingerprint of the key that the other end proved to hold; "" w
 
 
 class Transport(Protocol):
-    """Carry frames between addresses. node/fednode/testing/transports.py checks every transport."""
+    """Carry frames between addresses. tests/contract/transport_suite.py checks every transport."""
 
     async def listen(self, address: Address, on_frame: OnFrame) -> Address:
         """Serve frames at an address (port 0: any free port); return the address bound.

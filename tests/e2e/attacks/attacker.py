@@ -36,13 +36,13 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fednode.commands.mesh import IDENTITY, client_of, transport_of, trust_of
+from fednode.app.network import IDENTITY, client_of, transport_of, trust_of
 from fednode.core.members.lists import ANSWER
 from fednode.core.types import Message, Update
 from fednode.errors import FednodeError
 from fednode.identity.identity import Identity
 from fednode.observe.telemetry import Refusals
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire import codec
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc

@@ -32,12 +32,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from fednode.commands.mesh import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
+from fednode.app.network import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
 from fednode.errors import FednodeError, Unreachable
 from fednode.identity.enrol import enrol
 from fednode.identity.identity import Identity
 from fednode.observe.client import Client
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.process import FEDNODE, Daemon

@@ -24,6 +24,7 @@ from fednode.data.base import DataSettings
 from fednode.data.load import load
 from fednode.identity.enrol import enrol
 from fednode.identity.identity import Identity
+from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
 from fednode.learn.cache import cache_of
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
@@ -31,14 +32,13 @@ from fednode.learn.learner import Learner
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
-from fednode.sim.byzantine import COLLUDE, Plot, liar
 from fednode.sim.host import Liar
 from fednode.transports.tls import VISITORS_MAX
 from fednode_bootstrap.introducer import Roster, serve
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
 from tests.unit.bootstrap.test_introducer import knock
 from tests.unit.identity.people import MESH
-from tests.unit.runtime.test_web import get, page
+from tests.unit.observe.test_web import get, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 MORE = 40

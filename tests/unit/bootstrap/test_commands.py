@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fednode_bootstrap import demo, demo_command, mesh_command
-from fednode_bootstrap.demo import DemoOptions
+from fednode.lab.commands import demo as demo_command
+from fednode.lab.demo import demo
+from fednode.lab.demo.demo import DemoOptions
+from fednode_bootstrap import mesh_command
 from fednode_bootstrap.local import LocalOptions
 
 

@@ -22,7 +22,7 @@ from fednode.identity.certificate import mint
 from fednode.identity.enrol import CONTACTS_MAX, enrol
 from fednode.identity.identity import Identity, armour, disarm
 from fednode.identity.lease import DAY_S, LEASE_DAYS
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode.transports import tls
 from fednode_bootstrap import introducer
 from fednode_bootstrap.introducer import ASKED_MAX, Roster, serve

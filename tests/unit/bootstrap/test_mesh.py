@@ -19,10 +19,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.commands.mesh import IDENTITY
+from fednode.app.network import IDENTITY
 from fednode.errors import ConfigError
 from fednode.identity.identity import Identity
-from fednode.peers import load_peers
+from fednode.settings.peers import load_peers
 from fednode_bootstrap import forks
 from fednode_bootstrap.mesh import CROWD, LocalMesh, MeshError, MeshSettings, fresh_folder
 from tests.unit.bootstrap.fake_daemon import LogObserver

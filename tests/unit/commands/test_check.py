@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
-from fednode.plan import facts_of, learner_of, make
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk

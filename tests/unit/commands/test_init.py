@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.commands.cases import AVERAGE, CASES, ROUNDS
-from fednode.config import load_settings, policy_config
+from fednode.app.cases import AVERAGE, CASES, ROUNDS
+from fednode.app.saved import ROOT
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
-from fednode.peers import load_peers
 from fednode.registry import policy
-from fednode.saved import ROOT
+from fednode.settings.peers import load_peers
+from fednode.settings.read import load_settings, policy_config
 from fednode.transports.address import parse
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw

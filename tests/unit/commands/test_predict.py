@@ -16,9 +16,9 @@ import pytest
 from PIL import Image
 
 import fednode as package
-from fednode.commands import classwise
+from fednode.app.saved import recall, remember
 from fednode.learn.evaluation import evaluation
-from fednode.saved import recall, remember
+from fednode.terminal import classwise
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import COLOURS
 

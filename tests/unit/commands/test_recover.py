@@ -11,7 +11,7 @@ from fednode.errors import StateError
 from fednode.storage.recover import recover
 from fednode.storage.store import Store, read_snapshot
 from tests.unit.commands.run import Fednode
-from tests.unit.runtime.stored import FACTS, files, filled, snapshot
+from tests.unit.storage.stored import FACTS, files, filled, snapshot
 
 PAGE = 4096
 

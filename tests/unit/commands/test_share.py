@@ -13,12 +13,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fednode import registry
+from fednode.app.saved import recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.config import Settings, policy_of
 from fednode.errors import ModelError
 from fednode.learn.share import FORMAT, matrix
-from fednode.saved import recall
+from fednode.settings.read import Settings, policy_of
 from fednode.storage.store import read_snapshot
 from tests.unit.commands.run import Fednode
 

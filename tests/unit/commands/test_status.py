@@ -18,9 +18,10 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fednode import units
-from fednode.commands import live, show, top
+from fednode.commands import top
 from fednode.errors import Unreachable
 from fednode.observe.events import LEVELS
+from fednode.terminal import live, show
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from tests.unit.commands.run import Fednode
 

@@ -16,15 +16,15 @@ import pytest
 from PIL import Image
 
 import fednode as package
-from fednode.commands.mesh import key_folder
-from fednode.config import Settings
+from fednode.app.network import key_folder
+from fednode.app.plan import learner_of, make, placed
+from fednode.app.saved import CLASSES, SETTINGS, find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError, DataError, StateError
-from fednode.peers import PeerEntry, Peers
-from fednode.plan import learner_of, make, placed
-from fednode.runtime.settings import PageSettings
-from fednode.saved import CLASSES, SETTINGS, find, recall, remember, settings_text
+from fednode.settings.output import PageSettings
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import Settings
 from fednode.storage.store import Store
 from tests.unit.commands.run import Fednode
 

@@ -9,6 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import pytest
 
+from fednode.app.plan import NodePlan, make, private
 from fednode.core.policy import start_seed
 from fednode.core.types import MEASURE, Job, PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
@@ -24,7 +25,6 @@ from fednode.learn.private import (
     said,
 )
 from fednode.learn.settings import PrivacySettings
-from fednode.plan import NodePlan, make, private
 from fednode.storage.store import Store
 
 INITIAL = Tensors({"a": np.ones(3), "b": np.zeros((2, 2))})

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.learn.bench.encoders import Plain
-from fednode.learn.bench.losses import loss
-from fednode.learn.bench.tasks import Inputs, Method, Task, inputs
+from fednode.lab.bench.encoders import Plain
+from fednode.lab.bench.losses import loss
+from fednode.lab.bench.tasks import Inputs, Method, Task, inputs
 from fednode.learn.context import ContextObjective
 from fednode.learn.objective import Given, Objective
 from fednode.policies.feddpt.config import FedDPTConfig

@@ -83,8 +83,8 @@ def test_classes_that_could_not_be_stored_are_stored_later() -> None:
 
 def test_a_folder_that_grows_reaches_the_state_directory(tmp_path: Path) -> None:
     """The whole way, with real images and the model that ships."""
-    from fednode.plan import learner_of
-    from fednode.saved import recall, remember
+    from fednode.app.plan import learner_of
+    from fednode.app.saved import recall, remember
     from tests.unit.commands.tuned import tune_in
 
     state = tune_in(tmp_path)

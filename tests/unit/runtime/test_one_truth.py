@@ -20,7 +20,6 @@ import torch
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.config import Settings, Source, policy_config, settings_of, start_of
 from fednode.core.events import Effect, Event
 from fednode.core.kernel import Kernel
 from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
@@ -30,6 +29,7 @@ from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
+from fednode.settings.read import Settings, Source, policy_config, settings_of, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from fednode.storage.store import Store

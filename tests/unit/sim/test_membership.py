@@ -14,7 +14,7 @@ import pytest
 from fednode.core.members.topology import neighbours
 from fednode.core.settings import Barrier, MembershipSettings, TopologySettings
 from fednode.core.types import EMPTY
-from fednode.sim.byzantine import liar
+from fednode.lab.simulate.byzantine import liar
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from tests.unit.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts

@@ -18,10 +18,10 @@ from fednode.core.events import Effect, Event
 from fednode.core.settings import Barrier, LimitSettings, MembershipSettings, RoundSettings
 from fednode.core.settings import StartSettings as Start
 from fednode.core.types import Job, Progress, Report, Tensors
+from fednode.lab.simulate.faults import switch_on
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.sim.faults import switch_on
 from fednode.sim.setup import Setup
 from fednode.sim.world import Checker, World
 

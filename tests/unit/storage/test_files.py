@@ -9,7 +9,7 @@ import pytest
 
 from fednode.errors import StateError
 from fednode.storage.files import put
-from tests.unit.runtime.failing import Crash, FailingDisk
+from tests.unit.storage.failing import Crash, FailingDisk
 
 
 def test_what_was_written_survives_a_power_loss(tmp_path: Path) -> None:

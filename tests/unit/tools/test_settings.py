@@ -13,12 +13,12 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from fednode.config import POLICY, Settings, load_settings
+from fednode.app.plan import NodePlan, facts_of
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.errors import ConfigError
-from fednode.peers import PeerEntry, Peers
-from fednode.plan import NodePlan, facts_of
 from fednode.policies.fedclip.config import FedCLIPConfig
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import POLICY, Settings, load_settings
 from tests.unit.commands.run import Fednode
 from tools.settings import __main__ as command
 from tools.settings import fields as settings

@@ -1,0 +1,118 @@
+"""All interfaces of a node for people and tools: status, health, admin port, page, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from fednode.app.link import draw
+from fednode.app.network import NodeNetwork
+from fednode.app.plan import NodePlan
+from fednode.errors import ConfigError
+from fednode.lab.track.node import tracked_of
+from fednode.learn.learner import Learner
+from fednode.observe.admin import Admin, Health
+from fednode.observe.events import Events
+from fednode.observe.metrics import Metrics
+from fednode.observe.status import About, NodeService
+from fednode.runtime.driver import Driver
+from fednode.storage.store import Store
+
+if TYPE_CHECKING:
+    from fednode.observe.otel import Otel
+    from fednode.observe.web import Web
+
+
+class Interfaces:
+    """The node's interfaces, which answer from the start, while the model still loads."""
+
+    def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
+        self._settings, self._state = plan.settings, plan.state
+        self.events, self.metrics = Events(), Metrics()
+        about = About(
+            name=plan.name,
+            mesh=plan.peers.mesh,
+            policy=plan.policy.name,
+            node_id=mesh.identity.id,
+            address=plan.address,
+            model=plan.settings.model.title,
+            caution=plan.caution,
+        )
+        self.service = NodeService(
+            store,
+            about,
+            mesh.transport.caller,
+            self.events,
+            mesh.transport.channel,
+            mesh.transport.why,
+            mesh.trust.is_revoked,
+        )
+        self.metrics.watch(self.service.read)
+        self._health = Health()
+        self._admin = Admin(self.service, self._health)
+        self._web: Web | None = None
+        self._otel = otel_of(plan, self.events)
+        self._tracked = tracked_of(plan, self.events)
+        mesh.refusals.show = self.events.record
+
+    def register(self, server: Any) -> None:
+        """Add the services on the node's own address to its server."""
+        self.service.register(server)
+        self._health.register(server)
+
+    async def open(self) -> None:
+        """Listen on the other ports; raise AddressError or ConfigError."""
+        log = logging.getLogger("fednode")
+        await self._health.loading()
+        if self._otel is not None:
+            self._otel.begin()
+        if self._tracked is not None:
+            self._tracked.begin()
+        if self._settings.admin.listen is not None:
+            log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
+        if self._settings.page.listen is not None:
+            from fednode.observe.web import Web  # saves 36 MB in a node without a page
+
+            drawn = draw(self._state)
+            self._web = Web(self.service, self.metrics.text, self._settings.page, drawn)
+            self.service.page = await self._web.listen(self._settings.page.listen)
+            log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
+
+    async def attach(self, driver: Driver, learner: Learner) -> None:
+        """Answer from a driver from now on."""
+        self.service.attach(driver, learner)
+        if self._tracked is not None:
+            driver.telemetry.followed = self._tracked.adopted
+        await self._health.serving()
+
+    async def draining(self) -> None:
+        """Tell health probes that the node is about to stop."""
+        await self._health.draining()
+
+    async def close(self) -> None:
+        """Close the other ports. Idempotent."""
+        if self._web is not None:
+            await self._web.close()
+        pushed = [one.close() for one in (self._otel, self._tracked) if one is not None]
+        await asyncio.gather(*pushed)
+        await self._admin.close()
+
+
+def otel_of(plan: NodePlan, events: Events) -> Otel | None:
+    """Return the exporter to an OpenTelemetry collector; None if no endpoint is set.
+
+    Raise ConfigError if the extra `otel` is not installed.
+    """
+    settings = plan.settings.otel
+    if settings.endpoint is None:
+        return None
+    try:
+        from fednode.observe.otel import Otel
+    except ModuleNotFoundError as fault:
+        raise ConfigError(
+            f"otel.endpoint is {settings.endpoint}, and {fault.name} is not installed: run `pip "
+            "install fednode[otel]`, or leave otel.endpoint null."
+        ) from fault
+    labels = {"mesh": plan.peers.mesh, "node": plan.name}
+    return Otel(settings.endpoint, labels, events)

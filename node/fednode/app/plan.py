@@ -1,0 +1,239 @@
+"""The checked settings of one node, and the parts of a running node that are made from them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fednode import registry
+from fednode.app.saved import ROOT
+from fednode.core.policy import PolicyKind, start_seed
+from fednode.core.settings import Barrier
+from fednode.data.base import NodeData
+from fednode.errors import ConfigError
+from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.learner import Learner
+from fednode.learn.settings import TuningSettings
+from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
+from fednode.settings.read import (
+    Settings,
+    load_settings,
+    policy_of,
+    read_yaml,
+    start_of,
+    validation_fault,
+)
+from fednode.storage.store import has_rounds
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlan:
+    """The checked settings of one node: everything that `start` needs."""
+
+    name: str
+    settings: Settings
+    peers: Peers
+    policy: PolicyKind
+    policy_config: Any
+    state: Path
+    note: str = ""
+    """A warning to the operator about the settings as they were written; "" if there is none."""
+
+    @classmethod
+    def alone(cls, settings: Settings) -> NodePlan:
+        """Return the plan of a node without a mesh, for checking its data and model."""
+        name = settings.name or "node"
+        peers = Peers("none", (PeerEntry(name, ""),))
+        kind, chosen = policy_of(settings)
+        return cls(name, placed(settings, peers, name), peers, kind, chosen, Path())
+
+    @property
+    def address(self) -> str:
+        """The address at which peers reach this node: `advertise`, or the one in peers.yaml."""
+        return self.settings.advertise or self.peers.entry(self.name).address
+
+    @property
+    def others(self) -> tuple[PeerEntry, ...]:
+        """The other nodes that peers.yaml lists, by name."""
+        found = [peer for peer in self.peers.peers if peer.name != self.name]
+        return tuple(sorted(found, key=lambda peer: peer.name))
+
+    @property
+    def caution(self) -> str:
+        """A warning to the operator about the settings; "" if there is none."""
+        of_policy = str(getattr(self.policy_config, "caution", ""))
+        return " ".join(one for one in (of_policy, self.note) if one)
+
+    @property
+    def mode(self) -> Barrier:
+        """The barrier of the rounds: `rounds.mode` if set, else the policy's default."""
+        return self.settings.rounds.mode or self.policy.default_mode
+
+
+def make(
+    peers_path: Path,
+    config: Path | None,
+    name: str | None,
+    flags: Sequence[str],
+    state: Path | None,
+) -> NodePlan:
+    """Return the plan of a node; raise ConfigError if its files are wrong."""
+    settings = load_settings(config, os.environ, flags)
+    peers = load_peers(peers_path)
+    own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
+    settings = placed(settings, peers, own)
+    kind, chosen = policy_of(settings)
+    default = Path.home() / ROOT / peers.mesh / own
+    folder = state or (Path(settings.state_dir) if settings.state_dir else default)
+    note = strange_tuning(config, settings)
+    plan = NodePlan(own, settings, peers, kind, chosen, folder, note)
+    faults = disagreements(plan)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return plan
+
+
+def strange_tuning(config: Path | None, settings: Settings) -> str:
+    """Return a note if a file names one policy with its tuning and the node runs another; or "".
+
+    The values in the file replace those that the other policy brings.
+    """
+    tree = {} if config is None else read_yaml(config).tree
+    policy, said = tree.get("policy"), tree.get("tuning")
+    if not isinstance(policy, dict) or not isinstance(said, dict):
+        return ""
+    written, name = policy.get("name"), settings.policy["name"]
+    brought = asdict(TuningSettings()) | dict(registry.policy(str(name)).tuning)
+    strange = [key for key, value in said.items() if value != brought.get(key)]
+    if written in (None, name) or not strange:
+        return ""
+    return (
+        f"{config} was written for policy {written}, and policy.name is {name}: its values of "
+        f"{', '.join(f'tuning.{key}' for key in strange)} replace those that {name} brings. To "
+        "tune as it does by default, remove them there."
+    )
+
+
+def disagreements(plan: NodePlan) -> list[str]:
+    """Return the faults of a node's settings in its mesh, as sentences."""
+    faults: list[str] = []
+    settings, count = plan.settings, len(plan.peers.peers)
+    rounds = settings.rounds
+    if rounds.mode == "quorum" and rounds.quorum > count:
+        faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
+    faults += topology_faults(plan)
+    settings_fault = plan.policy.settings_fault(plan.policy_config, rounds, settings.data.domain)
+    faults += [settings_fault] if settings_fault else []
+    if settings.tuning.kind == "torch":  # the closed-form learner needs no images
+        unjudged = validation_fault(settings, plan.policy_config, settings.data.validation)
+        faults += [unjudged] if unjudged else []
+    for key in ("listen", "advertise"):
+        address = getattr(settings, key)
+        insecure = plan.peers.insecure
+        faults += address_faults(key, plan.name, address, insecure) if address else []
+    return faults
+
+
+def topology_faults(plan: NodePlan) -> list[str]:
+    """Return the faults of the topology for the policy and the mesh, as sentences."""
+    chosen, waits = plan.settings.topology, plan.mode != "async"
+    faults: list[str] = []
+    if chosen.kind != "full" and plan.policy.shared_state and waits:
+        faults.append(
+            f"topology.kind is {chosen.kind!r}; in rounds.mode {plan.mode} all nodes of policy "
+            f"{plan.policy.name} merge the same contributions, which takes 'full'."
+        )
+    names = {peer.name for peer in plan.peers.peers}
+    named = {name for pair in chosen.edges for name in pair} | {chosen.hub or plan.name}
+    strange = sorted(named - names) if plan.peers.mesh_key is None else []
+    return [*faults, *(f"topology names {one!r}, which is not in peers.yaml." for one in strange)]
+
+
+def placed(settings: Settings, peers: Peers, name: str) -> Settings:
+    """Fill in the node's share of a common data set: its place in peers.yaml."""
+    share = settings.data.partition
+    if share.how == "none" or (share.index is not None and share.count is not None):
+        return settings
+    order = [peer.name for peer in peers.peers]
+    if name not in order:
+        raise ConfigError(
+            f"data.partition goes by the place in peers.yaml, which does not list {name!r}: set "
+            "data.partition.index and data.partition.count."
+        )
+    share = replace(
+        share,
+        index=order.index(name) if share.index is None else share.index,
+        count=len(order) if share.count is None else share.count,
+    )
+    return replace(settings, data=replace(settings.data, partition=share))
+
+
+def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
+    """Return the settings that all nodes of a mesh must agree on."""
+    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
+    if plan.policy.shared_state:  # all nodes start from and draw the same numbers
+        facts["seed"] = str(plan.settings.seed)
+        facts["rounds.max"] = str(plan.settings.rounds.max)
+    chosen = plan.settings.topology
+    if chosen.kind != "full":
+        facts |= {f"topology.{key}": str(value) for key, value in asdict(chosen).items()}
+    return {
+        **facts,
+        "mesh": plan.peers.mesh,
+        "policy.name": plan.policy.name,
+        "backbone": learner.backbone,
+        "schema": learner.schema,
+        "rounds.mode": plan.mode,
+        "tuning.context_length": str(plan.settings.tuning.context_length),
+    }
+
+
+def free_facts(plan: NodePlan) -> frozenset[str]:
+    """Return the names of facts that a later start on the same state directory may change.
+
+    rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
+    round by it (such a policy refuses runs without an end).
+    """
+    endless = replace(plan.settings.rounds, max=0)
+    weighs = plan.policy.settings_fault(plan.policy_config, endless, plan.settings.data.domain)
+    return frozenset() if weighs else frozenset({"rounds.max"})
+
+
+def private(plan: NodePlan, learner: Learner) -> Learner:
+    """Wrap a learner for a daemon: count results, and clip and blur them if privacy is on.
+
+    Raise StateError if privacy is on and the account of earlier rounds is missing.
+    """
+    from fednode.learn.private import PrivateLearner, begin_account
+
+    settings = plan.settings
+    if settings.privacy.clip is not None:
+        begin_account(plan.state, has_rounds(plan.state))
+    seed = start_seed(start_of(settings), settings.seed, plan.name)
+    return PrivateLearner(learner, settings.privacy, seed, plan.state)
+
+
+def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) -> Learner:
+    """Return the node's learner; loads images and model, which takes seconds.
+
+    loaded: the splits, if they were loaded already.
+    """
+    if settings.tuning.kind == "closed-form":
+        tuning = settings.tuning
+        return ClosedFormLearner(name, rows=tuning.context_length, step_s=tuning.step_s)
+    from fednode.learn.build import build
+
+    kind, config = policy_of(settings)
+    objective = registry.objective(kind.name)
+    return build(
+        settings.model,
+        settings.data,
+        settings.tuning,
+        settings.cache,
+        objective,
+        config,
+        loaded,
+    )

@@ -1,0 +1,143 @@
+"""The content of a state directory that later commands read: settings, classes and prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from fednode.core.types import Tensors
+from fednode.errors import ConfigError, StateError
+from fednode.settings.read import NAME, Settings, load_settings, read_yaml
+from fednode.storage.files import put
+from fednode.storage.store import newest, read_model, require_model
+
+SETTINGS: Final = "settings.yaml"
+CLASSES: Final = "classes.txt"
+PEERS: Final = Path("peers.yaml")
+AGAIN: Final = "start the node once more on this directory to write it."
+NAMED: Final = 5
+"""Most state directories that an error names."""
+ELSEWHERE: Final = "state directory with --state"
+ROOT: Final = Path(".local/state/fednode")
+"""Folder of state directories below the home folder: <mesh>/<node>."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned:
+    """The content of a state directory: prompts, their round, and the node's settings.
+
+    backbone: fingerprint of the model that the prompts were tuned with; "" if it is not known.
+    notes: sentences on newer rounds that are damaged.
+    """
+
+    folder: Path
+    settings: Settings
+    classes: tuple[str, ...]
+    prompts: Tensors
+    round: int
+    backbone: str
+    notes: tuple[str, ...] = ()
+
+    def require_model(self, backbone: str) -> None:
+        """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
+        require_model(self.folder, self.backbone, backbone)
+
+
+def remember(folder: Path, name: str, settings: Settings, classes: Sequence[str]) -> None:
+    """Write a node's settings and classes into its state directory, for `eval` and `predict`."""
+    own = replace(settings, name=name, state_dir=str(folder), data=settings.data.placed())
+    put(folder / SETTINGS, settings_text(own), ELSEWHERE)
+    put(folder / CLASSES, "".join(f"{name}\n" for name in classes), ELSEWHERE)
+
+
+def settings_text(settings: Settings) -> str:
+    """Return settings as YAML, without secrets."""
+    open_ = replace(settings, token=None, page=replace(settings.page, token=None))
+    # Convert to JSON's types: tuples become lists, which YAML can write.
+    return yaml.safe_dump(json.loads(json.dumps(asdict(open_))), sort_keys=False)
+
+
+def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
+    """Return the content of a state directory; flags change its settings.
+
+    Raise StateError if settings, classes or tuned prompts are missing.
+    """
+    snapshot, notes = newest(folder)
+    held = {name: _text(folder, name) for name in (SETTINGS, CLASSES)}
+    try:
+        read_yaml(folder / SETTINGS)
+    except ConfigError as fault:
+        raise StateError(f"{str(fault).removesuffix('.')}: {AGAIN}") from None
+    settings = load_settings(folder / SETTINGS, {}, flags)
+    classes = tuple(held[CLASSES].splitlines())
+    prompts, number = snapshot.used(settings.guard.keep_best)
+    if not prompts:
+        raise StateError(f"{folder} holds no tuned prompts yet: let the node finish a round.")
+    return Tuned(
+        folder=folder,
+        settings=settings,
+        classes=classes,
+        prompts=prompts,
+        round=number,
+        backbone=read_model(folder),
+        notes=notes,
+    )
+
+
+def _text(folder: Path, name: str) -> str:
+    """Return the text of a file that every start writes; raise StateError if it is damaged."""
+    try:
+        content = (folder / name).read_bytes()
+        return content.decode("utf-8")
+    except FileNotFoundError:
+        raise StateError(f"{folder} has no {name}: {AGAIN}") from None
+    except OSError as fault:
+        raise StateError(f"{folder / name} cannot be read: {fault.strerror}.") from None
+    except UnicodeDecodeError as fault:
+        line = content[: fault.start].count(b"\n") + 1
+        raise StateError(f"{folder / name}, line {line}, is not UTF-8 text: {AGAIN}") from None
+
+
+def find(state: Path | None) -> Path:
+    """Return the state directory to use: the given one, or the only one on this machine.
+
+    state: also the name of a node that ran here; peers.yaml in the current folder says in which
+    mesh, if several meshes have a node of this name. Raise StateError if there is no such node, or
+    several.
+    """
+    root = Path.home() / ROOT
+    name = "*" if state is None else state.name
+    if state is not None and (state.exists() or str(state) != name or not NAME.fullmatch(name)):
+        return state
+    found = sorted(journal.parent for journal in root.glob(f"*/{name}/journal.db"))
+    if state is not None and len(found) > 1:
+        mesh = _mesh_here()
+        found = [one for one in found if one.parent.name == mesh] or found
+    if len(found) == 1:
+        return found[0]
+    if not found and state is None:
+        raise StateError(f"No node has run here (nothing in {root}): give --state.")
+    if not found:
+        raise StateError(
+            f"There is no folder {state}, and no node of this name has run here (nothing in "
+            f"{root}/*/{state}): give --state."
+        )
+    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    shown = ", ".join(map(str, found[:NAMED])) + more
+    called = "" if state is None else f" called {state}"
+    raise StateError(
+        f"{len(found)} nodes{called} have run here: choose one with --state ({shown})."
+    )
+
+
+def _mesh_here() -> str:
+    """Return the mesh that peers.yaml in the current folder describes; "" if there is none."""
+    try:
+        return str(read_yaml(PEERS).tree.get("mesh", ""))
+    except ConfigError:
+        return ""

@@ -1,0 +1,268 @@
+"""`fednode experiment FILE`: compare methods, show progress, and skip runs that are done."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from fednode.errors import ConfigError
+from fednode.lab.experiment.files import load_experiment
+from fednode.lab.experiment.remaining import Remaining
+from fednode.lab.experiment.scores import read
+from fednode.lab.experiment.tracked import Runs, tracked
+from fednode.lab.experiment.workers import PACKAGES, Kind, needs, share
+from fednode.lab.track.node import tracker_option
+from fednode.lab.track.tracking import Kind as TrackerKind
+from fednode.lab.track.tracking import Tracking, shipped
+from fednode.terminal.paths import PATH
+
+if TYPE_CHECKING:
+    from fednode.lab.experiment.executors import Pool
+    from fednode.lab.experiment.run import Cell, Done, Job, Outcome
+    from fednode.lab.experiment.settings import Experiment
+    from fednode.lab.experiment.vary import Variant
+
+RUNS = Path("runs")
+POINTS = 10
+"""Points of a curve with --plot, unless the file says curve_every."""
+ANY_GPU = ("auto", "cuda")
+"""Devices that are whichever GPU a process sees first."""
+TERMINATED = 128 + signal.SIGTERM
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@click.option("--smoke", is_flag=True, help="The small sizes of the file's section `smoke`.")
+@click.option("--set", "flags", multiple=True, help="section.key=value, over the file.")
+@click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
+@click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
+@click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
+@click.option("--worker", is_flag=True, help="Run cells beside other machines; write no tables.")
+@click.option("--shard", help="Run only part I/N of the cells (slurm: of a job array); no tables.")
+@click.option(
+    "--executor",
+    type=click.Choice(["local", *PACKAGES]),
+    default="local",
+    help="Where cells run [local].",
+)
+@tracker_option
+@click.option(
+    "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
+)
+def experiment(
+    file: Path,
+    smoke: bool,
+    flags: tuple[str, ...],
+    out: Path | None,
+    scores: Path | None,
+    workers: int,
+    worker: bool,
+    shard: str | None,
+    executor: Kind,
+    tracker: TrackerKind | None,
+    plot: bool,
+) -> int:
+    """Run the methods of FILE on one data set and write tables, curves and bytes.
+
+    Finished runs are not repeated: after an interruption, start the same command again. Commands on
+    several machines may share a folder: each run is done by one of them.
+    """
+    if workers < 0:
+        raise ConfigError(
+            f"--workers is {workers}; give 0 for all cores, or a number of processes."
+        )
+    needs(executor)
+    part = share(shard, os.environ) if shard else (0, 1)
+    chosen = None if tracker is None else shipped(tracker)
+    found = load_experiment(file, smoke, flags)
+    known = read(scores) if scores else {}
+    from fednode.lab.experiment import vary  # torch takes seconds; faults none
+    from fednode.lab.experiment.executors import opened
+    from fednode.learn.cache import check_cache
+
+    if executor == "local":  # otherwise the cells run on machines with other disks
+        check_cache(found.cache)
+    folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
+    console = Console()
+    variants = vary.variants(found, file, smoke, flags, folder)
+    if plot:
+        variants = [replace(one, experiment=_with_curve(one.experiment)) for one in variants]
+    spread = all(one.experiment.model.device in ANY_GPU for one in variants)
+    with (
+        _ended_by_sigterm(),
+        opened(executor, workers, folder, spread) as pool,
+        tracked(chosen, console) as tracking,
+    ):
+        start = _Start(found, variants, pool, tracking, console, known)
+        if worker or shard:
+            return start.work(*part)
+        return start.report(folder, _command(file, smoke, flags), plot)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """One start of the command. known: outcomes by the cell's key, from --scores."""
+
+    found: Experiment
+    variants: Sequence[Variant]
+    pool: Pool
+    tracking: Tracking | None
+    console: Console
+    known: Mapping[str, Outcome]
+
+    def work(self, place: int, count: int) -> int:
+        """Run each cell number place, place + count, ... that no other worker runs."""
+        jobs = [job for one in self.variants for job in self._jobs(one)][place::count]
+        runs = {one.folder: self._runs(one) for one in self.variants}
+        folders = {job.cell.file: job.folder for job in jobs}
+        with self._view(jobs) as view:
+            done = self._run(jobs, view, lambda one: runs[folders[one.cell.file]].note(one))
+        ended = "All runs have" if count == 1 else f"Share {place + 1}/{count} of the runs has"
+        self._say(
+            f"{ended} ended. The same command without --worker and --shard writes the tables."
+        )
+        return 2 if any(one.fault for one in done) else 0
+
+    def report(self, folder: Path, command: str, plot: bool) -> int:
+        """Run the cells that are missing, and write all tables."""
+        from fednode.lab.experiment import picture, report, vary
+
+        parts = []
+        jobs = [self._jobs(one) for one in self.variants]
+        with self._view([job for some in jobs for job in some]) as view:
+            for one, mine in zip(self.variants, jobs, strict=True):
+                runs = self._runs(one)
+                done = self._run(mine, view, runs.note)
+                written = report.write(one.experiment, done, one.folder, command)
+                if plot:
+                    picture.draw(picture.panels_of(done), one.folder / "curves.png")
+                runs.tables()
+                parts.append((one, done))
+        if self.found.vary:
+            shown = vary.figures(parts)
+            written = vary.write(self.found, parts, shown, folder, command)
+            panel = vary.panel(self.found, parts, shown) if plot else None
+            if panel is not None:
+                picture.draw([panel], folder / "curves.png")
+        self._say(written.read_text(encoding="utf-8"))
+        self._say(f"All of it is in {folder}")
+        return 2 if any(one.fault for _, done in parts for one in done) else 0
+
+    def _run(
+        self, jobs: Sequence[Job], view: _View, also: Callable[[Done], None]
+    ) -> Sequence[Done]:
+        from fednode.lab.experiment.run import run_all
+
+        def note(done: Done) -> None:
+            view.note(done)
+            also(done)
+
+        return run_all(jobs, self.pool, note, self._say, self.known)
+
+    def _jobs(self, one: Variant) -> Sequence[Job]:
+        from fednode.lab.experiment.run import Job, cells
+
+        return [Job(one.experiment, cell, one.folder) for cell in cells(one.experiment)]
+
+    def _runs(self, one: Variant) -> Runs:
+        return Runs(self.tracking, one.experiment, one.folder)
+
+    def _view(self, jobs: Sequence[Job]) -> _View:
+        return _View(self.console, [job.cell for job in jobs], self.pool.at_once)
+
+    def _say(self, text: str) -> None:
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the command as Ctrl-C does, so that its claims are given back."""
+    old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def _with_curve(found: Experiment) -> Experiment:
+    """Return an experiment with points for a curve, if it asks for none."""
+    if found.curve_every:
+        return found
+    return replace(found, curve_every=max(1, found.rounds // POINTS))
+
+
+def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
+    parts = ["fednode", "experiment", str(file), *(["--smoke"] if smoke else [])]
+    for flag in flags:
+        parts += ["--set", flag]
+    return shlex.join(parts)
+
+
+class _View:
+    """A progress bar on a terminal, else a line per run; estimates the time left."""
+
+    def __init__(self, console: Console, cells: Sequence[Cell], processes: int) -> None:
+        self._console, self._total = console, len(cells)
+        runs = [(one.file, one.method.label) for one in cells]
+        self._remaining = Remaining(runs, processes, time.monotonic())
+        self._kept = self._ended = 0
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("starting", total=self._total, left="")
+
+    def __enter__(self) -> _View:
+        self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.stop()
+        if kind in {KeyboardInterrupt, SystemExit}:
+            self._console.print("Stopped. The same command goes on from here.")
+        if self._kept:
+            self._console.print(f"{self._kept} of {self._total} runs were there from before.")
+
+    def note(self, done: Done) -> None:
+        """Show that one more run ended."""
+        now = time.monotonic()
+        if done.fresh:
+            self._remaining.end(done.cell.file, done.outcome.get("seconds"), now)
+        else:
+            self._remaining.keep(done.cell.file, float(done.outcome.get("seconds", 0.0)))
+        if not (done.fresh or done.other):
+            self._kept += 1
+            self._bar.update(self._task, advance=1, description="taken over")
+            return
+        self._ended += 1
+        ended = self._kept + self._ended
+        left = str(self._remaining.left(now))
+        said = f"failed: {done.fault}" if done.fault else _scores(done)
+        said += ", by another worker" if done.other else ""
+        self._bar.update(self._task, advance=1, description=done.cell.title, left=left)
+        line = f"{ended}/{self._total} {done.cell.title}: {said}"
+        if not self._console.is_terminal:
+            line += f" ({left})"
+        self._console.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _scores(done: Done) -> str:
+    scores = done.outcome["scores"]
+    shown = [f"{name} {100 * sum(v.values()) / len(v):.1f}" for name, v in scores.items()]
+    return ", ".join(shown) + f" in {done.outcome['seconds']:.0f} s"

@@ -1,0 +1,121 @@
+"""`fednode explain words|maps|scatter`: nearest words, attention maps and features of prompts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from fednode.api import load
+from fednode.app.given import image_files
+from fednode.app.saved import find
+from fednode.core import foreign
+from fednode.errors import ConfigError, DataError
+from fednode.lab.explain_pictures import draw_maps, draw_scatter
+from fednode.terminal.formats import format_option
+from fednode.terminal.paths import PATH
+from fednode.terminal.show import grid
+
+IMAGES_MAX = 12
+STATE = click.option(
+    "--state", type=PATH, help="State directory, or name of a node [the only one here]."
+)
+
+
+@click.group()
+def explain() -> None:
+    """Show what tuned prompts say, where they look, and how they separate images."""
+
+
+@explain.command()
+@STATE
+@click.option("--top", default=3, show_default=True, help="Words for each vector.")
+@format_option
+def words(state: Path | None, top: int, as_json: bool) -> None:
+    """Print the vocabulary's nearest words to each learned vector, with their distances.
+
+    Distances are Euclidean, between token embeddings, as in the tables of CoOp and Fed-DPT. A near
+    word is not a meaning: learned vectors seldom lie on words.
+    """
+    if top < 1:
+        raise ConfigError(f"--top is {top}; give 1 or more.")
+    found = load(find(state)).words(top)
+    if as_json:
+        shown = {
+            name: [[{"word": one.word, "distance": one.distance} for one in row] for row in rows]
+            for name, rows in found.items()
+        }
+        click.echo(json.dumps(shown, ensure_ascii=False))
+        return
+    table = grid("context", "vector", *("nearest", *("then" for _ in range(top - 1))))
+    for name, rows in found.items():
+        for at, row in enumerate(rows, start=1):
+            cells = [Text(f"{one.word} {one.distance:.2f}") for one in row]
+            table.add_row(Text(name), str(at), *cells)
+    Console().print(table)
+
+
+@explain.command()
+@click.argument("images", nargs=-1, required=True, type=PATH)
+@STATE
+@click.option("--class", "wanted", help="Class to look for [the likeliest of each image].")
+@click.option("--to", type=PATH, default=Path("maps.png"), show_default=True, help="The picture.")
+def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: Path) -> None:
+    """Draw class activation maps of IMAGES: zero-shot, and with the tuned prompts.
+
+    A map shows the attention of the image tower, weighted by the gradient of the class's logit and
+    averaged over blocks. Above each image stands the class that the map looks for: the predicted
+    class, or that of --class. If the image's folder is named like a class, that is its true class.
+    """
+    paths = list(image_files(images))
+    if not 0 < len(paths) <= IMAGES_MAX:
+        raise DataError(f"{len(paths)} images were given; a picture shows 1 to {IMAGES_MAX}.")
+    prompts = load(find(state))
+    named = [wanted] * len(paths) if wanted else prompts.names(paths)
+    plain, tuned = prompts.maps(paths, named)
+    known = set(prompts.classes)
+    titles = [
+        _title(name, path.resolve().parent.name, bool(wanted), known)
+        for path, name in zip(paths, named, strict=True)
+    ]
+    for path, title in zip(paths, titles, strict=True):
+        click.echo(foreign.line(f"{path}: {title.replace(chr(10), ', ')}"))
+    draw_maps(paths, titles, plain, tuned, to, prompts.settings.data.window)
+    click.echo(f"wrote {to}")
+
+
+def _title(name: str, folder: str, given: bool, classes: Collection[str]) -> str:
+    """Return the class that a map looks for and, if its folder is a class, the true class."""
+    looked_for = f"looked for: {name}" if given else f"predicted: {name}"
+    return f"{looked_for}\ntrue: {folder}" if folder in classes else looked_for
+
+
+@explain.command()
+@click.argument("folder", type=PATH)
+@STATE
+@click.option("--seed", default=1, show_default=True, help="Of t-SNE.")
+@click.option("--to", type=PATH, default=Path("tsne.png"), show_default=True, help="The picture.")
+def scatter(folder: Path, state: Path | None, seed: int, to: Path) -> None:
+    """Draw image features of FOLDER (one folder per class) on a plane by t-SNE.
+
+    The first panel shows the model's own features. If the prompts change image features, a second
+    panel shows the features with the prompts.
+    """
+    paths = list(image_files([folder]))
+    labels = [path.parent.name for path in paths]
+    if len(set(labels)) < 2 or len(paths) < 8:
+        raise DataError(f"{folder} holds {len(paths)} images of {len(set(labels))} classes: t-SNE "
+                        "wants 8 or more, of two classes or more.")  # fmt: skip
+    prompts = load(find(state))
+    plain, tuned = prompts.image_features(paths)
+    panels = [(f"{prompts.model}", plain)]
+    if tuned is not None:
+        panels.append((f"{prompts.model} with {prompts.policy}", tuned))
+    draw_scatter(panels, labels, seed, to)
+    click.echo(f"wrote {to}")
+    if tuned is None:
+        click.echo(f"{prompts.policy} tunes no visual prompts: images are seen as before.")

@@ -1,0 +1,1 @@
+"""The demo: two methods on the built-in images, and a table."""

@@ -1,0 +1,132 @@
+"""Draw curves over rounds, a line for each method: those of an experiment, and of the demo.
+
+Legends stand below the panels, in as many columns as fit.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fednode.core import foreign
+from fednode.errors import ConfigError
+from fednode.learn.figures import mean
+
+if TYPE_CHECKING:
+    from fednode.lab.experiment.run import Done
+
+COLUMNS_MAX: Final = 6
+LABEL_MAX: Final = 40
+"""Most characters of a label in a legend."""
+Lines = Mapping[str, Mapping[int, Sequence[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One part of a picture. lines: by label and round, values whose mean is drawn.
+
+    band: shade what lies between the least and the greatest value. level: a dashed line, named.
+    """
+
+    title: str
+    lines: Lines
+    band: bool = False
+    level: tuple[str, float] | None = None
+
+
+def draw(panels: Sequence[Panel], path: Path) -> None:
+    """Write a PNG; raise ConfigError where matplotlib is not there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ConfigError(
+            "matplotlib draws the curves and is not installed: pip install 'fednode[plot]'."
+        ) from None
+    figure = Figure(figsize=(5 * len(panels), 4.5), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axis, panel in zip(axes, panels, strict=True):
+        for label, points in panel.lines.items():
+            rounds = sorted(points)
+            values = [points[at] for at in rounds]
+            (line,) = axis.plot(rounds, [*map(mean, values)], label=label, marker=".")
+            if panel.band:
+                low, high = [*map(min, values)], [*map(max, values)]
+                axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15)
+        if panel.level is not None:
+            name, height = panel.level
+            axis.axhline(height, color="0.4", linestyle="--", linewidth=1, label=name)
+        axis.set(title=panel.title, xlabel="round")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+        axis.grid(alpha=0.3)
+    below(figure, *_named(axes))
+    figure.savefig(path, dpi=120)
+
+
+def _named(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the lines of all panels and their labels, each label once."""
+    found: dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)
+
+
+def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """Put a legend below a figure's panels, and make the figure higher by the legend's height.
+
+    The legend has as many columns as the figure's width has room for.
+    """
+    shown = [foreign.line(label, LABEL_MAX) for label in labels]
+    for columns in range(min(COLUMNS_MAX, len(shown)), 0, -1):
+        legend = figure.legend(handles, shown, loc="outside lower center", ncols=columns,
+                               fontsize=8, frameon=False)  # fmt: skip
+        box = legend.get_window_extent()
+        if columns == 1 or box.width <= figure.bbox.width:
+            figure.set_figheight(figure.get_figheight() + box.height / figure.dpi)
+            return
+        legend.remove()
+
+
+def panels_of(done: Sequence[Done]) -> list[Panel]:
+    """Return an experiment's accuracy, loss and consensus distance.
+
+    A method that learns nothing is a dashed line.
+    """
+    accuracy, loss, distance = _lines(), _lines(), _lines()
+    flat: defaultdict[str, list[float]] = defaultdict(list)
+    for one in done:
+        label = one.cell.method.label
+        if "scores" in one.outcome and "curve" not in one.outcome:
+            flat[label].append(_accuracy(one.outcome["scores"]))
+        for number, scores in one.outcome.get("curve", {}).items():
+            accuracy[label][int(number)].append(_accuracy(scores))
+        for number, value in enumerate(one.outcome.get("loss", ()), 1):
+            loss[label][number].append(value)
+        for number, value in enumerate(one.outcome.get("consensus", ()), 1):
+            distance[label][number].append(value)
+    return [
+        Panel(
+            "accuracy, over domains or on new classes (%)",
+            accuracy,
+            level=next(((label, mean(values)) for label, values in flat.items()), None),
+        ),
+        Panel("training loss", loss),
+        Panel("consensus distance", distance),
+    ]
+
+
+def _accuracy(scores: Mapping[str, Mapping[str, float]]) -> float:
+    """Return the mean accuracy in percent, on new classes if there are tests of them."""
+    shown = {name: nodes for name, nodes in scores.items() if _is_new(name)} or scores
+    return 100 * mean([mean(list(nodes.values())) for nodes in shown.values()])
+
+
+def _is_new(test: str) -> bool:
+    return test.rpartition("/")[2] == "new"
+
+
+def _lines() -> defaultdict[str, defaultdict[int, list[float]]]:
+    return defaultdict(lambda: defaultdict(list))

@@ -1,0 +1,221 @@
+"""Write an experiment down: report.md, classes.md, four or five CSV files and report.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from fednode.core import foreign
+from fednode.lab.experiment import classes, scores
+from fednode.lab.experiment.leak import ATTACKS, FALSE_ALARMS
+from fednode.lab.experiment.run import ELSEWHERE, Done
+from fednode.lab.experiment.settings import Experiment
+from fednode.lab.experiment.table import Row, rows, shown_columns, test_images
+from fednode.learn.figures import csv_table, markdown_table, mean
+from fednode.learn.private import epsilon
+from fednode.learn.settings import PrivacySettings
+from fednode.storage.files import put
+
+MIB: Final = 2**20
+ABOUT: Final = ("method", "seeds", "rounds")
+"""The first columns of every table."""
+
+
+def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: str) -> Path:
+    """Write all files; return the path of report.md. Raise StateError where it cannot."""
+    table, by_class = rows(experiment, done), classes.results(done)
+    files = {
+        "report.md": markdown(experiment, table, done, command),
+        "scores.csv": csv_table(scores.lines(done)),
+        "curves.csv": csv_table(_curve_lines(done)),
+        "classes.md": classes.markdown(experiment, table, by_class),
+        "classes.csv": csv_table(classes.class_lines(by_class)),
+        "confusion.csv": csv_table(classes.confusion_lines(by_class)),
+        "report.json": _json(experiment, table, done, command),
+    }
+    if experiment.leak:
+        files["leak.csv"] = csv_table(scores.leak_lines(done))
+    for name, text in files.items():
+        put(folder / name, text, ELSEWHERE)
+    return folder / "report.md"
+
+
+def markdown(
+    experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str
+) -> str:
+    """Return the report for people."""
+    # A cell that --scores tells of knows its scores alone.
+    model = next(
+        (one.outcome["backbone"] for one in done if "backbone" in one.outcome),
+        experiment.model.name,
+    )
+    data, protocol = experiment.data, experiment.protocol
+    seeds = ", ".join(map(str, experiment.seeds))
+    many = len(experiment.seeds) > 1
+    lines = [
+        f"# {foreign.markdown(experiment.title)}",
+        "",
+        f"`{command}`",
+        "",
+        f"{protocol.kind}, {data.shots or 'all'} shots, {model}, "
+        f"seed{'s' if many else ''} {seeds}. Accuracy in percent"
+        + (", mean ± standard deviation over seeds." if many else "."),
+        "",
+        *_accuracy_lines(experiment, table, done),
+        "",
+        "Sensitivity, specificity, AUC and confusions by class: classes.md, classes.csv and "
+        "confusion.csv.",
+        "",
+        *_spread_lines(experiment, table),
+        *_traffic_lines(table),
+        *_privacy_lines(table),
+        *_leak_lines(experiment, table),
+    ]
+    faults = [f"- {one.cell.title}: {foreign.markdown(one.fault)}" for one in done if one.fault]
+    if faults:
+        lines += ["", "## Cells that failed", "", *faults]
+    return "\n".join(lines) + "\n"
+
+
+def _accuracy_lines(
+    experiment: Experiment, table: Sequence[Row], done: Sequence[Done]
+) -> list[str]:
+    names = shown_columns(experiment)
+    papers = [name for name in names if any(name in row.method.paper for row in table)]
+    head = [*ABOUT, *names, *(f"paper: {name}" for name in papers)]
+    body = []
+    for row in table:
+        cells = [*_about(row), *(str(row.figures.get(name, "-")) for name in names)]
+        said = [row.method.paper.get(name) for name in papers]
+        cells += ["-" if one is None else f"{one:g}" for one in said]
+        body.append(cells)
+    sizes = test_images(experiment, done)
+    counted = [f"{sizes[name]:.0f}" if name in sizes else "-" for name in names]
+    body.append(["test images", "", "", *counted, *([""] * len(papers))])
+    return markdown_table(head, body)
+
+
+def _about(row: Row) -> list[str]:
+    """Return the first cells of a method in every table."""
+    return [row.method.label, row.seeds_said, row.rounds_said]
+
+
+def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+    """Say how much nodes differ, where they do."""
+    names = [
+        name
+        for name in shown_columns(experiment)
+        if any(row.figures[name].over_nodes for row in table if name in row.figures)
+    ]
+    if not names:
+        return []
+    body = []
+    for row in table:
+        spreads = [row.figures[name].over_nodes if name in row.figures else None for name in names]
+        if any(spreads):
+            cells = ["-" if one is None else f"{one:.2f}" for one in spreads]
+            body.append([*_about(row), *cells])
+    many = "" if len(experiment.seeds) == 1 else ", mean over seeds"
+    return [f"Standard deviation over nodes{many}:", "",
+            *markdown_table([*ABOUT, *names], body), ""]  # fmt: skip
+
+
+def _traffic_lines(table: Sequence[Row]) -> list[str]:
+    head = [
+        *(*ABOUT, "messages", "payload MiB", "serialized MiB", "wire MiB (estimate)"),
+        *("as its paper counts, MiB", "consensus distance", "seconds", "warnings"),
+    ]
+    body = []
+    for row in table:
+        sent = row.traffic
+        if sent is None:
+            body.append([*_about(row), *["-"] * 6, f"{row.seconds:.0f}", str(row.warnings)])
+            continue
+        sizes = (sent.payload, sent.serialized, sent.wire)
+        body.append(
+            [
+                *_about(row),
+                f"{sent.messages:.0f}",
+                *(f"{one / MIB:.2f}" for one in sizes),
+                "-" if sent.paper is None else f"{sent.paper / MIB:.2f}",
+                "-" if row.consensus is None else f"{row.consensus:.3g}",
+                f"{row.seconds:.0f}",
+                str(row.warnings),
+            ]
+        )
+    text = (
+        "Bytes of all nodes in one run, answers and probes left out; seconds of all runs together:"
+    )
+    return [text, "", *markdown_table(head, body)]
+
+
+def _privacy_lines(table: Sequence[Row]) -> list[str]:
+    """Say what each method spent, as epsilon, where one clips and blurs."""
+    body = []
+    for row in table:
+        kept = PrivacySettings(**row.method.privacy)
+        if kept.clip is None or row.traffic is None:
+            continue
+        spent = epsilon(kept.noise, row.traffic.rounds, kept.delta)
+        body.append(
+            [
+                *_about(row),
+                f"{kept.clip:g}",
+                f"{kept.noise:g}",
+                f"{spent:.3g}",
+                f"{kept.delta:g}",
+            ]
+        )
+    if not body:
+        return []
+    text = (
+        "Clipping and noise: epsilon of one node's whole data set, per message, over all rounds "
+        "(node/fednode/learn/private.py); no guarantee for single images, and drawn from the seed "
+        "here:"
+    )
+    return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]
+
+
+def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+    if not experiment.leak:
+        return []
+    names = [f"{attack}_{what}" for attack in ATTACKS for what in ("auc", "found")]
+    body = [[*_about(row), *(str(row.leak.get(name, "-")) for name in names)] for row in table]
+    text = (
+        "Membership inference by a member that hears everything "
+        "(node/fednode/lab/experiment/leak.py), in percent: AUC, of which 50 "
+        "is chance, and the share of training images found where "
+        f"{FALSE_ALARMS:.0%} of others are taken for some:"
+    )
+    head = [name.replace("_auc", ": AUC").replace("_found", ": found") for name in names]
+    return ["", text, "", *markdown_table([*ABOUT, *head], body)]
+
+
+def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
+    lines: list[list[Any]] = [["method", "seed", "left out", "round", "quantity", "value"]]
+    for one in done:
+        for number, tested in one.outcome.get("curve", {}).items():
+            for test, nodes in tested.items():
+                shown = f"{mean(list(nodes.values())):.6f}"
+                lines.append([*_place(one), number, f"accuracy {test}", shown])
+        for what in ("loss", "consensus"):
+            for number, value in enumerate(one.outcome.get(what, ()), 1):
+                lines.append([*_place(one), number, what, f"{value:.6g}"])
+    return lines
+
+
+def _place(one: Done) -> list[Any]:
+    return [one.cell.method.label, one.cell.seed, one.cell.target]
+
+
+def _json(experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str) -> str:
+    tree = {
+        "command": command,
+        "experiment": asdict(experiment),
+        "rows": [asdict(row) for row in table],
+        "cells": [{"file": one.cell.file, "fault": one.fault, **one.outcome} for one in done],
+    }
+    return json.dumps(tree, indent=1) + "\n"

@@ -1,0 +1,254 @@
+"""Turn an experiment's protocol into clients with images, and into tests.
+
+Clients of one domain share its images out by class, evenly or by Dirichlet shares; base-to-new
+clients get consecutive blocks of the base classes, the remainder to the last (METHODS section 1).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from fednode.data import splits
+from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
+from fednode.data.folder import domains as domain_folders
+from fednode.data.images import Cache
+from fednode.data.load import load
+from fednode.errors import ConfigError, DataError
+from fednode.lab.experiment.settings import Experiment
+
+EVEN: Final = 1e6
+"""A Dirichlet parameter at which shares are equal to within a few images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """One node: its name, its domain or data set, and its training images."""
+
+    name: str
+    domain: str
+    data: NodeData
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One test, a column of the table: which images each client is tested on."""
+
+    name: str
+    images: Mapping[str, Split]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """All that a run is given. domains: that clients have, in order."""
+
+    clients: tuple[Client, ...]
+    tests: tuple[Trial, ...]
+    domains: tuple[str, ...]
+
+
+def targets(experiment: Experiment) -> tuple[str, ...]:
+    """Return the domains to leave out in turn, or ("",) where none is."""
+    protocol = experiment.protocol
+    if protocol.kind != "leave-one-domain-out":
+        return ("",)
+    known = tuple(_folders(experiment))
+    for name in protocol.targets or ():
+        if name not in known:
+            raise ConfigError(
+                f"protocol.targets names {name!r}, which is no domain of this experiment in "
+                f"{experiment.data.path}; there are {', '.join(known)}."
+            )
+    return protocol.targets or known
+
+
+def columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the tests that the table shows, in order, as each run has one of them or all."""
+    kind = experiment.protocol.kind
+    if kind == "leave-one-domain-out":
+        return targets(experiment)
+    if kind == "in-domain":
+        return tuple(_folders(experiment))
+    parts = experiment.protocol.datasets
+    names = ("base", "new", "own")
+    return names if not parts else tuple(f"{part}/{name}" for part in parts for name in names)
+
+
+def scene(experiment: Experiment, seed: int, target: str, cache: Cache | None = None) -> Scene:
+    """Return the clients and tests of a run; raise DataError or ConfigError on bad data.
+
+    cache: keeps the results of examining image files.
+    """
+    if experiment.protocol.kind == "base-to-new":
+        return _base_to_new(experiment, seed, cache)
+    return _domains(experiment, seed, target, cache)
+
+
+def spoken_of(folder: str) -> str:
+    """Return a folder's name as policies name domains: "Real World" is real_world."""
+    return re.sub(r"[^a-z0-9_-]+", "_", folder.lower()).lstrip("_-") or "domain"
+
+
+def _folders(experiment: Experiment) -> dict[str, Path]:
+    path = experiment.data.path
+    if path == BUILTIN:
+        raise ConfigError(
+            f"data.path is {BUILTIN}, which has no domains; give a folder with one folder for each "
+            "domain, or protocol.kind: base-to-new."
+        )
+    found = domain_folders(Path(path).expanduser())
+    wanted = experiment.data.domains
+    for name in wanted or ():
+        if name not in found:
+            raise ConfigError(
+                f"data.domains names {name!r}, which is no folder of images in {path}; there are "
+                f"{', '.join(found)}."
+            )
+    chosen = {name: one for name, one in found.items() if wanted is None or name in wanted}
+    if len(chosen) < 2 and experiment.protocol.kind == "leave-one-domain-out":
+        raise ConfigError(
+            f"protocol.kind is leave-one-domain-out, and {', '.join(chosen)} is the only domain to "
+            f"use in {path}; use at least 2 domains."
+        )
+    return chosen
+
+
+def _settings(experiment: Experiment, path: str, seed: int, test: float) -> DataSettings:
+    data = experiment.data
+    return DataSettings(
+        path=path,
+        classes=data.classes,
+        shots=data.shots,
+        validation=data.validation,
+        test=test,
+        seed=seed,
+    )
+
+
+def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None) -> Scene:
+    folders, protocol = _folders(experiment), experiment.protocol
+    sources = [name for name in folders if name != target]
+    count = protocol.clients or len(sources)
+    if count < len(sources):
+        raise ConfigError(
+            f"protocol.clients is {count} with {len(sources)} domains to learn from "
+            f"({', '.join(sources)}); give each at least one client."
+        )
+    share = {name: len(range(at, count, len(sources))) for at, name in enumerate(sources)}
+    test = 0.0 if target else experiment.data.test
+    clients: list[Client] = []
+    tests: list[Trial] = []
+    for at in range(count):
+        domain = sources[at % len(sources)]
+        settings = _settings(experiment, str(folders[domain]), seed, test)
+        if share[domain] > 1:
+            part = PartitionSettings(
+                "dirichlet", at // len(sources), share[domain], protocol.alpha or EVEN
+            )
+            settings = replace(settings, partition=part)
+        clients.append(_client(at, spoken_of(domain), load(settings, cache)))
+    if target:
+        settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
+        whole = load(settings, cache)
+        split = _limited(whole.train, experiment.data.test_images)
+        tests = [Trial(target, dict.fromkeys([one.name for one in clients], split))]
+    else:
+        for domain in sources:
+            own = load(_settings(experiment, str(folders[domain]), seed, test), cache).own
+            split = _limited(own, experiment.data.test_images)
+            who = [one.name for one in clients if one.domain == spoken_of(domain)]
+            tests.append(Trial(domain, dict.fromkeys(who, split)))
+    return Scene(tuple(clients), tuple(tests), tuple(map(spoken_of, sources)))
+
+
+def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scene:
+    protocol = experiment.protocol
+    root = experiment.data.path
+    sets = protocol.datasets or ("",)
+    clients: list[Client] = []
+    tests: list[Trial] = []
+    for number, name in enumerate(sets):
+        path = str(Path(root).expanduser() / name) if name else root
+        settings = replace(_settings(experiment, path, seed, experiment.data.test), halves=True)
+        whole = load(settings, cache)
+        blocks = _blocks(experiment, len(whole.train.classes), number, len(sets))
+        mine = [
+            _client(len(clients) + at, name, _restricted(whole, block))
+            for at, block in enumerate(blocks)
+        ]
+        tests += _base_and_new(experiment, name, whole, mine, blocks)
+        clients += mine
+    return Scene(tuple(clients), tuple(tests), tuple(one for one in sets if one))
+
+
+def _base_and_new(
+    experiment: Experiment,
+    name: str,
+    whole: NodeData,
+    clients: Sequence[Client],
+    blocks: Sequence[range],
+) -> list[Trial]:
+    limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
+    found: list[Trial] = []
+    for part, split in (("base", whole.base), ("new", whole.new)):
+        if split is None:
+            raise DataError(f"'{experiment.data.path}' has no base and new classes.")
+        shared = _limited(split, limit)
+        found.append(Trial(prefix + part, dict.fromkeys([one.name for one in clients], shared)))
+    base = _limited(whole.own, limit)
+    own = {one.name: _only(base, block) for one, block in zip(clients, blocks, strict=True)}
+    return [*found, Trial(prefix + "own", own)]
+
+
+def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
+    """Return the class ids of each client of one data set."""
+    protocol = experiment.protocol
+    if protocol.clients is None:
+        return splits.client_blocks(classes, protocol.classes_per_client)
+    count = len(range(number, protocol.clients, sets))
+    if not 1 <= count <= classes:
+        raise ConfigError(
+            f"protocol.clients is {protocol.clients}: {count} for a data set of {classes} base "
+            "classes; give each data set at least one client and at most one for each class."
+        )
+    return splits.even_blocks(classes, count)
+
+
+def _client(at: int, domain: str, data: NodeData) -> Client:
+    """Return a client whose learner has no tests: what is tested comes after the run."""
+    nothing = Split(data.own.classes, ())
+    return Client(f"node-{at + 1:02d}", domain, replace(data, own=nothing, base=None, new=None))
+
+
+def _restricted(whole: NodeData, block: range) -> NodeData:
+    return replace(
+        whole, train=_only(whole.train, block), validation=_only(whole.validation, block)
+    )
+
+
+def _only(split: Split, block: range) -> Split:
+    """Return the images of some classes, numbered anew from 0."""
+    images = tuple(
+        Image(one.path, one.label - block.start) for one in split.images if one.label in block
+    )
+    return Split(tuple(split.classes[at] for at in block), images)
+
+
+def _limited(split: Split, most: int) -> Split:
+    """Return at most so many images of each class, always the same ones."""
+    if not most:
+        return split
+    found: list[Image] = []
+    for label, name in enumerate(split.classes):
+        mine = sorted(
+            (one for one in split.images if one.label == label), key=lambda one: str(one.path)
+        )
+        chosen = range(len(mine))
+        if len(mine) > most:
+            chosen = sorted(random.Random(f"limit/{name}").sample(chosen, most))  # type: ignore[assignment]
+        found += [mine[at] for at in chosen]
+    return Split(split.classes, tuple(found))

@@ -1,0 +1,75 @@
+"""The scores of finished cells as CSV: written beside each table, and read to go on from there."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fednode.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fednode.lab.experiment.run import Done, Outcome
+
+COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
+"""cell: the key of everything that the cell's outcome depends on."""
+LEAK_COLUMNS: Final = ("method", "seed", "left out", "figure", "value", "cell")
+"""figure: a name of leak.Overheard.figures; value: its mean over the honest nodes."""
+
+
+def lines(done: Sequence[Done]) -> list[list[Any]]:
+    """Return the rows of scores.csv, the header first: one row for each test of each node."""
+    found: list[list[Any]] = [list(COLUMNS)]
+    for one in done:
+        place = [one.cell.method.label, one.cell.seed, one.cell.target]
+        for test, nodes in one.outcome.get("scores", {}).items():
+            for node, value in sorted(nodes.items()):
+                found.append([*place, test, node, f"{value:.6f}", one.cell.key])
+    return found
+
+
+def leak_lines(done: Sequence[Done]) -> list[list[Any]]:
+    """Return the rows of leak.csv, the header first: one row for each figure of each cell."""
+    found: list[list[Any]] = [list(LEAK_COLUMNS)]
+    for one in done:
+        place = [one.cell.method.label, one.cell.seed, one.cell.target]
+        for name, value in one.outcome.get("leak", {}).items():
+            found.append([*place, name, f"{value:.6f}", one.cell.key])
+    return found
+
+
+def read(path: Path) -> dict[str, Outcome]:
+    """Return the outcomes of a scores.csv by the cell's key; they hold scores and nothing else.
+
+    Raise ConfigError if the file cannot be read or is not such a file.
+    """
+    found: dict[str, Outcome] = {}
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ()) != COLUMNS:
+                named = ", ".join(rows.fieldnames or ()) or "none"
+                raise ConfigError(
+                    f"{path} has the columns {named}; --scores takes a scores.csv, which has the "
+                    f"columns {', '.join(COLUMNS)}."
+                )
+            for number, row in enumerate(rows, 2):
+                outcome = found.setdefault(row["cell"], {"scores": {}, "seconds": 0.0})
+                nodes = outcome["scores"].setdefault(row["test"], {})
+                nodes[row["node"]] = _accuracy(path, number, row["accuracy"])
+    except (OSError, UnicodeDecodeError, csv.Error) as fault:
+        raise ConfigError(f"{path} cannot be read: {fault}; name a scores.csv.") from fault
+    return found
+
+
+def _accuracy(path: Path, number: int, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise ConfigError(
+            f"{path}, line {number}: accuracy is {text!r}; it must be a number from 0 to 1."
+        )
+    return value

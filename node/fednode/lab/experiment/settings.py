@@ -1,0 +1,193 @@
+"""What an experiment is: data, protocol, methods, seeds; read as strictly as node.yaml."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
+
+from fednode.clip.settings import ModelSettings
+from fednode.core.settings import STRICT, RoundSettings, bounded
+from fednode.lab.simulate.byzantine import FLIPPED
+from fednode.lab.simulate.byzantine import KINDS as LIES
+from fednode.learn.settings import CacheSettings
+
+ZERO_SHOT: Final = "zero-shot"
+"""The method that learns nothing: the hand-written prompt."""
+Kind = Literal["leave-one-domain-out", "in-domain", "base-to-new"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProtocolSettings:
+    """Who has which images, and what is tested.
+
+    kind: "leave-one-domain-out" (DiPrompT, PLAN) trains on all domains but one and tests on all
+    images of that one, for each of `targets` in turn; "in-domain" (Fed-DPT) trains on all domains
+    and tests each node on the test images of its own; "base-to-new" (ZeroDFL, FedTPG) gives each
+    node a block of the base classes and tests it on base and new classes of its data set.
+    clients: nodes, spread evenly over domains or data sets; None for one a domain, or, base-to-new,
+    as many as `classes_per_client` makes. alpha: Dirichlet skew of classes among the nodes of one
+    domain; None for equal shares. targets: domains to leave out; None for each in turn.
+    datasets: folders of data sets below data.path, one federation over them all (heterogeneous);
+    None where data.path is itself one data set.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    kind: Kind = "leave-one-domain-out"
+    clients: int | None = None
+    classes_per_client: int = 20
+    alpha: float | None = None
+    targets: tuple[str, ...] | None = None
+    datasets: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.clients is not None:
+            bounded("protocol.clients", self.clients, 1)
+        bounded("protocol.classes_per_client", self.classes_per_client, 1)
+        if self.alpha is not None:
+            bounded("protocol.alpha", self.alpha, 1e-3, 1e6)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataPart:
+    """The images: root/<domain>/<class>/<image> for domains, root/<class>/<image> for base-to-new.
+
+    shots, test, validation: as in node.yaml. domains: folders of domains to use, for learning and
+    for tests; None for all. classes: folders of classes to use; None for all. test_images: most
+    images of one class that a test takes, 0 for all: a slow machine's way to a rough figure.
+    templates: hand-written texts by folder of protocol.datasets, as tuning.template; for the data
+    sets and methods that name no template of their own.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    path: str
+    shots: int = 16
+    test: float = 0.2
+    validation: float = 0.0
+    domains: tuple[str, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    test_images: int = 0
+    templates: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounded("data.shots", self.shots, 0)
+        bounded("data.test", self.test, 0, 0.99)
+        bounded("data.validation", self.validation, 0, 0.99)
+        bounded("data.test_images", self.test_images, 0)
+        _named("data.domains", self.domains)
+        _named("data.classes", self.classes)
+        for name, text in self.templates.items():
+            if text.count("{}") != 1:
+                raise ValueError(
+                    f"data.templates has {text!r} for {name!r}; a template must have one {{}}, for "
+                    "the class name."
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MethodSettings:
+    """One row of the table. policy, tuning: as in node.yaml, on top of the experiment's own.
+
+    rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
+    liars: nodes, drawn by the seed, that send what `lie` says
+    (node/fednode/lab/simulate/byzantine.py, or "label-flip") in place of their own; figures are of
+    the others. privacy, guard: as in node.yaml.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    label: str
+    policy: dict[str, Any] = field(default_factory=dict)
+    tuning: dict[str, Any] = field(default_factory=dict)
+    rounds: int | None = None
+    paper: dict[str, float] = field(default_factory=dict)
+    liars: int = 0
+    lie: str = "sign-flip"
+    privacy: dict[str, Any] = field(default_factory=dict)
+    guard: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        bounded("liars", self.liars, 0)
+        if self.lie != FLIPPED and self.lie not in LIES:
+            raise ValueError(f"lie is {self.lie!r}; there are {', '.join([*LIES, FLIPPED])}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experiment:
+    """One file. tuning: for all methods, below what a method says itself.
+
+    round_settings: barrier and deadlines; rounds: how many. curve_every: rounds between the points
+    of the accuracy curves; 0 for the end alone. leak: measure what exchanged prompts tell of who
+    was trained on (node/fednode/lab/experiment/leak.py). smoke: what --smoke puts over all this.
+    vary: one key of this file, and its values; the experiment is run once for each
+    (node/fednode/lab/experiment/vary.py). cache: as in node.yaml; no outcome depends on it.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    title: str
+    data: DataPart
+    methods: tuple[MethodSettings, ...]
+    protocol: ProtocolSettings = field(default_factory=ProtocolSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    tuning: dict[str, Any] = field(default_factory=dict)
+    rounds: int = 30
+    seeds: tuple[int, ...] = (1, 2, 3)
+    curve_every: int = 0
+    leak: bool = False
+    vary: dict[str, list[Any]] = field(default_factory=dict)
+    smoke: dict[str, Any] = field(default_factory=dict)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+
+    def __post_init__(self) -> None:
+        if len(self.vary) > 1:
+            raise ValueError(
+                f"vary names {len(self.vary)} keys ({', '.join(self.vary)}); name one key. Values "
+                "of a second key can be methods, or stand in another file."
+            )
+        for key, values in self.vary.items():
+            if not values or any(values.count(one) > 1 for one in values):
+                raise ValueError(f"vary.{key} is {values}; give one value or more, none twice.")
+        bounded("rounds", self.rounds, 1)
+        bounded("curve_every", self.curve_every, 0)
+        labels = [one.label for one in self.methods]
+        for what, values in (("methods", labels), ("seeds", list(map(str, self.seeds)))):
+            if not values:
+                raise ValueError(f"{what} is empty; give one at least.")
+            twice = sorted({one for one in values if values.count(one) > 1})
+            if twice:
+                raise ValueError(f"{what} names {twice[0]!r} twice.")
+        if self.data.domains is not None and self.protocol.kind == "base-to-new":
+            raise ValueError(
+                "data.domains is set, and protocol.kind base-to-new has no domains; name folders "
+                "of data sets in protocol.datasets."
+            )
+        sets = self.protocol.datasets or ()
+        unknown = sorted(set(self.data.templates) - set(sets))
+        if unknown and not self.vary:  # the data sets may be what varies
+            raise ValueError(
+                f"data.templates names {unknown[0]!r}, which is none of protocol.datasets "
+                f"({', '.join(sets) or 'none'}); for one data set, set tuning.template."
+            )
+
+    def template_of(self, method: MethodSettings, dataset: str, default: str) -> str:
+        """Return the hand-written text of a method on a data set; default: tuning.template."""
+        if "template" in method.tuning:
+            return default
+        return self.data.templates.get(dataset, default)
+
+    def rounds_of(self, method: MethodSettings) -> RoundSettings:
+        """Return the rounds of a method in the simulator, where all nodes start together."""
+        return RoundSettings(max=method.rounds or self.rounds, deadline_s=600.0)
+
+
+def _named(key: str, names: tuple[str, ...] | None) -> None:
+    """Raise ValueError if a list of folders is empty or names a folder twice."""
+    if names is None:
+        return
+    if not names:
+        raise ValueError(f"{key} is empty; name folders, or leave it out for all.")
+    twice = sorted({one for one in names if names.count(one) > 1})
+    if twice:
+        raise ValueError(f"{key} names {twice[0]!r} twice.")

@@ -1,0 +1,236 @@
+"""From cells to figures: mean and deviation over seeds and over nodes, bytes, curves.
+
+A figure of one test and seed is the mean over the nodes tested. "avg" is the mean over the columns,
+as the papers print it. Base-to-new over several data sets averages each kind of test apart over the
+data sets ("base", "new", "own"), and gives the mean over nodes beside it, which counts large data
+sets more. H is the harmonic mean of "base" and "new". The deviation over nodes of a mean over data
+sets is the mean of the data sets' deviations. Deviations are of a sample (n - 1); one seed has
+none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fednode.lab.experiment.classes import images_of
+from fednode.lab.experiment.files import learns
+from fednode.lab.experiment.run import Done
+from fednode.lab.experiment.scene import columns
+from fednode.lab.experiment.settings import Experiment, MethodSettings
+from fednode.learn.figures import harmonic, mean, spread, std
+
+HARMONIC: Final = "H"
+BY_NODE: Final = "new, by node"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Percent: mean over seeds, deviation over seeds (None for one), mean deviation over nodes."""
+
+    mean: float
+    over_seeds: float | None
+    over_nodes: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        return spread(self.mean, self.over_seeds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Of one method, mean over its cells: bytes of all nodes in a whole run."""
+
+    messages: float
+    payload: float
+    serialized: float
+    wire: float
+    paper: float | None
+    nodes: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One method: figures by column, "avg" and the like among them.
+
+    seeds: that have an outcome, of `planned` ones. rounds: None if the method learns nothing.
+    """
+
+    method: MethodSettings
+    seeds: int
+    planned: int
+    rounds: int | None
+    figures: dict[str, Figure]
+    traffic: Traffic | None
+    consensus: float | None
+    leak: dict[str, Figure]
+    seconds: float
+    warnings: int
+    missing: int
+
+    @property
+    def seeds_said(self) -> str:
+        """The number of seeds, and of the planned ones if some are missing."""
+        short = self.seeds < self.planned
+        return f"{self.seeds} of {self.planned}" if short else str(self.seeds)
+
+    @property
+    def rounds_said(self) -> str:
+        """The number of rounds; a dash if the method learns nothing."""
+        return "-" if self.rounds is None else str(self.rounds)
+
+
+def rows(experiment: Experiment, done: Sequence[Done]) -> list[Row]:
+    """Return a row for each method."""
+    return [
+        _row(experiment, method, [one for one in done if one.cell.method == method])
+        for method in experiment.methods
+    ]
+
+
+def shown_columns(experiment: Experiment) -> tuple[str, ...]:
+    """Return the columns of the table, averages last."""
+    found = columns(experiment)
+    if experiment.protocol.kind != "base-to-new":
+        return (*found, "avg")
+    if experiment.protocol.datasets is None:
+        return ("base", "new", HARMONIC, "own")
+    return (
+        *(one for one in found if one.endswith("/new")),
+        "new",
+        BY_NODE,
+        "base",
+        HARMONIC,
+        "own",
+    )
+
+
+def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Row:
+    ended = [one for one in done if one.outcome]
+    by_seed = {
+        seed: {
+            name: list(nodes.values())
+            for one in ended
+            if one.cell.seed == seed
+            for name, nodes in one.outcome["scores"].items()
+        }
+        for seed in experiment.seeds
+    }
+    figures = {
+        column: figure
+        for column in shown_columns(experiment)
+        if (figure := _figure(experiment, column, list(by_seed.values()))) is not None
+    }
+    last = [one.outcome["consensus"][-1] for one in ended if one.outcome.get("consensus")]
+    return Row(
+        method=method,
+        seeds=len({one.cell.seed for one in ended}),
+        planned=len(experiment.seeds),
+        rounds=experiment.rounds_of(method).max if learns(method) else None,
+        figures=figures,
+        traffic=_traffic([one.outcome for one in ended]),
+        consensus=mean(last) if last else None,
+        leak=_leak([one.outcome["leak"] for one in ended if one.outcome.get("leak")]),
+        seconds=sum(one.outcome["seconds"] for one in ended),
+        warnings=sum(len(one.outcome.get("warnings", ())) for one in ended),
+        missing=len(done) - len(ended),
+    )
+
+
+def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float]:
+    """Return how many test images a figure of each column is measured on.
+
+    That is the number of images that a node is tested on, mean over nodes and seeds. A column that
+    is a mean over tests has the sum of their numbers. Columns without a number are left out: those
+    that no outcome has counted, and H.
+    """
+    counts: dict[str, list[float]] = {}
+    for one in done:
+        for test, nodes in images_of(one.outcome).items():
+            counts.setdefault(test, []).append(mean(nodes))
+    found = {test: mean(values) for test, values in counts.items()}
+    for column in shown_columns(experiment):
+        parts = _parts(experiment, "new" if column == BY_NODE else column)
+        if column not in found and parts and all(part in found for part in parts):
+            found[column] = sum(found[part] for part in parts)
+    return found
+
+
+def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
+    """Return what each attack found, in percent, over all cells."""
+    if not outcomes:
+        return {}
+    found = {name: [100 * one[name] for one in outcomes] for name in outcomes[0]}
+    return {name: _summed(values, []) for name, values in found.items()}
+
+
+def _figure(
+    experiment: Experiment, column: str, seeds: list[dict[str, list[float]]]
+) -> Figure | None:
+    means: list[float] = []
+    spreads: list[float] = []
+    for scores in seeds:
+        found = _value(experiment, column, scores)
+        if found is not None:
+            means.append(100 * found)
+        parts = [column] if column in scores else _parts(experiment, column)
+        apart = [std(scores[one]) for one in parts if len(scores.get(one, ())) > 1]
+        if apart:
+            spreads.append(100 * mean(apart))
+    return _summed(means, spreads) if means else None
+
+
+def _summed(means: list[float], spreads: list[float]) -> Figure:
+    return Figure(
+        mean(means),
+        std(means) if len(means) > 1 else None,
+        mean(spreads) if spreads else None,
+        len(means),
+    )
+
+
+def _value(experiment: Experiment, column: str, scores: dict[str, list[float]]) -> float | None:
+    """Return a column's accuracy in one seed; None where a part of it is not there yet."""
+    if column in scores:
+        return mean(scores[column])
+    if column == HARMONIC:
+        base, new = (_value(experiment, one, scores) or 0.0 for one in ("base", "new"))
+        return harmonic(base, new) if base + new else None
+    if column == BY_NODE:
+        values = [one for name, nodes in scores.items() if name.endswith("/new") for one in nodes]
+        return mean(values) if values else None
+    parts = _parts(experiment, column)
+    if not parts or not all(one in scores for one in parts):
+        return None
+    return mean([mean(scores[one]) for one in parts])
+
+
+def _parts(experiment: Experiment, column: str) -> list[str]:
+    """Return the tests whose mean a column is."""
+    if column == "avg":
+        return list(columns(experiment))
+    return [one for one in columns(experiment) if one.endswith(f"/{column}")]
+
+
+def _traffic(outcomes: list[dict[str, Any]]) -> Traffic | None:
+    spoken = [one for one in outcomes if one.get("bytes")]
+    if not spoken:
+        return None
+    totals = {
+        key: mean(
+            [
+                sum(meter[key] for phase, meter in one["bytes"].items() if phase != "hello")
+                for one in spoken
+            ]
+        )
+        for key in ("messages", "payload", "serialized", "wire")
+    }
+    paper = [one["paper_bytes"] for one in spoken if one.get("paper_bytes") is not None]
+    return Traffic(
+        **totals,
+        paper=mean(paper) if paper else None,
+        nodes=spoken[0]["nodes"],
+        rounds=spoken[0]["rounds"],
+    )

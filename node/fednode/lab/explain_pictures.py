@@ -1,0 +1,104 @@
+"""Draw the effects of prompts as pictures; needs the extra `plot` (matplotlib)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from fednode.core import foreign
+from fednode.core.types import Array
+from fednode.data.decode import Window, read_rgb
+from fednode.errors import ConfigError, StateError
+from fednode.lab.experiment.picture import below
+
+EXTRA: Final = "pip install 'fednode[plot]'"
+SIZE_IN: Final = 2.2
+COLOURS: Final = 10
+SHAPES: Final = "os^DvPX*<>"
+"""The first ten classes differ by colour, the next ten have another shape, and so on."""
+TITLE_MAX: Final = 28
+"""Most characters of a line above an image."""
+PERPLEXITY: Final = 30.0
+
+
+def draw_maps(
+    images: Sequence[Path],
+    titles: Sequence[str],
+    plain: Array,
+    tuned: Array,
+    to: Path,
+    window: Window = None,
+) -> None:
+    """Draw each image beside its two maps: zero-shot, and with the tuned prompts.
+
+    titles: lines above each image, such as its predicted and its true class. window: of grey
+    values, by which images are decoded (data.window).
+    """
+    count = len(images)
+    figure = _figure(3 * SIZE_IN, (SIZE_IN + 0.4) * count)
+    axes = figure.subplots(count, 3, squeeze=False)
+    for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
+        picture = _square(path, window)
+        extent = (0, len(picture), len(picture), 0)
+        for axis, one, words in zip(row, (None, *maps), ("", "zero-shot", "tuned"), strict=True):
+            axis.imshow(picture, extent=extent)
+            if one is not None:
+                axis.imshow(one, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
+                            vmin=0, vmax=1)  # fmt: skip
+            lines = (words or title).split("\n")
+            axis.set_title("\n".join(foreign.line(one, TITLE_MAX) for one in lines), fontsize=9)
+            axis.set_axis_off()
+    _save(figure, to)
+
+
+def draw_scatter(
+    features: Sequence[tuple[str, Array]], labels: Sequence[str], seed: int, to: Path
+) -> None:
+    """Draw features [n, width] on a plane by t-SNE: one panel per set, coloured by label."""
+    from sklearn.manifold import TSNE  # takes a second
+
+    names = sorted(set(labels))
+    figure = _figure(5 * len(features), 5)
+    perplexity = min(PERPLEXITY, (len(labels) - 1) / 3)
+    for axis, (title, held) in zip(
+        figure.subplots(1, len(features), squeeze=False)[0], features, strict=True
+    ):
+        plane = TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(held)
+        handles = []
+        for at, name in enumerate(names):
+            own = plane[[label == name for label in labels]]
+            colour, shape = f"C{at % COLOURS}", SHAPES[at // COLOURS % len(SHAPES)]
+            handles.append(axis.scatter(*own.T, color=colour, marker=shape, s=14))
+        axis.set_title(title, fontsize=10)
+        axis.set_xticks([])
+        axis.set_yticks([])
+    below(figure, handles, names)
+    _save(figure, to)
+
+
+def _square(path: Path, window: Window) -> Any:
+    """Return the central square of an image, as the model sees it: [side, side, 3]."""
+    picture = read_rgb(path, window=window)
+    side = min(picture.size)
+    left, top = (picture.width - side) // 2, (picture.height - side) // 2
+    return np.asarray(picture.crop((left, top, left + side, top + side)))
+
+
+def _figure(width_in: float, height_in: float) -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as fault:
+        raise ConfigError(f"Pictures need matplotlib: run `{EXTRA}`.") from fault
+    return Figure(figsize=(width_in, height_in), layout="constrained")
+
+
+def _save(figure: Any, to: Path) -> None:
+    try:
+        figure.savefig(to, dpi=120)
+    except (OSError, ValueError) as fault:
+        raise StateError(
+            f"{to} cannot be written: {fault}; choose another with --to, such as picture.png."
+        ) from fault

@@ -1,0 +1,1 @@
+"""Scenarios full of faults for the simulator, and the checkers that judge every step."""

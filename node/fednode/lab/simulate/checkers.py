@@ -1,0 +1,352 @@
+"""Safety properties: what holds at every step of every honest node under any fault or attack.
+
+Each checker is one promise. If a node breaks it, the checker raises Violation
+(node/fednode/lab/simulate/check.py) with the values that it found. Checkers read events, effects
+and what hosts hold; they know nothing of the inside of a policy. Checkers of the texts that people
+read are in node/fednode/lab/simulate/speech.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fednode.core.events import (
+    Adopt,
+    Adopted,
+    AdoptFailed,
+    Answer,
+    Effect,
+    Event,
+    Received,
+    Record,
+    Send,
+    SetTimer,
+    Tune,
+    Tuned,
+    TuneFailed,
+)
+from fednode.core.members.errands import INDIRECT
+from fednode.core.members.swim import PHASES
+from fednode.core.rounds.exchange import AGAIN
+from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
+from fednode.core.types import Message, Tensors
+from fednode.lab.simulate.check import Check
+from fednode.lab.simulate.speech import SaysOnlyText
+from fednode.sim.world import World
+
+
+@dataclass(slots=True)
+class ResumesWhereItWas(Check):
+    """A node that restarts resumes from exactly the state that its disk holds."""
+
+    def started(self, world: World, name: str) -> None:
+        """Compare the policy's state with the durable state."""
+        host = world.hosts[name]
+        kernel, held = host.kernel, host.durable
+        if kernel is not None and held is not None and kernel.policy.state() != held.policy:
+            raise self.broken(world, name, "restarted with another state than it had stored")
+
+
+@dataclass(slots=True)
+class RoundsGoForward(Check):
+    """Adopted rounds never fall, and go at most one beyond the newest honest round."""
+
+    _newest: dict[str, int] = field(default_factory=dict)
+    _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
+
+    def started(self, world: World, name: str) -> None:
+        """Set the node's newest round to the round on its disk."""
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Check the round of each snapshot that the node is about to adopt."""
+        for effect in effects:
+            if not isinstance(effect, Adopt) or isinstance(event, AdoptFailed):
+                continue
+            number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
+            if number < before or (number == before and not self._repeats(world, name, effect)):
+                raise self.broken(world, name, f"adopts round {number} after round {before}")
+            self._newest[name] = number
+            if name in self.liars:
+                continue
+            if number > max(before, self._furthest) + 1:
+                text = f"adopts round {number}; no honest node was beyond round {self._furthest}"
+                raise self.broken(world, name, text)
+            self._furthest = max(self._furthest, number)
+
+    def _repeats(self, world: World, name: str, effect: Adopt) -> bool:
+        """Tell whether the node repeats a commit that failed."""
+        held = world.hosts[name].durable
+        return held is None or held.policy.round < effect.snapshot.policy.round
+
+
+@dataclass(slots=True)
+class AdoptsWhatIsSound(Check):
+    """Adopted arrays are finite; adopted prompts are bounded and keep their initial shapes."""
+
+    bound: float = 1e9
+    _shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Record the shapes of the node's prompts."""
+        kernel = world.hosts[name].kernel
+        assert kernel is not None, "it was switched on"
+        self._shapes[name] = kernel.policy.state().tensors.shapes
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Check each snapshot that the node is about to adopt."""
+        for effect in effects:
+            if isinstance(effect, Adopt) and name not in self.liars:
+                policy = effect.snapshot.policy
+                self._look(world, name, policy.tensors)
+                if not (policy.tuned.finite() and policy.arrays.finite()):
+                    raise self.broken(world, name, "adopts numbers that are not finite")
+
+    def _look(self, world: World, name: str, tensors: Tensors) -> None:
+        if not tensors.finite():
+            raise self.broken(world, name, "adopts prompts that are not finite")
+        if tensors.norm() > self.bound:
+            raise self.broken(world, name, f"adopts prompts of norm {tensors.norm():.3g}")
+        if tensors.shapes != self._shapes[name]:
+            raise self.broken(world, name, f"adopts {tensors!r}, not {self._shapes[name]}")
+
+
+@dataclass(slots=True)
+class OneTuningAtATime(Check):
+    """A node runs at most one tuning and one commit at a time."""
+
+    _tuning: dict[str, bool] = field(default_factory=dict)
+    _storing: dict[str, bool] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Record that no tuning and no commit is running."""
+        self._tuning[name] = self._storing[name] = False
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Track the begin and the end of tunings and commits."""
+        if isinstance(event, Tuned | TuneFailed):
+            self._tuning[name] = False
+        if isinstance(event, Adopted | AdoptFailed):
+            self._storing[name] = False
+        for effect in effects:
+            if isinstance(effect, Tune):
+                if self._tuning.get(name):
+                    raise self.broken(world, name, "begins to tune while it tunes")
+                self._tuning[name] = True
+            elif isinstance(effect, Adopt):
+                if self._storing.get(name):
+                    raise self.broken(world, name, "begins a commit while one is under way")
+                self._storing[name] = True
+
+
+@dataclass(slots=True)
+class AnswersEachOnce(Check):
+    """A node answers each message at most once, in the same step except for indirect pings."""
+
+    _open: dict[str, set[int]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Forget the messages that the node left unanswered before it restarted."""
+        self._open[name] = set()
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Match answers with received messages."""
+        waiting = self._open.setdefault(name, set())
+        if isinstance(event, Received):
+            waiting.add(event.token)
+        for effect in effects:
+            if isinstance(effect, Answer):
+                if effect.token not in waiting:
+                    raise self.broken(world, name, f"answers {effect.token} again, or unasked")
+                waiting.discard(effect.token)
+        errand = isinstance(event, Received) and event.message.phase == INDIRECT
+        if isinstance(event, Received) and event.token in waiting and not errand:
+            raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
+
+
+@dataclass(slots=True)
+class SpeaksInItsName(Check):
+    """A node sends in its own name, only to nodes of the mesh, and never to itself."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Check the sender and the receiver of each message."""
+        for effect in effects:
+            if isinstance(effect, Send):
+                if effect.message.sender != name:
+                    raise self.broken(world, name, f"speaks as {effect.message.sender}")
+                if effect.to == name or effect.to not in world.hosts:
+                    raise self.broken(world, name, f"sends to {effect.to!r}")
+
+
+@dataclass(slots=True)
+class TellsOnlyWhatIsStored(Check):
+    """A node sends messages of a round only after it stored the round before."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Compare the rounds of policy messages with the round on disk."""
+        held = world.hosts[name].durable
+        stored = held.policy.round if held else 0
+        for effect in effects:
+            if not isinstance(effect, Send) or effect.message.phase in PHASES | QUESTIONS:
+                continue
+            if effect.message.round > stored + 1:
+                text = f"tells of round {effect.message.round} and has stored round {stored}"
+                raise self.broken(world, name, text)
+
+
+@dataclass(slots=True)
+class KeepsWithinBounds(Check):
+    """Timers, unanswered messages and stored arrays of a node stay below fixed bounds."""
+
+    TIMERS_MAX: Final = 200
+    ANSWERS_MAX: Final = 500
+    ARRAYS_MAX: Final = 200
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Count timers, unanswered messages and arrays; check the delay of each new timer."""
+        host = world.hosts[name]
+        if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
+            text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
+            raise self.broken(world, name, text)
+        for effect in effects:
+            if isinstance(effect, SetTimer) and not 0 <= effect.delay_s < 1e7:
+                raise self.broken(world, name, f"sets a timer of {effect.delay_s} s")
+            if isinstance(effect, Adopt) and len(effect.snapshot.policy.arrays) > self.ARRAYS_MAX:
+                raise self.broken(world, name, "keeps more arrays than any mesh needs")
+
+
+@dataclass(slots=True)
+class HonestStayFree(Check):
+    """No honest node quarantines another honest node."""
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Check the peer that each quarantine record names."""
+        for effect in effects:
+            if not isinstance(effect, Record) or effect.kind != "peer.quarantined":
+                continue
+            peer = effect.text.partition(" ")[0]
+            if not {name, peer} & set(self.liars):
+                raise self.broken(world, name, f"quarantined an honest node: {effect.text}")
+
+
+@dataclass(slots=True)
+class MovesByHalf(Check):
+    """Claims of fewer than half of the members never move a node's round or its state.
+
+    The record "round.taken" names a state that the node took over. Its supporters are the peers
+    that gave or vouched for that state. Where a node jumps in rounds alone, the supporters are the
+    peers whose messages named a later round. After a drift, nodes may agree on merged prompts
+    ("round.mended"); that moves no round and is not judged. A node that restarts may still use the
+    claims that it had heard at its last commit, because a policy may store them (ZeroDFL does).
+    """
+
+    _heard: dict[str, dict[str, int]] = field(default_factory=dict)
+    _stored: dict[str, dict[str, int]] = field(default_factory=dict)  # as heard at the last commit
+    _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _granted: dict[str, int] = field(default_factory=dict)  # round of the last state taken over
+
+    def started(self, world: World, name: str) -> None:
+        """Forget the claims that the node heard after its last commit."""
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+        self._heard[name] = dict(self._stored.get(name, {})) if held else {}
+        self._states[name], self._granted[name] = {}, 0
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Record the claims of peers; check each state taken over and each round adopted."""
+        if name in self.liars:
+            return
+        if isinstance(event, Received):
+            self._hear(name, event.message)
+        for effect in effects:
+            if isinstance(effect, Record) and effect.kind == "round.taken":
+                number, digest = effect.fields["round"], effect.fields["digest"]
+                assert isinstance(number, int)
+                assert isinstance(digest, str)
+                self._judge(world, name, effect.text, self._states[name].get((number, digest), ()))
+                self._granted[name] = number
+            elif isinstance(effect, Adopt):
+                self._stored[name] = dict(self._heard[name])
+                self._adopted(world, name, effect.snapshot.policy.round)
+
+    def _hear(self, name: str, message: Message) -> None:
+        heard, states = self._heard[name], self._states[name]
+        heard[message.sender] = max(message.round, heard.get(message.sender, 0))
+        if message.phase == STATE:
+            key = number_in(message, ADOPTED), message.tensors.digest
+        elif message.phase == VOUCH:
+            key = number_in(message, OF), message.facts.get(DIGEST, "")
+        else:
+            return
+        states.setdefault(key, set()).add(message.sender)
+
+    def _adopted(self, world: World, name: str, number: int) -> None:
+        before, self._newest[name] = self._newest[name], number
+        most = world.kernel(name).context.rounds.max
+        if number <= before + 1:
+            return
+        if most and number > most:
+            raise self.broken(world, name, f"goes to round {number} of {most} by others' claims")
+        if number > self._granted[name]:
+            beyond = [peer for peer, at in self._heard[name].items() if at > number]
+            self._judge(world, name, f"goes to round {number} after {before}", beyond)
+
+    def _judge(self, world: World, name: str, what: str, voices: Collection[str]) -> None:
+        if 2 * len(voices) < len(world.hosts):
+            text = f"moves by the claims of {len(voices)} of {len(world.hosts)} members: {what}"
+            raise self.broken(world, name, text)
+
+
+@dataclass(slots=True)
+class WaitsWithinDeadlines(Check):
+    """A node waits for others at most one deadline per stage, and one more while it catches up."""
+
+    SLACK_S: Final = 2.0
+    _since: dict[str, float] = field(default_factory=dict)
+    _said: dict[str, set[tuple[int, str]]] = field(default_factory=dict)
+
+    def started(self, world: World, name: str) -> None:
+        """Reset the node's waiting time."""
+        self._since[name], self._said[name] = world.now, set()
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Measure how long a policy waits for others without starting anything."""
+        kernel = world.kernel(name)
+        if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
+            self._since[name] = world.now
+            return
+        waited, limit = world.now - self._since[name], kernel.context.rounds.deadline_s
+        if waited > 2 * limit + self.SLACK_S:
+            raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
+
+    def _begins(self, name: str, effects: Sequence[Effect]) -> bool:
+        """Tell whether the node starts a tuning, a commit or a stage."""
+        stages = {
+            (effect.message.round, effect.message.phase)
+            for effect in effects
+            if isinstance(effect, Send) and effect.message.phase not in PHASES | QUESTIONS | {AGAIN}
+        }
+        fresh = stages - self._said[name]
+        self._said[name] |= fresh
+        return bool(fresh) or any(isinstance(effect, Adopt | Tune) for effect in effects)
+
+
+ALL: Final[tuple[type[Check], ...]] = (
+    ResumesWhereItWas,
+    RoundsGoForward,
+    AdoptsWhatIsSound,
+    OneTuningAtATime,
+    AnswersEachOnce,
+    SpeaksInItsName,
+    TellsOnlyWhatIsStored,
+    KeepsWithinBounds,
+    HonestStayFree,
+    MovesByHalf,
+    WaitsWithinDeadlines,
+    SaysOnlyText,
+)
+"""All safety checkers; scenario.py judges what must hold once all faults have ended."""

@@ -1,0 +1,1 @@
+"""Settings: files, variables and flags to typed values, and a sentence for whatever is wrong."""

@@ -1,0 +1,374 @@
+"""Read settings strictly: defaults, then YAML, then FEDNODE_SECTION__KEY, then flags.
+
+pydantic checks the settings dataclasses, which live beside the code that they configure. Every
+fault is one sentence: the file and line, the value, and what is allowed. An unknown key names the
+nearest valid key. All faults of a file are reported together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, TypeVar
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from fednode import registry
+from fednode.clip.settings import ModelSettings
+from fednode.core.policy import PolicyKind
+from fednode.core.settings import (
+    STRICT,
+    GuardSettings,
+    Initial,
+    LimitSettings,
+    MembershipSettings,
+    RoundSettings,
+    TopologySettings,
+)
+from fednode.data.base import DataSettings
+from fednode.errors import ConfigError
+from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
+from fednode.settings import faults, trees
+from fednode.settings.output import (
+    AdminSettings,
+    LogSettings,
+    OtelSettings,
+    PageSettings,
+    TrackerSettings,
+)
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
+ENVIRONMENT: Final = "FEDNODE_"
+NAME_VARIABLE: Final = "FEDNODE_NAME"
+FROM_FILE: Final = "_FILE"
+POLICY: Final = "zerodfl"
+SHOWN_KEYS: Final = 3
+Tree = dict[str, Any]
+Kind = TypeVar("Kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings of one node (node.yaml)."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    name: str | None = None
+    """Which entry of peers.yaml this node is. null: `--name`, else FEDNODE_NAME, else the
+    host's name."""
+    listen: str | None = None
+    """host:port on which this node listens; null: its address in peers.yaml. In containers and
+    behind NAT the two differ."""
+    advertise: str | None = None
+    """host:port at which other nodes reach this node; null: its address in peers.yaml."""
+    state_dir: str | None = None
+    """Folder of the node's key, its adopted prompts and the journal of its rounds; one per node,
+    kept between restarts. null: ~/.local/state/fednode/MESH/NAME."""
+    token: str | None = None
+    """One-time token for the introducer of peers.yaml, if there is an introducer; set it by
+    FEDNODE_TOKEN."""
+    seed: int = 1
+    """Seed of all random draws: initial prompts, batches, recipients. Equal seeds repeat a run. If
+    the nodes of the policy share one state, all nodes need the same seed."""
+    log: LogSettings = field(default_factory=LogSettings)
+    model: ModelSettings = field(default_factory=ModelSettings)
+    data: DataSettings = field(default_factory=DataSettings)
+    policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
+    """How nodes exchange prompts: `name`, and the settings of that policy."""
+    tuning: TuningSettings = field(default_factory=TuningSettings)
+    cache: CacheSettings = field(default_factory=CacheSettings)
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    rounds: RoundSettings = field(default_factory=RoundSettings)
+    guard: GuardSettings = field(default_factory=GuardSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    membership: MembershipSettings = field(default_factory=MembershipSettings)
+    topology: TopologySettings = field(default_factory=TopologySettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)
+    page: PageSettings = field(default_factory=PageSettings)
+    otel: OtelSettings = field(default_factory=OtelSettings)
+    tracker: TrackerSettings = field(default_factory=TrackerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Settings as written: a tree, where it comes from, and where each of its keys stands."""
+
+    where: str
+    tree: Tree
+    places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
+
+    def at(self, place: Sequence[str]) -> str:
+        """Return where a key stands: a line of a file, a flag or a variable.
+
+        A section that only a flag or a variable names stands where the first of its keys stands.
+        """
+        for end in range(len(place), 0, -1):
+            if tuple(place[:end]) in self.places:
+                return self.places[tuple(place[:end])]
+        inside = (where for at, where in self.places.items() if at[: len(place)] == tuple(place))
+        return next(inside, self.where) if place else self.where
+
+
+def named(option: str, word: str) -> str:
+    """Return the name of a mesh or node in an option; raise ConfigError if it is not valid."""
+    if not NAME.fullmatch(word):
+        raise ConfigError(f"{option} is {word!r}; {NAME_RULE}")
+    return word
+
+
+def load_settings(
+    path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
+) -> Settings:
+    """Return the settings of a node; raise ConfigError with all faults in one text."""
+    source = Source("settings", {}) if path is None else read_yaml(path)
+    places = dict(source.places)
+    for key in sorted(environment):
+        if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
+            held, name = _variable(key, environment[key])
+            place = name.lower().split("__")
+            _put(source.tree, place, held, key)
+            places[tuple(place)] = key
+    put_flags(source.tree, places, flags)
+    return settings_of(Source(source.where, source.tree, places))
+
+
+def settings_of(source: Source) -> Settings:
+    """Return the checked settings in a tree, the policy's settings included; raise ConfigError."""
+    tree = faults.filled(Settings, source.tree)
+    if tree.get("policy", {}) is None:
+        tree["policy"] = {}
+    policy, config_faults = tree.get("policy", {}), list[str]()
+    if isinstance(policy, dict):
+        policy = tree["policy"] = {"name": POLICY, **policy}
+        _put_defaults(tree, str(policy["name"]))
+        _, config_faults = _config(policy, source)
+    settings, found = _check(Settings, tree, source)
+    if found or config_faults:
+        raise ConfigError("\n".join([*found, *config_faults]))
+    if settings.tuning.start == "own" and policy_of(settings)[0].shared_state:
+        raise ConfigError(
+            f"{source.at(('tuning', 'start'))}: tuning.start is 'own', and all nodes of policy "
+            f"{settings.policy['name']} must begin from the same prompts: set it to common or null."
+        )
+    made: Settings = settings
+    return made
+
+
+def checked(kind: type[Kind], source: Source) -> Kind:
+    """Return a settings dataclass made from a tree; raise ConfigError with all faults."""
+    found, said = _check(kind, source.tree, source)
+    if said:
+        raise ConfigError("\n".join(said))
+    made: Kind = found
+    return made
+
+
+def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[str]) -> None:
+    """Put section.key=value flags into a tree, and note where they come from."""
+    for flag in flags:
+        name, equals, value = flag.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {flag} has no '=': write section.key=value.")
+        _put(tree, name.split("."), _value(value, f"--set {flag}"), f"--set {flag}")
+        places[tuple(name.split("."))] = f"--set {flag}"
+
+
+def _put_defaults(tree: Tree, policy: str) -> None:
+    """Put the policy's defaults for `tuning` under the values that are set there."""
+    said = tree.get("tuning", {})
+    if policy in registry.names() and isinstance(said, dict):
+        defaults = dict(registry.policy(policy).tuning)
+        # Words fix the number of tokens, so a context length that is set replaces default words.
+        if "context_length" in said and "init_words" not in said:
+            defaults.pop("init_words", None)
+        tree["tuning"] = {**defaults, **said}
+
+
+def policy_config(settings: Settings, source: Source | None = None) -> Any:
+    """Return the policy's own settings; raise ConfigError with all faults in one text."""
+    config, said = _config(settings.policy, source or Source("settings", {}))
+    if said:
+        raise ConfigError("\n".join(said))
+    return config
+
+
+def _config(policy: Mapping[str, Any], source: Source) -> tuple[Any, list[str]]:
+    """Return a policy's own settings, or None, and a list of all their faults."""
+    name = str(policy["name"])
+    try:
+        kind = registry.policy(name)
+    except ConfigError as fault:
+        return None, [str(fault)]
+    inside = {key: value for key, value in policy.items() if key != "name"}
+    strange = [key for key in inside if key not in faults.keys_of(kind.config_type)]
+    owner = _owner(strange)
+    if not owner:
+        return _check(kind.config_type, inside, source, ("policy",))
+    rest = {key: value for key, value in inside.items() if key not in strange}
+    said = f"{', '.join(strange[:SHOWN_KEYS])}"
+    said += f" and {len(strange) - SHOWN_KEYS} more" if len(strange) > SHOWN_KEYS else ""
+    verb = "are keys" if len(strange) > 1 else "is a key"
+    text = (
+        f"{source.at(('policy', strange[0]))}: {said} {verb} of policy {owner}, and policy.name is "
+        f"{name!r} ({source.at(('policy', 'name'))}): remove what is {owner}'s, or replace the "
+        f"whole section with --set 'policy={{name: {name}}}'."
+    )
+    return None, [text, *_check(kind.config_type, rest, source, ("policy",))[1]]
+
+
+def _owner(keys: Sequence[str]) -> str:
+    """Return the policy that has all of the keys; "" for none."""
+    if not keys:
+        return ""
+    names = sorted(registry.names(), key=lambda name: (name != POLICY, name))
+    for name in names:
+        if set(keys) <= set(faults.keys_of(registry.policy(name).config_type)):
+            return name
+    return ""
+
+
+def policy_of(settings: Settings) -> tuple[PolicyKind, Any]:
+    """Return the policy's class and its checked configuration."""
+    return registry.policy(str(settings.policy["name"])), policy_config(settings)
+
+
+def start_of(settings: Settings) -> Initial:
+    """Return where a node's initial prompts come from: `tuning.start`, or the policy's default.
+
+    If the nodes of a policy share one state, or start from words, all begin from the same prompts.
+    Nodes of other policies (ZeroDFL, local) draw their own, as ZeroDFL's clients do.
+    """
+    tuning = settings.tuning
+    if tuning.start is not None:
+        return tuning.start
+    alike = tuning.init_words is not None or policy_of(settings)[0].shared_state
+    return "common" if alike else "own"
+
+
+def validation_fault(settings: Settings, config: Any, share: float) -> str:
+    """Return which setting needs validation images if the node keeps none; "" if all is well.
+
+    config: of the policy. share: data.validation. Without validation images the policy would merge
+    what it was told not to merge, or nothing, and the guard would be off.
+    """
+    asks = getattr(config, "judged_by", "") or settings.guard.judged_by
+    if not asks or share > 0.0:
+        return ""
+    return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."
+
+
+def read_yaml(path: Path) -> Source:
+    """Return a YAML file's mapping; raise ConfigError for a bad file or a repeated key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {path}; `fednode init` writes one.") from None
+    except OSError as fault:
+        raise ConfigError(f"{path} cannot be read: {fault.strerror}.") from None
+    except UnicodeDecodeError as fault:
+        line = fault.object[: fault.start].count(b"\n") + 1
+        raise ConfigError(
+            f"{path}, line {line}, is not UTF-8 text: write the line anew, or restore the file."
+        ) from None
+    places: dict[tuple[str, ...], str] = {}
+    try:
+        node, tree = trees.read(text)
+        _survey(node, path, (), places)
+    except yaml.YAMLError as fault:
+        raise ConfigError(f"{path} is not valid YAML: {trees.why(fault)}.") from None
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path} holds no settings: it must be a mapping of keys to values.")
+    return Source(str(path), tree, places)
+
+
+def _survey(
+    found: yaml.Node | None,
+    path: Path,
+    place: tuple[str, ...],
+    places: dict[tuple[str, ...], str],
+) -> None:
+    """Note the line of every key; raise ConfigError for a key that is given twice."""
+    if isinstance(found, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in found.value:
+            where, name = f"{path}, line {key.start_mark.line + 1}", str(key.value)
+            if name in seen:
+                raise ConfigError(f"{where}: the key {name!r} is given twice.")
+            seen.add(name)
+            places[(*place, name)] = where
+            _survey(value, path, (*place, name), places)
+    elif isinstance(found, yaml.SequenceNode):
+        for number, value in enumerate(found.value):
+            places[(*place, str(number))] = f"{path}, line {value.start_mark.line + 1}"
+            _survey(value, path, (*place, str(number)), places)
+
+
+def _variable(key: str, text: str) -> tuple[Any, str]:
+    """Return a variable's value and place; FEDNODE_X_FILE names a file with X, a secret."""
+    name = key.removeprefix(ENVIRONMENT)
+    if not name.endswith(FROM_FILE):
+        return _value(text, key), name
+    try:
+        held = Path(text).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        raise ConfigError(f"{key} is {text!r}, which cannot be read: {fault}.") from None
+    return held, name.removesuffix(FROM_FILE)
+
+
+def _value(text: str, source: str) -> Any:
+    try:
+        return trees.read(text)[1]
+    except yaml.YAMLError as fault:
+        raise ConfigError(f"{source}: {text!r} is not valid YAML: {trees.why(fault)}.") from None
+
+
+def _put(tree: Tree, place: Sequence[str], value: Any, source: str) -> None:
+    for part in place[:-1]:
+        inner = tree.get(part)
+        if inner is None:
+            inner = tree[part] = {}
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{source}: {part!r} is not a section.")
+        tree = inner
+    tree[place[-1]] = value
+
+
+@cache
+def _checker(kind: Any) -> TypeAdapter[Any]:
+    """Return what checks a settings class; making it takes pydantic tens of milliseconds."""
+    return TypeAdapter(kind)
+
+
+def _check(
+    kind: Any, tree: Any, source: Source, inside: faults.Place = ()
+) -> tuple[Any, list[str]]:
+    """Return a settings dataclass made from a tree, or None, and a list of all its faults.
+
+    A fault hides others of its section, so what is wrong is taken out of the tree, and the rest is
+    checked again until nothing more is found.
+    """
+    said: dict[str, None] = {}
+    tree, dropped = faults.filled(kind, tree), set[faults.Place]()
+    while True:
+        found = [faults.switch(kind, tree, one, inside) for one in faults.switches(kind, tree)]
+        made = None
+        if not found:
+            try:
+                made = _checker(kind).validate_python(tree)
+            except ValidationError as fault:
+                found = [faults.sentence(kind, tree, one, inside) for one in fault.errors()]
+        gone = [".".join((*inside, *place)) for place in dropped]
+        for place, text in found:
+            if not any(key in text for key in gone):  # else it may be due to what was taken out
+                said[f"{source.at((*inside, *place))}: {text}"] = None
+        places = {place for place, _ in found if place}
+        if not places - dropped:
+            return (None if said else made), list(said)
+        dropped |= places
+        for place in places:
+            tree = faults.without(tree, place)

@@ -1,0 +1,380 @@
+"""Single steps of mesh-wide rounds: digests, drift, quorum, early messages, states asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fednode.core.events import (
+    Adopt,
+    Adopted,
+    Effect,
+    Event,
+    PeerDown,
+    PeerUp,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    SetTimer,
+    TimerFired,
+    Tune,
+    Undelivered,
+)
+from fednode.core.facts import contributors
+from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
+from fednode.core.rounds.engine import Rounds
+from fednode.core.rounds.transfer import ADOPTED
+from fednode.core.settings import Barrier
+from fednode.core.types import Message, Tensors
+from fednode.policies.plan import aggregator
+from tests.unit.core.rounds.staged import (
+    PEERS,
+    PLAN_SHAPES,
+    context,
+    delivered,
+    plan,
+    promptfl,
+    trained,
+)
+from tests.unit.policies.tiny import drawn
+
+
+def spoken(**set_: Any) -> Message:
+    """Return a peer's message."""
+    return Message(**{"mesh": "m", "fingerprint": "f", "policy": "promptfl", **set_})
+
+
+def of_plan(local: Tensors, base: str) -> Message:
+    """Return node b's local prompts in round 1 of PLAN."""
+    given = {"sender": "b", "round": 1, "phase": "prompts", "tensors": local}
+    return spoken(**given, policy="plan", contributors=base, samples=8)
+
+
+def waiting(mode: Barrier = "sync", quorum: int = 2, peers: Sequence[str] = PEERS) -> Rounds:
+    return promptfl(context("promptfl", peers, mode=mode, quorum=quorum))
+
+
+def begin(policy: Rounds, number: int = 1) -> list[Effect]:
+    return trained(policy, policy.handle(0.0, RoundDue(number)))
+
+
+def said(policy: Rounds, peer: str, value: float = 3.0, number: int = 1, **set_: Any) -> Received:
+    tensors = Tensors({"context": np.full((1, 2), value)})
+    based = policy.now.held.shared.digest
+    made = spoken(
+        sender=peer, round=number, phase="prompts", tensors=tensors, contributors=based, samples=8
+    )
+    return Received(replace(made, **set_))
+
+
+def kinds(effects: Sequence[Effect]) -> list[str]:
+    return [one.kind for one in effects if isinstance(one, Record)]
+
+
+def sends(effects: Sequence[Effect]) -> list[tuple[str, str]]:
+    return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+
+
+def test_a_round_waits_for_all_messages_and_for_all_answers() -> None:
+    policy = waiting()
+    effects = begin(policy)
+    assert sends(effects) == [("b", "prompts"), ("c", "prompts")]
+    assert policy.handle(0.0, said(policy, "b")) == []
+    assert policy.handle(0.0, said(policy, "c")) == []
+    merged = delivered(policy, effects)
+    adopt = trained(policy, merged)[-1]
+    assert isinstance(adopt, Adopt)
+    assert np.allclose(adopt.snapshot.policy.tensors["context"], (1.0 + 3.0 + 3.0) / 3)
+
+
+def test_what_was_not_delivered_is_sent_again_until_the_peer_is_gone() -> None:
+    policy = waiting()
+    effects = begin(policy)
+    lost = next(one for one in effects if isinstance(one, Send))
+    again = policy.handle(0.0, Undelivered(lost.to, lost.message, "unreachable", "nobody"))
+    assert [one.name for one in again if isinstance(one, SetTimer)] == [RESEND]
+    resent = policy.handle(0.0, TimerFired(RESEND))
+    assert ("b", "prompts") in sends(resent)
+    policy.handle(0.0, said(policy, "c"))
+    delivered(policy, [one for one in effects if isinstance(one, Send) and one.to == "c"])
+    assert [type(one) for one in policy.handle(0.0, PeerDown("b"))][-1] is Tune
+
+
+def test_a_peer_that_refuses_is_not_asked_twice() -> None:
+    policy = waiting(peers=("b",))
+    effects = begin(policy)
+    lost = next(one for one in effects if isinstance(one, Send))
+    assert policy.handle(0.0, Undelivered("b", lost.message, "refused", "another mesh")) == []
+    assert not sends(policy.handle(0.0, TimerFired("policy.x")))
+    assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "b"))]
+
+
+def test_a_quorum_is_enough() -> None:
+    policy = waiting("quorum", quorum=2)
+    begin(policy)
+    assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "c"))]
+
+
+def test_the_deadline_names_who_is_missing() -> None:
+    policy = waiting()
+    begin(policy)
+    policy.handle(0.0, said(policy, "b"))
+    effects = policy.handle(0.0, TimerFired(DEADLINE))
+    (record,) = (one for one in effects if isinstance(one, Record))
+    assert record.text == "round 1, prompts: the deadline passed without b, c"
+    assert Tune in [type(one) for one in effects], "b has not answered, c has not spoken"
+
+
+def test_messages_of_the_next_round_are_kept_for_it() -> None:
+    policy = waiting(peers=("b",))
+    first = begin(policy)
+    policy.handle(0.0, said(policy, "b", 5.0, 2))
+    policy.handle(0.0, said(policy, "b", 3.0))
+    adopted = trained(policy, delivered(policy, first))[-1]
+    assert isinstance(adopted, Adopt)
+    policy.handle(0.0, Adopted(adopted.snapshot))
+    second = begin(policy, 2)
+    adopted = trained(policy, delivered(policy, second))[-1]
+    assert isinstance(adopted, Adopt)
+    assert np.allclose(adopted.snapshot.policy.tensors["context"], (5.0 + 3.0) / 2)
+
+
+def test_other_prompts_to_begin_from_are_shown() -> None:
+    policy = waiting(peers=("b",))
+    effects = begin(policy)
+    policy.handle(0.0, said(policy, "b", contributors="ab" * 32))
+    assert kinds(delivered(policy, effects)) == ["round.drift"]
+
+
+NINES = Tensors({"shared/context": np.full((1, 2), 9.0)})
+
+
+def behind(policy: Rounds, peers: str = "bc", number: int = 7) -> str:
+    """Let peers speak of a far round; return who is asked for its state, "" if nobody is."""
+    asked: list[str] = []
+    for peer in peers:
+        effects = policy.handle(0.0, said(policy, peer, number=number))
+        asked += [one for one, phase in sends(effects) if phase == "want"]
+    return "".join(asked)
+
+
+def state_of(peer: str, after: int = 6) -> Received:
+    facts = {ADOPTED: str(after)}
+    return Received(spoken(sender=peer, round=7, phase="state", tensors=NINES, facts=facts))
+
+
+def vouch_of(peer: str, digest: str = NINES.digest, after: int = 6) -> Received:
+    facts = {"of": str(after), "adopted": "6", "digest": digest}
+    return Received(spoken(sender=peer, round=6, phase="vouch", facts=facts))
+
+
+def test_who_is_behind_half_of_the_members_takes_the_state_that_they_hold() -> None:
+    policy = waiting(peers="bcde")
+    begin(policy)
+    assert behind(policy, "bc") == "", "two of five are fewer than half"
+    assert policy.phase == "exchanging"
+    giver = behind(policy, "d")
+    others = [one for one in "bcde" if one != giver]
+    assert policy.fault(state_of(giver).message) == ""
+    assert policy.handle(0.0, state_of(others[0])) == [], "nobody asked it"
+    asked = policy.handle(0.0, state_of(giver))
+    assert sends(asked) == [(one, "witness") for one in others]
+    assert policy.handle(0.0, vouch_of(others[0])) == []
+    effects = policy.handle(0.0, vouch_of(others[1]))
+    assert kinds(effects) == ["round.taken"]
+    assert policy.state().round == 6
+    assert policy.state().tensors["context"].tolist() == [[9.0, 9.0]]
+
+
+def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
+    policy = waiting(peers="bcdefg")
+    begin(policy)
+    assert behind(policy, "bc", 1000) == ""
+    assert behind(policy, "de") in {"b", "c", "d", "e"}, "now four of seven are beyond"
+    policy = waiting(peers="bcdefg")
+    begin(policy)
+    giver = behind(policy, "bcde")
+    false = replace(state_of(giver, 999).message, sender=giver)
+    policy.handle(0.0, Received(false))
+    others = [one for one in "bcdefg" if one != giver]
+    policy.handle(0.0, vouch_of(others[0], after=999))
+    for honest in others[1:-1]:
+        assert policy.handle(0.0, vouch_of(honest, "", after=999)) == []
+    effects = policy.handle(0.0, vouch_of(others[-1], "", after=999))
+    assert kinds(effects) == ["round.doubted"]
+    assert policy.state().round == 0
+    assert behind(policy, "bcde", 8) == "", "once a deadline"
+    again = policy.handle(0.0, TimerFired(CATCH_UP))
+    assert [phase for _, phase in sends(again)] == ["want"]
+
+
+def test_where_half_hold_another_state_than_the_giver_one_of_them_is_asked() -> None:
+    policy = waiting(peers="bcde")
+    begin(policy)
+    giver = behind(policy, "bcde")
+    policy.handle(0.0, state_of(giver))
+    effects: list[Effect] = []
+    for peer in (one for one in "bcde" if one != giver):
+        effects += policy.handle(0.0, vouch_of(peer, "ab" * 32))
+    assert kinds(effects) == ["round.doubted"]
+    (again,) = [one for one, phase in sends(effects) if phase == "want"]
+    assert again != giver
+
+
+def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
+    policy = waiting("quorum", 3, "bcde")
+    begin(policy)
+    before = policy.state().tensors
+    giver = behind(policy, "bcd")  # e is near: this node waits for it
+    policy.handle(0.0, state_of(giver))
+    effects: list[Effect] = []
+    for peer in (one for one in "bcde" if one != giver):
+        effects += policy.handle(0.0, vouch_of(peer, peer * 64))
+    assert kinds(effects) == ["round.doubted", "round.skipped"]
+    assert (policy.state().round, policy.state().tensors) == (6, before)
+
+
+def test_no_word_moves_a_node_beyond_its_last_round() -> None:
+    """Others had further rounds by `retune`: their state is taken, as that of the last round."""
+    policy = waiting(peers="bcd")  # rounds.max is 9
+    begin(policy)
+    giver = behind(policy, "bc", 13)
+    policy.handle(0.0, state_of(giver, 12))
+    other = "c" if giver == "b" else "b"
+    effects = policy.handle(0.0, vouch_of(other, after=12))
+    assert kinds(effects) == ["round.taken"]
+    assert policy.state().round == 9
+
+
+def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
+    policy = waiting(peers="bc")
+    tune = policy.handle(0.0, RoundDue(1))
+    giver = behind(policy, "bc")
+    assert policy.phase == "tuning"
+    policy.handle(0.0, state_of(giver))
+    assert policy.handle(0.0, vouch_of("c" if giver == "b" else "b"))
+    assert policy.phase == "tuning"
+    assert any(isinstance(one, Adopt) for one in trained(policy, tune))
+    assert policy.state().round == 6
+
+
+def test_a_state_that_is_withheld_costs_what_a_broken_promise_costs() -> None:
+    policy = waiting(peers="bcd")
+    begin(policy)
+    giver = behind(policy, "bc")
+    assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))], "no wait"
+    effects = policy.handle(0.0, TimerFired(CATCH_UP))
+    assert kinds(effects) == ["round.withheld"]
+    assert giver in policy.stragglers.records
+    other = "c" if giver == "b" else "b"
+    assert sends(effects) == [(other, "want")], "who broke a promise is asked last"
+
+
+@pytest.mark.parametrize("value", [90.0, float("nan")])
+def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
+    policy = promptfl(replace(context("promptfl", mode="quorum", quorum=2), norm_max=50.0))
+    before = policy.state().tensors
+    begin(policy)
+    merged = policy.handle(0.0, said(policy, "c", value))
+    assert kinds(merged) == ["round.aborted"]
+    (adopt,) = (one for one in trained(policy, merged) if isinstance(one, Adopt))
+    assert adopt.snapshot.policy.round == 1
+    assert adopt.snapshot.policy.tensors == before
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    begin(policy, 2)
+    assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "met", "lease", "asked"),
+    [
+        ("c", "c", b"", "c"),  # a mesh of two by the operator's word
+        ("", "c", b"", ""),  # an introducer's mesh may have more members than this node met
+        ("c", "c", b"signed", ""),
+        ("", "bc", b"", ""),
+        ("bc", "c", b"", ""),
+    ],
+)
+def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
+    listed: str, met: str, lease: bytes, asked: str
+) -> None:
+    policy = promptfl(replace(context("promptfl", listed), proof=lease))
+    for peer in met:
+        policy.handle(0.0, PeerUp(peer))
+    begin(policy)
+    assert behind(policy, "c") == asked
+    if asked:
+        assert kinds(policy.handle(0.0, state_of("c"))) == ["round.taken"]
+
+
+@pytest.mark.parametrize("ending", ["death", "old", "undelivered"])
+def test_who_gets_no_state_asks_another_and_goes_on_with_its_own(ending: str) -> None:
+    policy = waiting(peers="bcd")
+    begin(policy)
+    giver = behind(policy, "bc")
+    want = policy.context.message(1, "want")
+    endings: dict[str, Event] = {
+        "death": PeerDown(giver),
+        "old": state_of(giver, 0),
+        "undelivered": Undelivered(giver, want, "unreachable", "nobody"),
+    }
+    effects = policy.handle(0.0, endings[ending])
+    assert sends(effects) == [("c" if giver == "b" else "b", "want")]
+    assert policy.phase == "exchanging"
+    assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))]
+
+
+@pytest.mark.parametrize("adopted", ["", "-1", "x", "1" * 19])
+def test_a_state_without_a_round_is_no_state(adopted: str) -> None:
+    shared = Tensors({"shared/context": np.zeros((1, 2))})
+    facts = {ADOPTED: adopted} if adopted else {}
+    state = spoken(sender="c", round=7, phase="state", tensors=shared, facts=facts)
+    assert "does not carry" in waiting().fault(state)
+
+
+def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
+    policy = plan(context("plan", ("b",)))
+    before = policy.now.held.shared
+    first = begin(policy)
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
+    told = of_plan(local, before.digest)
+    policy.handle(0.0, Received(told))
+    second = trained(policy, delivered(policy, first))
+    ours = next(one.message for one in second if isinstance(one, Send))
+    # The digest is of both contributions: the peer that heard others has another.
+    own = next(one.message.tensors for one in first if isinstance(one, Send))
+    assert ours.contributors == contributors({"a": own, "b": local})
+    other = replace(ours, sender="b", contributors=contributors({"b": local}))
+    policy.handle(0.0, Received(other))
+    ended = delivered(policy, second)
+    assert kinds(ended) == ["round.aborted"]
+    adopt = trained(policy, ended)[-1]
+    assert isinstance(adopt, Adopt)
+    assert adopt.snapshot.policy.tensors == before
+    assert adopt.snapshot.policy.round == 1
+
+
+def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None:
+    policy = plan(context("plan", ("b",)))
+    before = policy.now.held.shared
+    first = begin(policy)
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
+    policy.handle(
+        0.0,
+        Received(of_plan(local, before.digest)),
+    )
+    own = next(one.message.tensors for one in first if isinstance(one, Send))
+    second = trained(policy, delivered(policy, first))
+    ours = next(one.message for one in second if isinstance(one, Send))
+    policy.handle(0.0, Received(replace(ours, sender="b")))
+    adopt = trained(policy, delivered(policy, second))[-1]
+    assert isinstance(adopt, Adopt)
+    found = adopt.snapshot.policy.tensors
+    for name in PLAN_SHAPES:
+        wanted = aggregator.aggregate(ours.tensors, name, [own[name], local[name]], False)
+        assert np.array_equal(found[name], wanted)

@@ -1,0 +1,274 @@
+"""A node of a round for which only some nodes are drawn: who tunes, sends, waits and merges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fednode.core.events import (
+    Adopt,
+    Adopted,
+    Delivered,
+    Effect,
+    PeerDown,
+    Received,
+    Record,
+    RoundDue,
+    Send,
+    TimerFired,
+    Tune,
+)
+from fednode.core.policy import DEADLINE, RESEND
+from fednode.core.rounds.draw import drawn
+from fednode.core.rounds.engine import Rounds
+from fednode.core.settings import MergeSettings
+from fednode.core.types import MEASURE, Tensors
+from tests.unit.core.rounds.staged import context, job, plan, promptfl, row, told, trained
+
+PEERS = ("b", "c", "d")
+EVERYONE = frozenset({"a", *PEERS})
+
+
+def number_with(count: int, *names: str, without: str = "", after: int = 0) -> int:
+    """Return the first round that draws some nodes and not another."""
+    return next(
+        number
+        for number in range(after + 1, 500)
+        if {*names} <= drawn(1, number, EVERYONE, count)
+        and without not in drawn(1, number, EVERYONE, count)
+    )
+
+
+def node(count: int, **rounds: Any) -> Rounds:
+    return promptfl(context("promptfl", PEERS, max=500, **rounds), participants=count)
+
+
+def said(policy: Rounds, peer: str, value: float, number: int = 0, **set_: Any) -> Received:
+    like = policy.context.message(number or policy.now.number, "prompts")
+    base = policy.now.held.shared.digest
+    made = replace(like, sender=peer, tensors=row(value), samples=8, contributors=base)
+    return Received(replace(made, **set_))
+
+
+def kinds(effects: Sequence[Effect]) -> list[str]:
+    return [one.kind for one in effects if isinstance(one, Record)]
+
+
+def phases(effects: Sequence[Effect]) -> list[tuple[str, str]]:
+    return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+
+
+def test_a_node_that_is_not_drawn_only_merges_what_the_drawn_ones_send() -> None:
+    number = number_with(2, "b", "c")
+    policy = node(2)
+    assert policy.state().round == 0
+    effects = list(policy.handle(0.0, RoundDue(number)))
+    assert not any(isinstance(one, Tune | Send) for one in effects)
+    assert policy.phase == "exchanging"
+    assert policy.handle(0.0, said(policy, "b", 2.0)) == []
+    merged = policy.handle(0.0, said(policy, "c", 6.0))
+    assert job(merged).job.stage == MEASURE
+    assert job(merged).job.tensors == row(4.0)
+    adopt = trained(policy, merged)[-1]
+    assert isinstance(adopt, Adopt)
+    assert adopt.snapshot.policy.tensors == row(4.0)
+    assert adopt.givers == ("b", "c")
+
+
+def test_a_drawn_node_waits_for_the_drawn_ones_alone() -> None:
+    number = number_with(2, "a", "b")
+    policy = node(2)
+    effects = trained(policy, policy.handle(0.0, RoundDue(number)))
+    assert sorted(phases(effects)) == [(peer, "prompts") for peer in PEERS], "all get it"
+    policy.handle(0.0, said(policy, "b", 3.0))
+    own = told(effects, "prompts")
+    for one in effects:
+        if isinstance(one, Send) and one.to != "b":
+            assert policy.phase == "exchanging"  # b has not acknowledged; c and d need not
+    merged = policy.handle(0.0, Delivered("b", own))
+    assert job(merged).job.tensors == row(2.0)
+
+
+def test_what_a_node_sends_that_was_not_drawn_is_not_merged() -> None:
+    number = number_with(2, "b", "c")
+    policy = node(2)
+    policy.handle(0.0, RoundDue(number))
+    assert policy.handle(0.0, said(policy, "d", 100.0)) == []
+    policy.handle(0.0, said(policy, "b", 2.0))
+    assert job(policy.handle(0.0, said(policy, "c", 6.0))).job.tensors == row(4.0)
+
+
+def test_all_nodes_of_a_round_merge_the_same() -> None:
+    """Drawn or not, each node ends with the mean of the two drawn ones."""
+    number = number_with(2, "a", "b", without="c")
+    ends = []
+    for name in sorted(EVERYONE):
+        frame = context("promptfl", sorted(EVERYONE - {name}), max=500)
+        policy = promptfl(replace(frame, name=name), participants=2)
+        effects = list(policy.handle(0.0, RoundDue(number)))
+        if any(isinstance(one, Tune) for one in effects):
+            assert name in {"a", "b"}
+            effects = trained(policy, effects, {"a": 1.0, "b": 5.0}[name])
+        for peer, value in (("a", 1.0), ("b", 5.0)):
+            if peer != name:
+                effects += policy.handle(0.0, said(policy, peer, value))
+        effects += policy.handle(0.0, TimerFired(DEADLINE)) if name in {"a", "b"} else []
+        ends.append(job([one for one in effects if _measures(one)]).job.tensors)
+    assert ends == [row(3.0)] * 4
+
+
+def _measures(one: Effect) -> bool:
+    return isinstance(one, Tune) and one.job.stage == MEASURE
+
+
+def test_dead_nodes_that_were_drawn_leave_the_prompts_as_they_are() -> None:
+    number = number_with(2, "b", "c")
+    policy = node(2)
+    policy.handle(0.0, RoundDue(number))
+    assert policy.handle(0.0, PeerDown("b")) == []
+    effects = policy.handle(0.0, PeerDown("c"))
+    assert kinds(effects) == ["round.aborted"]
+    assert job(effects).job.tensors == row(0.0)
+
+
+def test_a_node_that_is_alone_and_not_drawn_does_not_run_ahead() -> None:
+    """It waits for the deadline: its peers may come back."""
+    number = number_with(2, "b", "c")
+    policy = node(2)
+    for peer in PEERS:
+        policy.handle(0.0, PeerDown(peer))
+    effects = list(policy.handle(0.0, RoundDue(number)))
+    assert not any(isinstance(one, Tune) for one in effects)
+    ended = policy.handle(0.0, TimerFired(DEADLINE))
+    assert kinds(ended) == ["round.deadline", "round.aborted"]
+    assert any(isinstance(one, Tune) for one in ended)
+
+
+def test_with_only_stragglers_drawn_a_node_that_listens_waits_for_them() -> None:
+    number = number_with(1, "b")
+    policy = node(1)
+    policy.handle(0.0, RoundDue(number))
+    late = policy.handle(0.0, TimerFired(DEADLINE))
+    adopt = trained(policy, late)[-1]
+    assert isinstance(adopt, Adopt)
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    assert "b" not in policy.stragglers.awaited(PEERS, number + 1)
+    odd = number_with(1, "b", after=number)
+    while odd % 2 == 0:
+        odd = number_with(1, "b", after=odd)
+    effects = policy.handle(0.0, RoundDue(odd))
+    assert not any(isinstance(one, Tune) for one in effects)
+    assert job(policy.handle(0.0, said(policy, "b", 7.0))).job.tensors == row(7.0)
+
+
+def test_a_quorum_counts_contributions_only() -> None:
+    number = number_with(3, "b", "c", "d")
+    policy = node(3, mode="quorum", quorum=2)
+    policy.handle(0.0, RoundDue(number))
+    assert policy.handle(0.0, said(policy, "b", 2.0)) == []
+    assert job(policy.handle(0.0, said(policy, "d", 4.0))).job.tensors == row(3.0)
+
+
+def test_messages_of_as_many_rounds_are_kept_as_the_draws_leave_out() -> None:
+    """Of 4 nodes 1 contributes: messages of 2 * 4 rounds ahead are kept, of undrawn nodes none."""
+    number = number_with(1, "b")
+    policy = node(1)
+    policy.handle(0.0, RoundDue(number))
+    ahead = {
+        later: next(iter(drawn(1, later, EVERYONE, 1))) for later in range(number, number + 11)
+    }
+    for later, peer in ahead.items():
+        if peer != "a" and later > number:
+            policy.handle(0.0, said(policy, peer, 1.0, later))
+            other = next(one for one in PEERS if one != peer)
+            policy.handle(0.0, said(policy, other, 1.0, later))
+    kept = {
+        (later, peer) for later in ahead for peer in policy._exchange.mail.heard(later, "prompts")
+    }
+    wanted = {
+        (later, peer)
+        for later, peer in ahead.items()
+        if peer != "a" and number < later <= number + 8
+    }
+    assert kept == wanted
+
+
+def test_a_node_that_missed_a_contribution_asks_the_drawn_node_for_it() -> None:
+    """d says nothing later by which its round were known; c's later message shows that it spoke."""
+    number = number_with(1, "d")
+    later = number_with(1, "c", after=number)
+    policy = node(1)
+    policy.handle(0.0, RoundDue(number))
+    effects = policy.handle(0.0, said(policy, "c", 1.0, later))
+    assert phases(effects) == [("d", "again")]
+    assert phases(policy.handle(0.0, said(policy, "c", 1.0, later))) == [], "once a round"
+
+
+def test_a_node_that_starts_again_in_a_round_it_sits_out_asks_the_drawn_ones() -> None:
+    number = number_with(2, "b", "c")
+    policy = node(2)
+    policy.handle(0.0, RoundDue(number))
+    assert phases(policy.handle(0.0, TimerFired(RESEND))) == [("b", "again"), ("c", "again")]
+
+
+def test_the_members_of_the_mesh_are_drawn_not_those_of_peers_yaml() -> None:
+    """A node that peers.yaml does not list is drawn as soon as the node knows it."""
+    everyone = EVERYONE | {"new"}
+    number = next(one for one in range(1, 500) if drawn(1, one, everyone, 1) == {"new"})
+    policy = node(1)
+    policy.handle(0.0, RoundDue(number, members=everyone - {"a"}))
+    policy.handle(0.0, said(policy, "new", 9.0))
+    assert policy._exchange.takes_part("new", number)
+    assert not policy._exchange.takes_part_now
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_both_stages_of_plan_are_of_the_drawn_nodes(agree: bool) -> None:
+    """A node that is not drawn keeps the last prompts if the drawn ones merged different sets."""
+    number = number_with(2, "b", "c")
+    frame = context("plan", PEERS, max=500)
+    policy, other = (plan(frame, participants=2) for _ in range(2))
+    policy.handle(0.0, RoundDue(number))
+    drawn_node = plan(replace(frame, name="b", peers=("a", "c", "d")), participants=2)
+    effects = trained(drawn_node, drawn_node.handle(0.0, RoundDue(number)))
+    local = told(effects, "prompts")
+    others = replace(local, sender="c", tensors=_plus(local.tensors, 2.0))
+    for one in (local, others):
+        assert not phases(policy.handle(0.0, Received(one)))
+    assert policy.now.stage == "aggregators"
+    drawn_node.handle(0.0, Received(others))
+    follow = drawn_node.handle(0.0, TimerFired(DEADLINE))
+    second = told(trained(drawn_node, follow), "aggregators")
+    mine = second if agree else replace(second, contributors="f" * 64)
+    policy.handle(0.0, Received(mine))
+    ended = policy.handle(0.0, Received(replace(mine, sender="c")))
+    before = other.now.held.shared
+    assert (job(ended).job.tensors == before) == (not agree)
+    assert ("round.aborted" in kinds(ended)) == (not agree)
+
+
+def _plus(tensors: Tensors, by: float) -> Tensors:
+    return Tensors({name: one + np.float32(by) for name, one in tensors.items()})
+
+
+def test_a_contribution_from_other_prompts_does_not_outvote_by_a_node_that_listens() -> None:
+    """Of two drawn nodes both began from other prompts than this node, which has no vote."""
+    number = number_with(2, "b", "c")
+    policy = promptfl(
+        context("promptfl", PEERS, max=500), participants=2, merge=MergeSettings(rule="median")
+    )
+    policy.handle(0.0, RoundDue(number))
+    base = "e" * 64
+    policy.handle(0.0, said(policy, "b", 2.0, contributors=base))
+    effects = policy.handle(0.0, said(policy, "c", 6.0, contributors=base))
+    assert kinds(effects) == ["round.drift"]
+    assert not policy.now.base_agrees
+    adopt = trained(policy, effects)[-1]
+    assert isinstance(adopt, Adopt)
+    policy.handle(0.0, Adopted(adopt.snapshot))
+    asked = policy.handle(0.0, RoundDue(number + 1))
+    assert [one for _, one in phases(asked) if one == "want"] == ["want"]

@@ -1,0 +1,94 @@
+"""`fednode bench scale`: the smallest runs, their fields, and figures counted another way."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fednode.core.types import Message
+from fednode.lab.bench.scale import START_S, Row, measure
+from fednode.sim.world import World
+from fednode.wire import codec
+from tests.unit.commands.run import Fednode
+
+
+def test_rows_are_printed_as_json_and_drawn(tmp_path: Path, fednode: Fednode) -> None:
+    picture = tmp_path / "scale.png"
+    words = ("bench", "scale", "--nodes", "4", "--rounds", "3", "--format", "json")
+    assert fednode(*words, "--plot", picture) == 0
+    rows = json.loads(fednode.out)["rows"]
+    assert [row["policy"] for row in rows] == ["zerodfl", "promptfl", "feddpt"]
+    assert all(set(row) == {one.name for one in fields(Row)} for row in rows)
+    assert all((row["nodes"], row["rounds"], row["live"]) == (4, 3, 3) for row in rows)
+    assert picture.stat().st_size > 1000
+
+
+def test_the_table_names_units_and_says_what_is_compared(fednode: Fednode) -> None:
+    assert fednode("bench", "scale", "--nodes", "3", "--rounds", "1", "--policy", "zerodfl") == 0
+    assert "bytes/s" in fednode.out
+    assert "There is no reference" in fednode.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--policy", "plan"), "'plan'; give one of zerodfl, promptfl, feddpt"),
+        (("--nodes", "2000"), "--nodes is 2,000"),
+        (("--nodes", "100", "--policy", "promptfl"), "at most 64 nodes"),
+    ],
+)
+def test_wrong_values_are_named(words: tuple[str, ...], said: str, fednode: Fednode) -> None:
+    assert said in fednode.fault("bench", "scale", *words)
+
+
+def test_bytes_and_messages_are_those_that_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each message is encoded once more where the world takes it from its node."""
+    sent: dict[str, list[int]] = {}
+    original = World._send
+
+    def count(self: World, sender: str, life: int, to: str, message: Message, limit: float) -> None:
+        frame = codec.encode(message, "float16")
+        sent.setdefault(message.phase, []).append(len(frame))
+        original(self, sender, life, to, message, limit)
+
+    monkeypatch.setattr(World, "_send", count)
+    row = measure("zerodfl", 6, 4, 1)
+    assert row.prompt_messages == len(sent["prompts"]) / 6 / 4 == 5.0
+    assert row.prompt_bytes == sum(sent["prompts"]) / 6 / 4
+    assert row.greetings == len(sent["hello"]) / 6
+    assert row.list_bytes == pytest.approx(sum(sent["members"]) / 6 / (row.virtual_s - START_S))
+    assert row.watch_bytes > row.list_bytes
+
+
+def test_nodes_crash_and_all_run_their_rounds_and_find_each_other() -> None:
+    row = measure("zerodfl", 5, 100, 1)
+    assert row.crashes == 5  # from 10 to 20 virtual seconds, one in two seconds
+    assert (row.rounds, row.live) == (100, 4)
+
+
+def test_with_churn_each_node_crashes_so_many_times_a_minute() -> None:
+    row = measure("zerodfl", 24, 2, 1, churn=0.5)
+    assert row.crashes == 6  # 24 nodes, from 10 to 40 virtual seconds, one in five seconds
+    assert (row.rounds, row.live) == (2, 23)
+    assert row.watch_bytes > row.list_bytes + row.hello_bytes > row.hello_bytes > 0
+
+
+def test_messages_of_watching_do_not_grow_with_the_mesh() -> None:
+    """The mesh's crashes are as many in both: 30 a minute."""
+    few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (24, 48))
+    assert few.crashes == many.crashes == 15
+    assert many.watch_messages < 1.1 * few.watch_messages
+    assert many.watch_bytes < 1.1 * few.watch_bytes
+    assert many.list_bytes < 1.3 * few.list_bytes
+
+
+@pytest.mark.slow
+def test_traffic_of_lists_grows_less_than_the_mesh_by_far() -> None:
+    """Sizes at which a peer that is back is taken for dead by some, and parts have many entries."""
+    few, many = (measure("zerodfl", nodes, 2, 1, churn=30 / nodes) for nodes in (128, 512))
+    assert many.watch_messages < 1.1 * few.watch_messages
+    assert many.watch_bytes < 1.15 * few.watch_bytes
+    assert many.list_bytes < 1.7 * few.list_bytes

@@ -1,0 +1,358 @@
+"""`fednode experiment` from file to tables: settings, resumption, figures, faults."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+from safetensors.torch import save_file
+
+from fednode.cli import main
+from fednode.core.types import Tensors
+from fednode.lab.experiment.files import load_experiment
+from fednode.lab.simulate.ends import consensus_distance
+from fednode.learn.private import epsilon
+from tests.unit.lab.experiment.pictures import CLASSES, DOMAINS, domains
+
+CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"
+FILES = sorted(CONFIGS.glob("*.yaml"))
+# Each protocol, method and option is in one of these files. The runs of the others are slow tests.
+QUICK = {
+    *("byzantine", "byzantine-others", "caltech-base-to-new", "diprompt-table3", "feddpt-table6"),
+    *("feddpt-table7", "pacs-examined", "pacs-in-domain", "pacs-leave-one-out", "plan-table6"),
+    *("privacy", "zerodfl-beyond", "zerodfl-table1"),
+}
+SETS = (
+    *("caltech-101", "oxford_flowers", "oxford_pets", "fgvc_aircraft", "dtd"),
+    *("ucf101", "food-101", "stanford_cars", "sun397"),
+)
+
+
+def write(path: Path, images: Path, **changed: Any) -> Path:
+    tree: dict[str, Any] = {
+        "title": "a trial",
+        "data": {"path": str(images), "shots": 2, "test_images": 2},
+        "protocol": {"kind": "in-domain"},
+        "rounds": 2,
+        "seeds": [1, 2],
+        "curve_every": 1,
+        "tuning": {"batch_size": 4, "context_length": 3},
+        "methods": [
+            {"label": "zero-shot", "policy": "zero-shot"},
+            "local",
+            {"label": "ours", "policy": {"name": "zerodfl", "recipients": 2}},
+            {"label": "mean", "policy": "promptfl", "tuning": {"epochs": 1}},
+        ],
+        **changed,
+    }
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def start(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main(["experiment", *map(str, arguments), "--workers", "1"])
+    shown = capsys.readouterr()
+    return int(ended.value.code or 0), shown.out, shown.err
+
+
+def test_tables_curves_and_a_second_start(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write(tmp_path / "trial.yaml", folder), tmp_path / "out"
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert code == 0
+    assert "8/8 mean, seed 2" in shown
+    report = json.loads((out / "report.json").read_text())
+    rows = {row["method"]["label"]: row for row in report["rows"]}
+    # Every figure again, from the file of single scores.
+    scores = read(out / "scores.csv")
+    for label, row in rows.items():
+        means = []
+        for seed in ("1", "2"):
+            mine = [
+                float(one["accuracy"])
+                for one in scores
+                if (one["method"], one["seed"]) == (label, seed)
+            ]
+            assert len(mine) == len(DOMAINS)
+            means.append(100 * sum(mine) / len(mine))
+        figure = row["figures"]["avg"]
+        assert figure["mean"] == pytest.approx(sum(means) / 2, abs=1e-3)
+        assert figure["over_seeds"] == pytest.approx(stdev(means), abs=1e-3)
+        assert f"| {label} |" in shown
+    assert rows["zero-shot"]["traffic"] is None
+    # Payload: prompts of 3 x 32 numbers; float16 to two of three, float32 to all.
+    traffic = {label: rows[label]["traffic"] for label in ("local", "ours", "mean")}
+    assert traffic["local"]["payload"] == 0
+    assert traffic["ours"]["payload"] == 2 * 4 * 2 * (3 * 32 * 2)
+    assert traffic["mean"]["payload"] == 2 * 4 * 3 * (3 * 32 * 4)
+    assert traffic["mean"]["payload"] < traffic["mean"]["serialized"] < traffic["mean"]["wire"]
+    assert rows["mean"]["consensus"] == 0.0 < rows["ours"]["consensus"]
+    by_class, mistakes = read(out / "classes.csv"), read(out / "confusion.csv")
+    for one in scores:  # the accuracy again, from the confusion matrix and from the sensitivities
+        place = {key: one[key] for key in ("method", "seed", "left out", "test", "node")}
+        counts = [row for row in mistakes if place.items() <= row.items()]
+        assert {row["true class"] for row in counts} == set(CLASSES)
+        right = [
+            int(row["images"]) for row in counts if row["true class"] == row["predicted class"]
+        ]
+        total = sum(int(row["images"]) for row in counts)
+        assert float(one["accuracy"]) == pytest.approx(sum(right) / total, abs=1e-6)
+        found = [row for row in by_class if place.items() <= row.items()]
+        images = [int(row["images"]) for row in found]
+        shares = [float(row["sensitivity"]) for row in found]
+        weighted = sum(n * x for n, x in zip(images, shares, strict=True)) / total
+        assert float(one["accuracy"]) == pytest.approx(weighted, abs=1e-5)
+    assert f"| mean of {len(CLASSES)} classes |" in (out / "classes.md").read_text()
+    curves = read(out / "curves.csv")
+    assert {one["round"] for one in curves if one["method"] == "ours"} == {"1", "2"}
+    # Started again, nothing is run; with another setting of one method, that one alone.
+    cells = {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()}
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert "8 of 8 runs were there from before" in shown
+    assert {path: path.stat().st_mtime_ns for path in (out / "cells").iterdir()} == cells
+    tree = yaml.safe_load(file.read_text())
+    tree["methods"][3]["tuning"]["lr"] = 0.5
+    file.write_text(yaml.safe_dump(tree))
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert "6 of 8 runs were there from before" in shown
+
+
+def test_an_experiment_chooses_domains_and_classes(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
+    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
+    chosen = ["data.domains=[photo, Art]", "data.classes=[person, dog]"]
+    flags = [word for one in (model, *chosen) for word in ("--set", one)]
+    code, shown, err = start(capsys, file, *flags, "--out", out)
+    assert code == 0, err
+    assert "| method | seeds | rounds | Art | photo | avg |" in shown
+    assert {row["test"] for row in read(out / "classes.csv")} == {"Art", "photo"}
+    assert {row["class"] for row in read(out / "classes.csv")} == {"dog", "person"}
+    code, _, err = start(capsys, file, *flags, "--set", "data.domains=[Photo]", "--out", out)
+    assert code == 2
+    assert "data.domains names 'Photo', which is no folder of images in" in err
+
+
+def test_a_torn_cell_is_run_again(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}]
+    file, out = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1]), tmp_path / "out"
+    start(capsys, file, "--set", model, "--out", out)
+    (torn,) = (out / "cells").iterdir()
+    whole = json.loads(torn.read_text())["scores"]
+    torn.write_text(torn.read_text()[:100])
+    code, shown, _ = start(capsys, file, "--set", model, "--out", out)
+    assert (code, json.loads(torn.read_text())["scores"]) == (0, whole)
+    assert "from before" not in shown
+
+
+def test_a_method_that_fails_is_named_and_the_others_run(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = [
+        {"label": "zero-shot", "policy": "zero-shot"},
+        {"label": "wild", "policy": "local", "tuning": {"lr": 1e30, "schedule": "constant"}},
+        {"label": "strange", "policy": {"name": "feddpt", "domains": ["x"]}},
+    ]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
+    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
+    assert code == 2
+    assert "data.domain is 'art'; say which of policy.domains its images are of: x." in shown
+    assert "| zero-shot |" in shown
+    assert "wild, seed 1: failed:" in shown
+
+
+KILLED = """
+import multiprocessing, os, signal, sys
+from pathlib import Path
+
+def work(told, begun):
+    from fednode.lab.experiment.claims import take
+    from fednode.lab.experiment.executors import prepare
+    prepare(begun, ("4", "6"))
+    assert take(Path(sys.argv[1]))
+    told.send(os.environ["CUDA_VISIBLE_DEVICES"])
+    signal.pause()
+
+if __name__ == "__main__":
+    here, there = multiprocessing.Pipe()
+    context = multiprocessing.get_context("spawn")
+    begun = context.Value("i", 1)
+    context.Process(target=work, args=(there, begun)).start()
+    print(here.recv(), os.listdir(Path(sys.argv[1]).parent), begun.value, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_processes_of_an_experiment_that_is_killed_end_with_it(tmp_path: Path) -> None:
+    """The second process, on the second GPU; it gives its cell back."""
+    script, cell = tmp_path / "killed.py", tmp_path / "cells/a.json"
+    script.write_text(KILLED)
+    cell.parent.mkdir()
+    ran = subprocess.run(
+        [sys.executable, script, cell], stdout=subprocess.PIPE, timeout=120, text=True
+    )
+    assert ran.returncode == -signal.SIGKILL, "and its output ended, which its process held too"
+    assert ran.stdout == "6 ['a.json.claim-1'] 2\n"
+    assert list(cell.parent.iterdir()) == []
+
+
+def path_for(file: Path, folder: Path) -> Path:
+    """Return which of the drawn folders an experiment is to run on."""
+    tree = yaml.safe_load(file.read_text())
+    if tree["protocol"]["kind"] != "base-to-new":
+        return folder / "domains"
+    several = "protocol.datasets" in tree.get("vary", {}) or tree["protocol"].get("datasets")
+    return folder / "sets" if several else folder / "sets/dtd"
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("all")
+    domains(root / "domains")
+    names = tuple(f"class {at:02d}" for at in range(12))
+    domains(root / "sets", SETS, 3, names[:4])
+    domains(root / "sets", ["dtd"], 3, names)  # alone it is shared out among five clients
+    return root
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_every_file_that_ships_is_valid(file: Path, smoke: bool) -> None:
+    experiment = load_experiment(file, smoke=smoke)
+    tree = yaml.safe_load(file.read_text())
+    wanted = {**tree, **(tree["smoke"] if smoke else {})}
+    assert experiment.rounds == wanted["rounds"]
+    assert list(experiment.seeds) == wanted["seeds"]
+    rows = [one.get("grid", []) if isinstance(one, dict) else [] for one in wanted["methods"]]
+    assert len(experiment.methods) == sum(math.prod(map(len, grid)) for grid in rows)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, id=file.stem, marks=[] if file.stem in QUICK else [pytest.mark.slow])
+        for file in FILES
+    ],
+)
+def test_every_file_that_ships_runs_small(
+    file: Path,
+    tmp_path: Path,
+    everything: Path,
+    model: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The same file on other images with another model: two lines are changed."""
+    changed = ["--set", f"data.path={path_for(file, everything)}", "--set", model]
+    if "classes" in yaml.safe_load(file.read_text())["data"]:
+        changed += ["--set", "data.classes=null"]
+    if "targets" not in str(changed) and path_for(file, everything).name == "domains":
+        changed += ["--set", "protocol.targets=[photo]"]
+    if "model" in load_experiment(file).vary:
+        changed += ["--set", f"vary={{model: [{model.removeprefix('model=')}]}}"]
+    code, shown, err = start(capsys, file, "--smoke", *changed, "--out", tmp_path)
+    assert code == 0, shown + err
+    labels = [one.label for one in load_experiment(file, smoke=True).methods]
+    for label in labels:
+        assert f"\n| {label} | " in shown
+    cells = list(tmp_path.rglob("cells/*.json"))
+    assert cells
+    for path in cells:
+        assert json.loads(path.read_text()).get("warnings", []) == []
+
+
+def test_consensus_distance_is_the_root_mean_square_from_the_mean() -> None:
+    prompts = [Tensors({"a": [0.0, 3.0], "b": [x]}) for x in (1.0, 2.0, 6.0)]
+    assert consensus_distance(prompts) == pytest.approx(((4 + 1 + 9) / 3) ** 0.5)
+    assert consensus_distance(prompts[:1] * 2) == 0.0
+
+
+@pytest.mark.slow
+def test_two_lines_make_it_a_vit_b_16_on_ones_own_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`data.path` and `model` of a file that ships, changed in the file; random weights."""
+    import open_clip
+
+    mine = domains(tmp_path / "mine", ("here", "there"), 3, ("cup", "saw"))
+    weights = tmp_path / "random.safetensors"
+    save_file(dict(open_clip.create_model("ViT-B-16").state_dict()), weights)
+    lines = (CONFIGS / "pacs-leave-one-out.yaml").read_text().splitlines()
+    changed = [
+        f"data: {{path: {mine}, shots: 8}}" if line.startswith("data:")
+        else f"model: {{name: ViT-B-16, pretrained: {weights}}}" if line.startswith("model:")
+        else line
+        for line in lines
+    ]  # fmt: skip
+    assert sum(one != other for one, other in zip(lines, changed, strict=True)) == 2
+    file = tmp_path / "mine.yaml"
+    file.write_text("\n".join(changed))
+    code, shown, err = start(capsys, file, "--smoke", "--out", tmp_path / "out")
+    assert code == 0, err
+    assert "ViT-B-16 (random.safetensors)" in shown
+
+
+def test_curves_are_drawn(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    methods = [{"label": "zero-shot", "policy": "zero-shot"}, "local", "zerodfl"]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1])
+    code, _, err = start(capsys, file, "--set", model, "--out", tmp_path / "out", "--plot")
+    assert code == 0, err
+    rows = (tmp_path / "out/curves.csv").read_text().splitlines()[1:]
+    drawn_at = {row.split(",")[3] for row in rows if row.startswith("local,") and "accuracy" in row}
+    assert len(drawn_at) > 1, rows
+    drawn = np.asarray(Image.open(tmp_path / "out/curves.png").convert("RGB"))
+    assert len(np.unique(drawn.reshape(-1, 3), axis=0)) > 10, "nothing is on it"
+
+
+def test_privacy_and_what_leaks_are_in_the_report(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("dp_accounting")
+    methods = [
+        {"label": "zero-shot", "policy": "zero-shot"},
+        {"label": "open", "policy": "promptfl"},
+        {"label": "blurred", "policy": "promptfl", "privacy": {"clip": 1.0, "noise": 2.0}},
+        {"label": "slots", "policy": {"name": "feddpt"}},
+    ]
+    file = write(tmp_path / "t.yaml", folder, methods=methods, seeds=[1], leak=True, rounds=3)
+    code, shown, _ = start(capsys, file, "--set", model, "--out", tmp_path / "out")
+    assert code == 2
+    assert "slots, seed 1: failed:" in shown
+    assert "leak is true, and membership inference takes a policy whose nodes tune all" in shown
+    rows = json.loads((tmp_path / "out/report.json").read_text())["rows"]
+    found = {row["method"]["label"]: row["leak"] for row in rows}
+    assert found["zero-shot"] == found["slots"] == {}
+    assert set(found["open"]) == {"loss_auc", "loss_found", "drop_auc", "drop_found"}
+    assert all(0 <= one["mean"] <= 100 for one in found["open"].values())
+    assert found["open"] != found["blurred"]
+    for label in ("open", "blurred"):
+        lines = [one for one in read(tmp_path / "out/leak.csv") if one["method"] == label]
+        assert {one["figure"]: 100 * float(one["value"]) for one in lines} == {
+            name: pytest.approx(one["mean"], abs=1e-4) for name, one in found[label].items()
+        }
+    spent = epsilon(2.0, 3, 1e-5)
+    assert f"\n| blurred | 1 | 3 | 1 | 2 | {spent:.3g} | 1e-05 |" in shown
+    assert "| open | 1 | 3 | 1 |" not in shown

@@ -1,0 +1,89 @@
+"""An experiment's file: its faults, --smoke, and methods that a grid turns into rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode.errors import ConfigError
+from fednode.lab.experiment.files import load_experiment
+from tests.unit.lab.experiment.test_experiment import write
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"metods": []}, "unknown key 'metods'; did you mean 'methods'?"),
+        ({"methods": []}, "methods is empty"),
+        ({"methods": ["zerodlf"]}, "did you mean 'zerodfl'"),
+        ({"methods": ["local", "local"]}, "methods names 'local' twice"),
+        ({"methods": [{"label": "x", "policy": {"name": "zerodfl", "recipient": 1}}]}, "recipient"),
+        ({"methods": [{"label": "x", "policy": "local", "tuning": {"lr": 0}}]}, "tuning.lr is 0"),
+        (
+            {"methods": [{"label": "x", "policy": {"name": "zerodfl", "admit_rise": 0}}]},
+            "method 'x': policy.admit_rise judges by validation images, and data.validation is 0",
+        ),
+        (
+            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rise": 0}}]},
+            "method 'x': guard.merged_rise judges by validation images, and data.validation is 0",
+        ),
+        (
+            {"methods": [{"label": "x", "policy": "promptfl", "guard": {"merged_rice": 0}}]},
+            "method 'x'.*unknown key 'guard.merged_rice'",
+        ),
+        ({"protocol": {"kind": "in-domains"}}, "protocol.kind is 'in-domains'"),
+        ({"rounds": 0}, "rounds is 0"),
+        ({"seeds": []}, "seeds is empty"),
+        ({"data": {"path": "x", "domains": []}}, "data.domains is empty; name folders"),
+        ({"data": {"path": "x", "classes": ["a", "a"]}}, "data.classes names 'a' twice"),
+        (
+            {"data": {"path": "x", "domains": ["a"]}, "protocol": {"kind": "base-to-new"}},
+            "data.domains is set, and protocol.kind base-to-new has no domains",
+        ),
+    ],
+)
+def test_faults_of_a_file_are_sentences(
+    tmp_path: Path, folder: Path, changed: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_experiment(write(tmp_path / "t.yaml", folder, **changed))
+
+
+def test_a_grid_gives_a_row_for_each_combination(tmp_path: Path, folder: Path) -> None:
+    grid = [
+        {"random": {"tuning": {"init_std": 0.1}}, "words": {"tuning": {"init_words": "a photo"}}},
+        {0.1: {"tuning": {"lr": 0.1}}, 0.2: {"tuning": {"lr": 0.2}, "rounds": 7}},
+    ]
+    given = {"label": "x", "policy": "local", "tuning": {"context_length": 2}, "grid": grid}
+    file = write(tmp_path / "t.yaml", folder, methods=["zero-shot", given])
+    assert [(one.label, one.tuning, one.rounds) for one in load_experiment(file).methods] == [
+        ("zero-shot", {}, None),
+        ("x, random, 0.1", {"context_length": 2, "init_std": 0.1, "lr": 0.1}, None),
+        ("x, random, 0.2", {"context_length": 2, "init_std": 0.1, "lr": 0.2}, 7),
+        ("x, words, 0.1", {"context_length": 2, "init_words": "a photo", "lr": 0.1}, None),
+        ("x, words, 0.2", {"context_length": 2, "init_words": "a photo", "lr": 0.2}, 7),
+    ]
+
+
+@pytest.mark.parametrize("grid", [[], {"a": {}}, [{}], [{"a": 1}], ["a"]])
+def test_a_grid_that_is_no_list_of_mappings_is_refused(
+    tmp_path: Path, folder: Path, grid: Any
+) -> None:
+    given = {"label": "x", "policy": "local", "grid": grid}
+    with pytest.raises(ConfigError, match=r"method 'x': grid is .*; give a list of mappings"):
+        load_experiment(write(tmp_path / "t.yaml", folder, methods=[given]))
+
+
+def test_smoke_needs_its_section(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(ConfigError, match="has no section `smoke`"):
+        load_experiment(write(tmp_path / "t.yaml", folder), smoke=True)
+
+
+def test_a_flag_names_a_model_as_shortly_as_a_file(tmp_path: Path, folder: Path) -> None:
+    file = write(tmp_path / "t.yaml", folder)
+    for flags in (["model=ViT-B-32"], ["model={name: RN50}", "model=ViT-B-32"]):
+        assert load_experiment(file, flags=flags).model.name == "ViT-B-32"
+    found = load_experiment(file, flags=["model={name: ViT-B-32, device: cpu}"])
+    assert (found.model.name, found.model.device) == ("ViT-B-32", "cpu")

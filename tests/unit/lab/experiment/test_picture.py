@@ -1,0 +1,67 @@
+"""Curves: what is drawn, and legends that are not cut."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fednode.lab.experiment.picture import LABEL_MAX, Panel, _named, below, panels_of
+
+figures = pytest.importorskip("matplotlib.figure")
+
+
+def run(label: str, **outcome: Any) -> Any:
+    """Return a run of an experiment as far as a picture needs it."""
+    method = SimpleNamespace(label=label)
+    return SimpleNamespace(cell=SimpleNamespace(method=method), outcome=outcome)
+
+
+def test_a_method_that_learns_nothing_is_a_level() -> None:
+    half, most = {"x/own": {"a": 0.5, "b": 0.7}}, {"x/own": {"a": 0.9, "b": 0.9}}
+    done = [
+        run("zero-shot", scores={"x/own": {"a": 0.2, "b": 0.4}}),
+        run("zero-shot", scores={"x/own": {"a": 0.3, "b": 0.5}}),
+        run("local", scores=most, curve={"1": half, "2": most}, loss=[3.0, 2.0], consensus=[]),
+        run("broken"),
+    ]
+    accuracy, loss, _ = panels_of(done)
+    assert accuracy.level is not None
+    assert accuracy.level[0] == "zero-shot"
+    assert accuracy.level[1] == pytest.approx(35.0)
+    assert [*accuracy.lines] == ["local"]
+    assert accuracy.lines["local"][1] == pytest.approx([60.0])
+    assert accuracy.lines["local"][2] == pytest.approx([90.0])
+    assert loss.lines == {"local": {1: [3.0], 2: [2.0]}}
+    assert panels_of(done[2:])[0].level is None
+
+
+@pytest.mark.parametrize("count", [1, 7, 50])
+@pytest.mark.parametrize("length", [3, 12, 100])
+def test_no_legend_is_cut_and_every_label_is_there(count: int, length: int) -> None:
+    figure = figures.Figure(figsize=(5, 4.5), layout="constrained")
+    axis = figure.subplots(1, 1)
+    names = [f"{at:03d}".ljust(length, "x") for at in range(count)]
+    for name in names:
+        axis.plot([1, 2], [1, 2], label=name)
+    below(figure, *_named([axis]))
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert box.y0 >= 0
+    assert [one.get_text()[:3] for one in legend.get_texts()] == [name[:3] for name in names]
+    assert max(len(one.get_text()) for one in legend.get_texts()) <= LABEL_MAX
+    assert axis.get_window_extent().height > 2.5 * figure.dpi, "the panel keeps its room"
+    assert axis.get_window_extent().y0 >= box.y1, "the legend covers nothing"
+
+
+def test_panels_share_one_legend() -> None:
+    figure = figures.Figure()
+    for axis, names in zip(figure.subplots(1, 2), ("ab", "bc"), strict=True):
+        for name in names:
+            axis.plot([1], [1], label=name)
+    assert _named(figure.axes)[1] == ["a", "b", "c"]
+    assert Panel("title", {}).level is None

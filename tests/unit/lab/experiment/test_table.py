@@ -1,0 +1,194 @@
+"""Columns of a table over several data sets, and the paper's figures beside them."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode.lab.experiment import classes, table
+from fednode.lab.experiment.files import load_experiment
+from fednode.lab.experiment.report import markdown
+from fednode.lab.experiment.run import Cell, Done
+from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
+from fednode.lab.experiment.table import rows, shown_columns
+from fednode.lab.experiment.vary import MEAN, variants
+from fednode.learn.figures import csv_table
+
+CONFIGS = Path(__file__).resolve().parents[4] / "configs/experiments"
+FILES = [file for file in sorted(CONFIGS.glob("*.yaml")) if "paper:" in file.read_text()]
+SCORES = {
+    "cars/base": {"node-01": 0.5, "node-02": 0.7},
+    "cars/new": {"node-01": 0.4, "node-02": 0.2},
+    "cars/own": {"node-01": 0.9, "node-02": 0.8},
+    "pets/base": {"node-03": 0.8},
+    "pets/new": {"node-03": 0.9},
+    "pets/own": {"node-03": 0.7},
+}
+
+
+def table_of(*methods: MethodSettings) -> tuple[Experiment, list[Done]]:
+    made = Experiment(
+        title="t",
+        data=DataPart(path="/nowhere"),
+        methods=methods,
+        protocol=ProtocolSettings("base-to-new", datasets=("cars", "pets")),
+        seeds=(1,),
+    )
+    outcome = {"scores": SCORES, "seconds": 1.0}
+    return made, [Done(Cell(one, 1, "", "k"), outcome) for one in methods]
+
+
+def test_means_over_data_sets_count_each_once() -> None:
+    made, done = table_of(MethodSettings(label="a", policy={"name": "zero-shot"}))
+    figures = rows(made, done)[0].figures
+    means = {name: statistics.mean(nodes.values()) for name, nodes in SCORES.items()}
+    for kind in ("base", "new", "own"):
+        wanted = 50 * (means[f"cars/{kind}"] + means[f"pets/{kind}"])
+        assert figures[kind].mean == pytest.approx(wanted)
+    harmonic = statistics.harmonic_mean([figures["base"].mean, figures["new"].mean])
+    assert figures["H"].mean == pytest.approx(harmonic)
+    assert figures["new, by node"].mean == pytest.approx(50.0)
+    apart = statistics.stdev([40.0, 20.0])  # pets have one node, and no deviation
+    assert figures["new"].over_nodes == pytest.approx(apart)
+
+
+def test_each_figure_of_a_paper_stands_beside_its_column() -> None:
+    paper = {"new": 76.19, "pets/new": 96.75}
+    made, done = table_of(
+        MethodSettings(label="ours", policy={"name": "zero-shot"}, paper=paper),
+        MethodSettings(label="theirs", policy={"name": "zero-shot"}),
+    )
+    lines = markdown(made, rows(made, done), done, "command").splitlines()
+    head = next(line for line in lines if line.startswith("| method"))
+    assert head == (
+        "| method | seeds | rounds | cars/new | pets/new | new | new, by node | base | H | own "
+        "| paper: pets/new | paper: new |"
+    )
+    first = lines[lines.index(head) : lines.index("", lines.index(head))]
+    found = {line.split(" | ")[0]: line.split(" | ")[-2:] for line in first}
+    assert found["| ours"] == ["96.75", "76.19 |"]
+    assert found["| theirs"] == ["-", "- |"]
+
+
+def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[dict[str, Any]]:
+    """Return what a cell's file holds of nodes with these confusion matrices."""
+    return [
+        {
+            "nodes": [name],
+            "classes": ["a|b", "=c"],
+            "auc": auc,
+            "confusion": [
+                [row, column, images]
+                for row, line in enumerate(matrix)
+                for column, images in enumerate(line)
+                if images
+            ],
+        }
+        for name, matrix in nodes.items()
+    ]
+
+
+def classified(seeds: tuple[int, ...]) -> tuple[Experiment, list[Done]]:
+    """Return an in-domain experiment of two nodes; seed 1 is the better one."""
+    method = MethodSettings(label="ours", policy={"name": "promptfl"}, rounds=7)
+    made = Experiment(
+        title="t",
+        data=DataPart(path="/nowhere"),
+        methods=(method,),
+        protocol=ProtocolSettings("base-to-new"),
+        seeds=seeds,
+    )
+    first = {"node-01": [[3, 1], [0, 4]], "node-02": [[2, 2], [0, 4]]}
+    second = {"node-01": [[1, 3], [4, 0]], "node-02": [[0, 4], [4, 0]]}
+    done = [
+        Done(
+            Cell(method, seed, "", "k"),
+            {
+                "scores": {"own": {"node-01": 0.9, "node-02": 0.8}},
+                "by_class": {"own": counted(matrices, auc)},
+                "seconds": 1.0,
+            },
+        )
+        for seed, matrices, auc in ((1, first, [0.75, None]), (2, second, [0.25, None]))
+        if seed in seeds
+    ]
+    return made, done
+
+
+def test_classes_are_means_over_nodes_and_then_over_seeds() -> None:
+    made, done = classified((1, 2))
+    results = classes.results(done)
+    lines = classes.markdown(made, rows(made, done), results).splitlines()
+    at = lines.index("Sensitivity:")
+    assert lines[at + 2 : at + 9] == [
+        "| class | test images | ours |",
+        "| --- | ---: | ---: |",
+        "| seeds |  | 2 |",
+        "| rounds |  | 7 |",
+        "| a\\|b | 4 | 37.5 |",  # (3 + 2) / 8 and (1 + 0) / 8
+        "| =c | 4 | 50.0 |",
+        "| mean of 2 classes | 8 | 43.8 |",
+    ]
+    at = lines.index("AUC:")
+    assert lines[at + 6 : at + 9] == [
+        *("| a\\|b | 4 | 50.0 |", "| =c | 4 | - |", "| mean of 2 classes | 8 | 50.0 |"),
+    ]
+    table = list(csv.reader(csv_table(classes.class_lines(results)).splitlines()))
+    assert table[1] == ["ours", "1", "", "own", "node-01", "a|b", "4", "0.750000", "1.000000",
+                        "0.750000"]  # fmt: skip
+    assert table[2][5:] == ["'=c", "4", "1.000000", "0.750000", ""]
+    matrix = list(csv.reader(csv_table(classes.confusion_lines(results)).splitlines()))
+    assert [int(one[-1]) for one in matrix[1:]] == [3, 1, 4, 2, 2, 4, 1, 3, 4, 4, 4]
+    assert matrix[2][4:] == ["node-01", "a|b", "'=c", "1"]
+
+
+def test_each_table_names_seeds_rounds_and_test_images() -> None:
+    made, done = classified((1, 2))
+    text = markdown(made, rows(made, done), done, "command")
+    lines = text.splitlines()
+    assert "seeds 1, 2. Accuracy in percent, mean ± standard deviation over seeds." in text
+    assert "| ours | 2 | 7 | - | - | - | 85.0 ± 0.0 |" in lines
+    assert "| test images |  |  | - | - | - | 8 |" in lines
+    heads = [line for line in lines if line.startswith("| method ")]
+    assert len(heads) == 3
+    assert all(line.startswith("| method | seeds | rounds | ") for line in heads)
+    assert "| ours | 1 of 2 | 7 | " in markdown(made, rows(made, done[:1]), done[:1], "command")
+
+
+def test_one_seed_has_no_deviation_over_seeds() -> None:
+    made, done = classified((1,))
+    text = markdown(made, rows(made, done), done, "command")
+    assert "seed 1. Accuracy in percent.\n" in text
+    assert "| ours | 1 | 7 | - | - | - | 85.0 |" in text.splitlines()
+    assert "±" not in text
+    by_class = classes.markdown(made, rows(made, done), classes.results(done))
+    assert "over seeds" not in text + by_class
+
+
+def test_test_images_of_a_mean_are_all_that_it_counts() -> None:
+    made, done = table_of(MethodSettings(label="a", policy={"name": "zero-shot"}))
+    by_class = {
+        name: counted({key: [[images, 0], [0, 0]] for key in nodes}, [None, None])
+        for images, (name, nodes) in enumerate(SCORES.items(), 1)
+    }
+    done = [Done(one.cell, {**one.outcome, "by_class": by_class}) for one in done]
+    sizes = table.test_images(made, done)
+    assert (sizes["cars/new"], sizes["pets/new"], sizes["new"]) == (2, 5, 7)
+    assert (sizes["new, by node"], sizes["base"]) == (7, 5)
+    assert "H" not in sizes
+    assert table.test_images(made, table_of(*made.methods)[1]) == {}  # an older version's files
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_papers_figures_in_the_files_that_ship_have_columns(file: Path) -> None:
+    made = load_experiment(file)
+    named = {name for one in made.methods for name in one.paper}
+    known = set(shown_columns(made)) if made.protocol.kind == "base-to-new" else {"avg"}
+    if made.vary:
+        every = variants(made, file, False, (), Path("out"))
+        known = {MEAN, *(one.title for one in every)}
+    assert named <= known

@@ -1,0 +1,102 @@
+"""An experiment for each value of one key, and cells that a scores file holds already."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.unit.lab.experiment.test_experiment import read, start, write
+
+
+def test_cells_of_a_scores_file_are_not_run_again(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out, second = write(tmp_path / "trial.yaml", folder), tmp_path / "out", tmp_path / "two"
+    start(capsys, file, "--set", model, "--out", out)
+    kept = [one for one in read(out / "scores.csv") if one["method"] != "ours"]
+    held = tmp_path / "held.csv"
+    with held.open("w", newline="") as target:
+        writer = csv.DictWriter(target, list(kept[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(kept)
+    again = ("--set", model, "--out", second, "--scores", held)
+    code, shown, _ = start(capsys, file, *again)
+    assert code == 0
+    assert "6 of 8 runs were there from before" in shown
+    assert (second / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
+    third = tmp_path / "three"
+    words = ("--set", model, "--out", third, "--scores", out / "scores.csv")
+    code, shown, _ = start(capsys, file, *words)
+    assert code == 0
+    assert "8 of 8 runs were there from before" in shown
+    assert (third / "scores.csv").read_bytes() == (out / "scores.csv").read_bytes()
+    assert "tiny" in (third / "report.md").read_text().splitlines()[4]
+    for text, fault in (
+        (held.read_text().replace("accuracy", "score", 1), "has the columns method, seed,"),
+        (held.read_text().replace("0.", "7.", 1), "line 2: accuracy is '7."),
+    ):
+        held.write_text(text)
+        code, _, said = start(capsys, file, *again)
+        assert code == 2
+        assert fault in said
+
+
+def test_one_command_runs_an_experiment_for_each_value(
+    tmp_path: Path, folder: Path, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    methods = [
+        {"label": "zero-shot", "policy": "zero-shot"},
+        {"label": "local", "policy": "local", "paper": {"1": 40.0, "mean": 50.5}},
+    ]
+    changed = {"methods": methods, "seeds": [1], "vary": {"data.shots": [1, 2]}}
+    file, out = write(tmp_path / "trial.yaml", folder, **changed), tmp_path / "out"
+    code, shown, err = start(capsys, file, "--set", model, "--out", out, "--plot")
+    assert code == 0, err
+    assert "4/4 local, seed 1" in shown
+    assert "| method | 1 | 2 | mean |" in shown
+    assert "| local (paper) | 40 | - | 50.5 |" in shown
+    # Each column again, from an experiment of that value alone.
+    alone = yaml.safe_load(file.read_text())
+    del alone["vary"]
+    means = []
+    for shots in (1, 2):
+        alone["data"]["shots"] = shots
+        one, into = tmp_path / f"{shots}.yaml", tmp_path / f"alone-{shots}"
+        one.write_text(yaml.safe_dump(alone))
+        start(capsys, one, "--set", model, "--out", into)
+        inside = out / f"data.shots-{shots}"
+        assert (inside / "scores.csv").read_bytes() == (into / "scores.csv").read_bytes()
+        row = json.loads((into / "report.json").read_text())["rows"][1]
+        means.append(row["figures"]["avg"]["mean"])
+    assert f"| local | {means[0]:.1f} | {means[1]:.1f} | {sum(means) / 2:.1f} |" in shown
+    assert len(read(out / "scores.csv")) == 2 * len(read(tmp_path / "alone-1/scores.csv"))
+    assert (out / "curves.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("vary", "fault"),
+    [
+        ({"data.shots": []}, "vary.data.shots is []; give one value or more"),
+        ({"data.shots": [1, 1]}, "give one value or more, none twice"),
+        ({"data.shots": [1], "rounds": [1]}, "vary names 2 keys (data.shots, rounds)"),
+        ({"data.shot": [1]}, "data.shot"),
+        ({"data.shots": [-1]}, "data.shots"),
+    ],
+)
+def test_a_wrong_value_to_vary_is_named(
+    tmp_path: Path,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    vary: dict[str, list[object]],
+    fault: str,
+) -> None:
+    file = write(tmp_path / "trial.yaml", folder, vary=vary)
+    code, _, err = start(capsys, file, "--out", tmp_path / "out")
+    assert code == 2
+    assert fault in err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,153 @@
+"""Records that are kept, and who follows them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from fednode.core.events import Level, Record
+from fednode.core.types import Json
+from fednode.observe import logs
+from fednode.observe.events import KEPT, MISSED, Events, Logged
+from fednode.settings.output import LogSettings
+
+
+def told(events: Events, count: int, level: Level = "info", first: int = 0) -> None:
+    for number in range(first, first + count):
+        events.record(Record("kind", str(number), level, {"round": number}))
+
+
+async def texts(events: Events, number: int, level: Level) -> list[str]:
+    return [one.record.text async for one in events.follow(number, level, live=False)]
+
+
+def test_a_record_is_one_bounded_line_whatever_it_quotes() -> None:
+    events = Events()
+    events.record(Record("kind", "\x1b]0;x\x07 a\nb" + "x" * 10_000, "warning"))
+    (held,) = events.troubles
+    assert held.record.text.isprintable()
+    assert len(held.record.text) == 1000
+
+
+async def test_what_is_kept_comes_first_and_by_level() -> None:
+    events = Events()
+    told(events, 2)
+    told(events, 1, "debug", 2)
+    told(events, 1, "error", 3)
+    assert await texts(events, 0, "debug") == ["0", "1", "2", "3"]
+    assert await texts(events, 0, "info") == ["0", "1", "3"]
+    assert await texts(events, 0, "warning") == ["3"]
+    assert [one.record.text for one in events.troubles] == ["3"]
+    numbers = [one.number async for one in events.follow(0, "debug", live=False)]
+    assert numbers == sorted(set(numbers))
+    assert await texts(events, numbers[1], "debug") == ["2", "3"]
+
+
+async def test_details_do_not_push_out_what_matters() -> None:
+    events = Events()
+    told(events, 3)
+    told(events, 2 * KEPT, "debug")
+    assert await texts(events, 0, "info") == ["0", "1", "2"]
+    assert len(await texts(events, 0, "debug")) == KEPT
+
+
+async def test_a_follower_gets_each_record_as_it_happens() -> None:
+    events, seen = Events(), list[str]()
+    began = asyncio.Event()
+
+    async def follow() -> None:
+        async with aclosing(events.follow(0, "info")) as following:
+            async for one in following:
+                seen.append(one.record.text)
+                began.set()
+                if one.record.text == "4":
+                    return
+
+    told(events, 1)
+    task = asyncio.create_task(follow())
+    await began.wait()
+    told(events, 4, first=1)
+    async with asyncio.timeout(20):
+        await task
+    assert seen == ["0", "1", "2", "3", "4"]
+    assert not events._waiting, "a follower that went is forgotten"
+
+
+async def test_a_follower_that_is_too_slow_is_told_so() -> None:
+    events = Events()
+    told(events, 1)
+    following = events.follow(0, "info")
+    assert (await anext(following)).record.text == "0"
+    told(events, KEPT + 5, first=1)
+    missed = await anext(following)
+    assert (missed.record.kind, missed.record.level) == (MISSED, "warning")
+    assert (await anext(following)).record.text == "6"  # 1 to 5 made room
+    await following.aclose()
+
+
+def test_numbers_grow_across_restarts() -> None:
+    first = Events()
+    told(first, 5)
+    (*_, last) = first.kept
+    again = Events()
+    again._number += 1_000_000  # a second later
+    told(again, 1)
+    (one,) = again.kept
+    assert isinstance(one, Logged)
+    assert one.number > last.number
+
+
+@pytest.fixture
+def ours() -> object:
+    """The logger of fednode, as it was afterwards."""
+    logger = logging.getLogger("fednode")
+    before = logger.level, list(logger.handlers), logger.propagate
+    yield logger
+    for handler in logger.handlers:
+        if handler not in before[1]:
+            handler.close()
+    logger.level, logger.handlers, logger.propagate = before
+
+
+def test_lines_for_programs_say_what_they_are_about(
+    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.begin(LogSettings(format="json"), "clinic", "a", tmp_path)
+    events = Events()
+    about: dict[str, Json] = {"round": 3, "peer": "b", "level": 2}
+    events.record(Record("peer.dead", 'b is "dead"\nand gone', "warning", about))
+    events.record(Record("message.sent", "too fine", "debug"))
+    ours.info("page: %s", "here")
+    shown = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [json.loads(line) for line in (tmp_path / logs.FILE).read_text().splitlines()] == shown
+    first, second = shown
+    assert (first["mesh"], first["node"], first["event"]) == ("clinic", "a", "peer.dead")
+    assert (first["text"], first["round"], first["peer"]) == ('b is "dead" and gone', 3, "b")
+    assert (first["level"], first["about_level"]) == ("warning", 2)
+    assert (second["event"], second["text"]) == ("log", "page: here")
+
+
+def test_lines_for_people_and_a_file_that_makes_room(
+    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.begin(LogSettings(format="text", file_mb=0.002), "clinic", "a", tmp_path)
+    for number in range(60):
+        ours.info("line %d", number)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" ", 1)[1] for line in lines] == [f"line {at}" for at in range(60)]
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == [logs.FILE, f"{logs.FILE}.1"]
+    assert all((tmp_path / name).stat().st_size <= 2000 for name in kept)
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(
+    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path / "nowhere")
+    ours.info("still here")
+    assert capsys.readouterr().err.endswith("still here\n")

@@ -1,0 +1,224 @@
+"""The status service on a real gRPC server: while loading, while running, history, commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from fednode.core.events import Record
+from fednode.core.quota import BURST_S
+from fednode.core.types import Message
+from fednode.errors import Refused
+from fednode.learn.closed_form import ClosedFormLearner
+from fednode.observe import status as module
+from fednode.observe.client import Client
+from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService, _counts
+from fednode.storage.store import Store
+from fednode.transports.memory import Hub, MemoryTransport
+from fednode.wire import codec
+from fednode.wire.gen import status_pb2, status_pb2_grpc
+from tests.unit.runtime.daemons import ABOUT, address, running
+
+
+@asynccontextmanager
+async def serving(service: NodeService) -> AsyncIterator[tuple[Client, str]]:
+    server = grpc.aio.server()
+    service.register(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with Client(timeout_s=20) as client:
+        yield client, f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+async def test_a_caution_is_there_from_the_first_moment(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    about = replace(ABOUT, caution="the gate is off")
+    async with serving(NodeService(store, about)) as (client, where):
+        assert list((await client.status(where)).notes) == ["the gate is off"]
+    store.close()
+
+
+async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    async with serving(NodeService(store, ABOUT)) as (client, where):
+        reply = await client.status(where)
+        assert (reply.name, reply.mesh, reply.life, reply.round) == ("a", "simulated", "loading", 0)
+        assert reply.pid > 0
+        with pytest.raises(Refused, match="still loading"):
+            await client.control(where, "pause")
+        assert await client.history(where) == []
+    store.close()
+
+
+async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> None:
+    async with running(Hub(), tmp_path, "a", most=0, interval_s=0.01) as a:
+        service = NodeService(a.store, ABOUT, events=a.driver.telemetry.events)
+        service.attach(a.driver, ClosedFormLearner("a"))
+        await a.until(lambda: len(service.events.kept) >= 2)
+        async with serving(service) as (client, where):
+            past = [one async for one in client.watch(where, follow=False)]
+            assert [one.fields["round"] for one in past[:2]] == ["1", "2"]
+            assert {one.kind for one in past} == {"round.adopted"}
+            kinds = {one.kind async for one in client.watch(where, 0, "debug", follow=False)}
+            assert {"round.began", "tune.done", "round.adopted"} <= kinds
+            seen = []
+            async with aclosing(client.watch(where, since=past[-1].number)) as live:
+                async for one in live:
+                    seen.append(int(one.fields["round"]))
+                    if len(seen) == 3:
+                        break
+            first = int(past[-1].fields["round"]) + 1
+            assert seen == [first, first + 1, first + 2]
+            with pytest.raises(Refused, match="there is no level 'loud'"):
+                await anext(client.watch(where, level="loud"))
+
+
+async def test_a_key_that_is_revoked_reads_nothing_more(tmp_path: Path) -> None:
+    store, revoked = Store(tmp_path), set[str]()
+    service = NodeService(store, ABOUT, lambda _: "KEY", is_revoked=revoked.__contains__)
+    service.events.record(Record("kind", "before"))
+    async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
+        assert (await anext(live)).text == "before"
+        assert (await client.status(where)).name == "a"
+        revoked.add("KEY")
+        service.events.record(Record("kind", "after"))
+        with pytest.raises(Refused, match="the key KEY was revoked"):
+            await anext(live)
+        for call in (client.status, client.history):
+            with pytest.raises(Refused, match="the key KEY was revoked"):
+                await call(where)
+    store.close()
+
+
+async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    service.events.record(Record("kind", "text"))
+    async with serving(service) as (client, where), AsyncExitStack() as held:
+        for _ in range(WATCHERS_MAX):
+            following = await held.enter_async_context(aclosing(client.watch(where)))
+            assert (await anext(following)).text == "text"
+        with pytest.raises(Refused, match="16 watch this node already"):
+            await anext(client.watch(where))
+        await following.aclose()
+        async with asyncio.timeout(20):
+            while service._watchers[""] == WATCHERS_MAX:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        async with aclosing(client.watch(where)) as again:
+            assert (await anext(again)).text == "text"
+    store.close()
+
+
+async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ASKS_S", 1.0)
+    calls: Iterator[str | None] = iter(["member"] * 1000)
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT, caller=lambda _: next(calls))
+    service.events.record(Record("kind", "text"))
+    async with serving(service) as (client, where), AsyncExitStack() as held:
+        for _ in range(WATCHERS_EACH):
+            following = await held.enter_async_context(aclosing(client.watch(where)))
+            assert (await anext(following)).text == "text"
+        with pytest.raises(Refused, match="4 watch this node already"):
+            await anext(client.watch(where))
+        for _ in range(int(BURST_S) - WATCHERS_EACH - 1):
+            assert (await client.status(where)).name == "a"
+        with pytest.raises(Refused, match="more than 1 messages a second"):
+            await client.history(where)
+        for operator in (None, "", "ID"):
+            calls = iter([operator] * 4)  # a watch asks again for its record
+            assert (await client.status(where)).name == "a"
+            assert await client.history(where) == []
+            async with aclosing(client.watch(where)) as again:
+                assert (await anext(again)).text == "text"
+    store.close()
+
+
+async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
+    hub = Hub()
+    async with (
+        running(hub, tmp_path, "b", ("a",), most=0, interval_s=0.01),
+        running(hub, tmp_path, "a", ("b",), most=2) as a,
+    ):
+        await a.until(lambda: a.driver.kernel.view().life == "finished")
+        service = NodeService(a.store, ABOUT)
+        service.attach(a.driver, ClosedFormLearner("a"))
+        async with serving(service) as (_, where), grpc.aio.insecure_channel(where) as channel:
+            stub = status_pb2_grpc.NodeStub(channel)
+            reply = await stub.Peers(status_pb2.PeersRequest(), timeout=20)
+            (peer,) = reply.peers
+            assert (peer.name, peer.state) == ("b", "alive")
+            reading = service.read()
+            assert (reading.round, reading.peers) == (2, {"alive": 1})
+            assert reading.loss is not None
+            assert reading.staleness >= 0
+
+
+async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
+    hub = Hub()
+    async with (
+        running(hub, tmp_path, "b", ("a",), most=0, interval_s=0.01),
+        running(hub, tmp_path, "a", ("b",), most=4) as a,
+    ):
+        await a.until(lambda: a.driver.kernel.view().life == "finished")
+        learner = ClosedFormLearner("a")
+        service = NodeService(a.store, ABOUT)
+        service.attach(a.driver, learner)
+        stranger = Message(
+            mesh="elsewhere", fingerprint="ff", policy="zerodfl", sender="b", round=1, phase="hello"
+        )
+        frame = codec.encode(stranger, "float32")
+        await MemoryTransport(hub).send(address("a"), frame, 5.0)
+
+        def chosen() -> int:
+            counts = a.driver.kernel.policy.state().data["chosen"]
+            assert isinstance(counts, dict)
+            return int(str(counts["b"]))
+
+        async with serving(service) as (client, where):
+            reply = await client.status(where)
+            assert (reply.life, reply.round, reply.rounds_max, reply.phase) == (
+                *("finished", 4, 4, "idle"),
+            )
+            assert list(reply.classes) == list(learner.classes)
+            assert (reply.samples, reply.backbone) == (learner.samples, learner.backbone)
+            assert reply.metrics["loss"] > 0
+            assert dict(reply.refused)["mesh"] == 1
+            assert "this is mesh 'simulated', not 'elsewhere'" in reply.events[0].text
+            (peer,) = reply.peers
+            assert (peer.name, peer.address) == ("b", address("b"))
+            assert chosen() - 1 <= peer.selected <= chosen()  # an answer may be under way
+            assert peer.traffic.messages_out == reply.traffic.messages_out > 0
+            assert reply.traffic.payload_out < reply.traffic.serialized_out < reply.traffic.wire_out
+            history = await client.history(where)
+            assert [one.round for one in history] == [1, 2, 3, 4]
+            assert [one.round for one in await client.history(where, since=3)] == [3, 4]
+            assert history[-1].digest == a.driver.kernel.policy.state().tensors.digest
+
+
+async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Path) -> None:
+    async with running(Hub(), tmp_path, "a", most=0, interval_s=0.01) as a:
+        service = NodeService(a.store, ABOUT)
+        service.attach(a.driver, ClosedFormLearner("a"))
+        async with serving(service) as (client, where):
+            assert await client.control(where, "pause") == "a was asked to pause"
+            await a.until(lambda: a.driver.kernel.view().life == "paused")
+            await client.control(where, "resume")
+            await a.until(lambda: a.driver.kernel.view().life == "running")
+            with pytest.raises(Refused, match="there is no command 'dance'; there are pause"):
+                await client.control(where, "dance")
+
+
+def test_pull_counts_rows_taken_as_choices() -> None:
+    assert _counts({"chosen": {"b": 2}, "received": {"b": 0, "c": 3}}) == {"b": 2, "c": 3}
+    assert _counts({}) == {}

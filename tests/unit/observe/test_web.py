@@ -1,0 +1,375 @@
+"""The page, its stream and the metrics over real HTTP; who may read them, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import uvloop
+from PIL import Image
+from yarl import URL
+
+from fednode.core.events import Record
+from fednode.errors import AddressError, ConfigError
+from fednode.learn.closed_form import ClosedFormLearner
+from fednode.observe import doorway
+from fednode.observe.metrics import Metrics
+from fednode.observe.page import VIEWERS_MAX, Page
+from fednode.observe.status import NodeService
+from fednode.observe.web import Web
+from fednode.settings.output import PageSettings
+from fednode.storage.store import Store
+from fednode.transports.memory import Hub
+from fednode.wire.gen import status_pb2
+from tests.unit.runtime.daemons import ABOUT, running
+
+TOKEN = "sixteen-letters-or-more"
+DRAWN = "drawn-by-the-node-itself"
+HOSTILE = '<img src=x onerror="alert(1)">'
+
+
+class Pictured(ClosedFormLearner):
+    """A learner with images to show."""
+
+    pictures: Mapping[str, tuple[Path, ...]] = {}
+
+    @property
+    def examples(self) -> Mapping[str, tuple[Path, ...]]:
+        return self.pictures
+
+
+@asynccontextmanager
+async def page(
+    folder: Path,
+    settings: PageSettings | None = None,
+    pictures: Mapping[str, Any] | None = None,
+    drawn: str = DRAWN,
+) -> AsyncIterator[tuple[NodeService, str]]:
+    """Run a node with its page; yield its service and the page's URL."""
+    async with running(Hub(), folder, "a", most=3) as node:
+        await node.until(lambda: node.driver.kernel.view().life == "finished")
+        learner = Pictured("a")
+        learner.pictures = pictures or {}
+        service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
+        service.attach(node.driver, learner)
+        metrics = Metrics()
+        metrics.watch(service.read)
+        web = Web(service, metrics.text, settings or PageSettings(), drawn)
+        try:
+            yield service, await web.listen("127.0.0.1:0")
+        finally:
+            await web.close()
+            await web.close()
+
+
+async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(url, allow_redirects=False, **more) as answer,
+    ):
+        return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def raw(url: str, said: bytes) -> bytes:
+    """Send bytes that no client of HTTP would; return the first line of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+    writer.write(said)
+    async with asyncio.timeout(30):
+        line = await reader.readline()
+    writer.close()
+    return line.strip()
+
+
+async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        code, html, headers = await get(url)
+        assert code == 200
+        for part in ("<h1>a</h1>", "finished", "3 of 3", "zerodfl", "Training loss", "<polyline"):
+            assert part in html
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert headers["Cache-Control"] == "no-store"
+        # Nothing is fetched from elsewhere, and nothing runs that is not a file of this node.
+        assert not re.search(r'(src|href)="(https?:)?//', html)
+        assert "<style" not in html
+        assert not re.search(r"<script(?! src=\"page.js\")", html)
+        for name in ("page.css", "page.js", "icon.svg"):
+            assert (await get(url + name))[0] == 200
+        assert (await get(url + "nothing"))[0] == 404
+        assert (await get(url + "page.html"))[0] == 404
+        code, text, _ = await get(url + "metrics")
+        assert code == 200
+        assert "\nfednode_round 3.0\n" in text
+        assert await get(url + "healthz") == (200, "finished\n", (await get(url + "healthz"))[2])
+        assert service.now().round == 3
+
+
+async def test_a_node_that_loads_has_a_page(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    web = Web(service, Metrics().text, PageSettings())
+    url = await web.listen("127.0.0.1:0")
+    code, html, _ = await get(url)
+    assert code == 200
+    assert "loading" in html
+    assert (await get(url + "healthz"))[0] == 503
+    await web.close()
+    store.close()
+
+
+async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
+    async with (
+        page(tmp_path) as (service, url),
+        aiohttp.ClientSession() as session,
+        session.get(url + "live") as stream,
+    ):
+        assert stream.headers["Content-Type"] == "text/event-stream"
+        async with asyncio.timeout(30):
+            first = json.loads((await stream.content.readuntil(b"\n\n"))[6:])
+            assert set(first) == {"head", "command", "nodes", "mesh", "charts", "events"}
+            service.events.record(Record("peer.dead", "b is dead", "warning"))
+            parts: dict[str, str] = {}
+            while "events" not in parts:
+                line = await stream.content.readuntil(b"\n\n")
+                parts = json.loads(line[6:]) if line.startswith(b"data: ") else {}
+            assert "b is dead" in parts["events"]
+            assert "mesh" not in parts, "only what changed is sent"
+
+
+async def test_too_many_viewers_are_told_so(tmp_path: Path) -> None:
+    async with page(tmp_path) as (_, url), aiohttp.ClientSession() as session:
+        streams = [await session.get(url + "live") for _ in range(VIEWERS_MAX)]
+        for stream in streams:
+            await stream.content.readuntil(b"\n\n")
+        assert (await get(url + "live"))[0] == 503
+        assert (await get(url))[0] == 200
+        for stream in streams:
+            stream.close()
+
+
+async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:
+    pictures = {HOSTILE: ()}
+    async with page(tmp_path, pictures=pictures) as (service, url):
+        service.events.record(Record("peer.dead", HOSTILE, "warning"))
+        _, html, _ = await get(url)
+        assert HOSTILE not in html
+        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 3
+
+
+async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
+    image = tmp_path / "cup.png"
+    Image.new("RGB", (300, 200), (200, 30, 30)).save(image)
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    shown = {"Authorization": "Bearer " + DRAWN}
+    async with page(tmp_path, pictures={"cup": (image, broken)}) as (_, url):
+        for path in ("image/0/0", "image/0/1", "image/1/0"):
+            assert (await get(url + path))[0] == 401
+        assert "<img" not in (await get(url))[1]
+        assert (await get(url, headers=shown))[1].count("<img") == 2
+        code, _, headers = await get(f"{url}?token={DRAWN}")
+        assert (code, headers["Location"]) == (303, "/")
+        cookie = {"Cookie": headers["Set-Cookie"].split(";")[0]}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url + "image/0/0", headers=cookie) as answer,
+        ):
+            assert answer.status == 200
+            assert answer.headers["Content-Type"] == "image/jpeg"
+            assert len(await answer.read()) < 10_000
+        for bad in ("image/0/1", "image/0/2", "image/1/0", "image/-1/0", "image/0/..%2F..%2Fx"):
+            assert (await get(url + bad, headers=shown))[0] == 404
+    async with page(tmp_path, pictures={"cup": (image,)}, drawn="") as (_, url):
+        assert (await get(url + "image/0/0", headers={"Authorization": "Bearer "}))[0] == 401
+
+
+async def until(service: NodeService, life: str) -> None:
+    """Wait until a record comes after which the node is in a state of its life."""
+    async with asyncio.timeout(30):
+        async for _ in service.events.follow(0, "info"):
+            if service.now().life == life:
+                return
+
+
+async def post(url: str, command: str, **headers: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.post(f"{url}command/{command}", headers=headers, allow_redirects=False) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        here = url.rstrip("/")
+        _, _, headers = await get(f"{url}?token={DRAWN}")
+        cookie = headers["Set-Cookie"].split(";")[0]
+        shown = await get(url, headers={"Cookie": cookie})
+        assert 'data-command="pause"' in shown[1]
+        assert "data-command" not in (await get(url))[1]
+        said = await post(url, "pause", Origin=here, Cookie=cookie)
+        assert said == (200, "a was asked to pause\n")
+        await until(service, "paused")
+        assert 'data-command="resume"' in (await get(url, headers={"Cookie": cookie}))[1]
+        bearer = "Bearer " + DRAWN
+        assert (await post(url, "resume", Origin=here, Authorization=bearer))[0] == 200
+        await until(service, "finished")
+
+
+async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None:
+    """No token, a foreign page, a link, another port of this machine, a reader's token."""
+    async with page(tmp_path) as (service, url):
+        here = url.rstrip("/")
+        cookie = (await get(f"{url}?token={DRAWN}"))[2]["Set-Cookie"].split(";")[0]
+        own = {"Origin": here, "Cookie": cookie}
+        refused = [
+            (401, {"Origin": here}),
+            (401, {"Origin": here, "Authorization": "Bearer " + DRAWN[:-1]}),
+            (403, {"Cookie": cookie}),
+            (403, {"Cookie": cookie, "Origin": "null"}),
+            (403, {"Cookie": cookie, "Origin": "http://evil.example"}),
+            (403, {"Cookie": cookie, "Origin": "http://127.0.0.1:9"}),
+            (403, {"Cookie": cookie, "Origin": "http://127.0.0.1"}),
+            (403, {**own, "Sec-Fetch-Site": "same-site"}),
+            (403, {**own, "Host": "evil.example", "Origin": "http://evil.example"}),
+        ]
+        for code, headers in refused:
+            assert (await post(url, "pause", **headers))[0] == code, headers
+        assert (await post(f"{url}", f"pause?token={DRAWN}", Origin=here))[0] == 303
+        assert (await get(f"{url}command/pause", headers=own))[0] == 405
+        for unknown in ("leave", "rollback", "revoke", "pause/"):
+            assert (await post(url, unknown, **own))[0] == 404
+        assert service.now().life == "finished"
+    async with page(tmp_path / "closed", PageSettings(token=TOKEN)) as (service, url):
+        here = url.rstrip("/")
+        reader, operator = ("Bearer " + one for one in (TOKEN, DRAWN))
+        assert (await post(url, "pause", Origin=here))[0] == 401
+        code, text = await post(url, "pause", Origin=here, Authorization=reader)
+        assert code == 401
+        assert "fednode status" in text
+        assert "data-command" not in (await get(url, headers={"Authorization": reader}))[1]
+        assert service.now().life == "finished"
+        assert (await post(url, "pause", Origin=here, Authorization=operator))[0] == 200
+        # A proxy with TLS: the name and port that the browser asked for, and another scheme.
+        proxied = {"Host": "clinic.example", "Origin": "https://clinic.example"}
+        assert (await post(url, "resume", **proxied, Authorization=operator))[0] == 200
+
+
+async def test_a_node_that_loads_takes_no_command(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    web = Web(NodeService(store, ABOUT), Metrics().text, PageSettings(), DRAWN)
+    url = await web.listen("127.0.0.1:0")
+    bearer = {"Authorization": "Bearer " + DRAWN}
+    code, text = await post(url, "pause", Origin=url.rstrip("/"), **bearer)
+    assert (code, "still loading" in text) == (503, True)
+    assert "data-command" not in (await get(url, headers=bearer))[1]
+    await web.close()
+    store.close()
+
+
+async def test_slow_headers_end_and_keep_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 4)
+    async with page(tmp_path) as (_, url), AsyncExitStack() as held:
+        slow = []
+        for _ in range(6):
+            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+            held.callback(writer.close)
+            writer.write(b"GET / HTTP/1.1\r\nHost: lo")
+            slow.append(reader)
+        assert (await get(url))[0] == 200
+        async with asyncio.timeout(30):
+            for reader in slow[:3]:  # those that waited longest made room
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+        monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.05)
+        late, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
+        held.callback(writer.close)
+        async with asyncio.timeout(30):
+            with contextlib.suppress(ConnectionResetError):
+                assert await late.read() == b""
+
+
+async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    made = Page(service, lambda _: False)
+    rounds = iter(range(100))
+
+    async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
+        start = 50 * next(rounds)
+        ghosts = [status_pb2.Peer(name=f"ghost{start + number}") for number in range(50)]
+        return {"b": status_pb2.StatusReply(peers=[*ghosts, status_pb2.Peer(name="a")])}
+
+    service.ask = ask  # type: ignore[method-assign]
+    now = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", state="alive")])
+    for _ in range(3):
+        made._asked_at = float("-inf")
+        await made._ask(now)
+    assert {name: one.sent for name, one in made._told.items()} == {"b": {"a": 0}}
+    gone = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="c", state="alive")])
+    made._asked_at = float("-inf")
+    await made._ask(gone)
+    assert made._told == {}
+    store.close()
+
+
+async def test_a_token_is_asked_for_everywhere(tmp_path: Path) -> None:
+    async with page(tmp_path, PageSettings(token=TOKEN)) as (_, url):
+        for path in ("", "metrics", "live", "page.css", "image/0/0"):
+            assert (await get(url + path))[0] == 401
+        assert (await get(url + "healthz"))[:2] == (200, "finished\n")  # what starts containers
+        wrong = {"Authorization": "Bearer " + TOKEN[:-1]}
+        assert (await get(url, headers=wrong))[0] == 401
+        assert (await get(url + "?token=wrong"))[0] == 401
+        right = {"Authorization": "Bearer " + TOKEN}
+        assert (await get(url + "metrics", headers=right))[0] == 200
+        code, _, headers = await get(f"{url}?token={TOKEN}")
+        assert (code, headers["Location"]) == (303, "/")
+        cookie = headers["Set-Cookie"].split(";")
+        assert {"HttpOnly", "SameSite=Strict"} <= {one.strip() for one in cookie}
+        assert (await get(url, headers={"Cookie": cookie[0]}))[0] == 200
+        # A token that is none is no fault of the node, and no path leads off it.
+        said = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\r\n\r\n"
+        assert await raw(url, said) == b"HTTP/1.1 401 Unauthorized"
+        for path in ("//evil.example/", "/\\evil.example/", "metrics"):
+            assert (await get(f"{url}{path}?token={TOKEN}"))[2]["Location"] == "/"
+        # With a token any name may lead here, such as that of a proxy.
+        assert (await get(url, headers={**right, "Host": "clinic.example"}))[0] == 200
+
+
+async def test_without_a_token_only_this_machine_reads(tmp_path: Path) -> None:
+    async with page(tmp_path) as (service, url):
+        for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example"):
+            assert (await get(url, headers={"Host": host}))[0] == 403
+        assert (await get(url, headers={"Host": "localhost"}))[0] == 200
+        with pytest.raises(ConfigError, match=r"page\.token is not set"):
+            await Web(service, Metrics().text, PageSettings()).listen("0.0.0.0:0")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(AddressError, match="in use"):
+                await Web(service, Metrics().text, PageSettings()).listen(f"127.0.0.1:{port}")
+    with pytest.raises(ValueError, match="at least 16 characters"):
+        PageSettings(token="short")
+
+
+def test_uvloop_serves_the_page_too(tmp_path: Path) -> None:
+    """A daemon runs on uvloop, whose transports are of other classes than asyncio's."""
+
+    async def read() -> int:
+        async with page(tmp_path) as (_, url):
+            return (await get(url + "healthz"))[0]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(asyncio.wait_for(read(), 30)) == 200

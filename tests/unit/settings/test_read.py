@@ -1,0 +1,390 @@
+"""Settings: what wins over what, and one clear sentence for everything that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fednode import registry
+from fednode.errors import ConfigError
+from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.settings.peers import load_peers, which_am_i
+from fednode.settings.read import load_settings, policy_config, start_of
+
+PEERS = """\
+mesh: clinic
+insecure: true
+peers:
+  - {name: a, address: "127.0.0.1:7101"}
+  - {name: b, address: "127.0.0.1:7102"}
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def fault(tmp_path: Path, text: str, *flags: str) -> str:
+    """Return what is said of a node.yaml, without the folder it is in."""
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(tmp_path, text), {}, flags)
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+def peers_fault(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_peers(write(tmp_path, text, "peers.yaml"))
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+# What wins ----------------------------------------------------------------------------------------
+
+
+def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
+    path = write(tmp_path, "rounds: {max: 1, deadline_s: 1.0, quorum: 3}\nseed: 2")
+    environment = {"FEDNODE_ROUNDS__MAX": "5", "FEDNODE_ROUNDS__QUORUM": "4", "FEDNODE_NAME": "x"}
+    settings = load_settings(path, environment, ["rounds.quorum=6", "tuning.init_words=null"])
+    assert (settings.rounds.deadline_s, settings.rounds.max, settings.rounds.quorum) == (1.0, 5, 6)
+    assert settings.seed == 2
+    assert settings.tuning.lr == 0.003
+
+
+def test_without_a_file_there_are_defaults() -> None:
+    settings = load_settings(None, {})
+    assert settings.policy == {"name": "zerodfl"}
+    assert policy_config(settings) == ZeroDFLConfig()
+
+
+def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, "policy: {recipients: 3}"), {})
+    assert settings.policy == {"name": "zerodfl", "recipients": 3}
+    settings = load_settings(None, {}, ["policy.epsilon=0.5"])
+    assert policy_config(settings) == ZeroDFLConfig(epsilon=0.5)
+
+
+def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, "seed: 1\nrounds:\n"), {}, ["rounds.max=3"])
+    assert settings.rounds.max == 3
+
+
+# What is wrong ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("sed: 1", "node.yaml, line 1: unknown key 'sed'; did you mean 'seed'?"),
+        (
+            "seed: 1\nrounds:\n  mx: 3",
+            "node.yaml, line 3: unknown key 'rounds.mx'; did you mean 'max'?",
+        ),
+        (
+            "rounds:\n  start: {peer: 1}",
+            "node.yaml, line 2: unknown key 'rounds.start.peer'; did you mean 'peers'?",
+        ),
+        ("xyzzy: 1", "node.yaml, line 1: unknown key 'xyzzy'; remove it."),
+        (
+            "policy:\n  recipient: 3",
+            "node.yaml, line 2: unknown key 'policy.recipient'; did you mean 'recipients'?",
+        ),
+        (
+            "policy:\n  name: zerodlf",
+            "policy.name is 'zerodlf', which is no policy: did you mean 'zerodfl'?",
+        ),
+        (
+            "\nseed: many",
+            "node.yaml, line 2: seed is 'many'; it must be a whole number.",
+        ),
+        ("rounds: 3", "node.yaml, line 1: rounds is 3; it must be a section."),
+        (
+            "rounds:\n  mode: fast",
+            "node.yaml, line 2: rounds.mode is 'fast'; "
+            "it must be 'async', 'quorum', 'sync' or null.",
+        ),
+        (
+            "policy: {name: promptfl, merge: {rule: vote}}",
+            "node.yaml, line 1: policy.merge.rule is 'vote', which was removed; "
+            "use krum, with merge.liars as many hostile nodes as it must tolerate.",
+        ),
+        (
+            "otel:\n  every_s: 10",
+            "node.yaml, line 2: otel.every_s was removed; metrics are not pushed now: "
+            "let the collector read /metrics (page.listen).",
+        ),
+        (
+            "tuning:\n  lr: true",
+            "node.yaml, line 2: tuning.lr is true; it must be a number.",
+        ),
+        (
+            "tuning:\n  betas: [0.9]",
+            "node.yaml, line 2: tuning.betas is [0.9]; it must be a list of 2 numbers.",
+        ),
+        (
+            "tuning:\n  betas: 0.9",
+            "node.yaml, line 2: tuning.betas is 0.9; it must be a list of 2 numbers.",
+        ),
+        (
+            "tuning:\n  betas: [true, 0.9]",
+            "node.yaml, line 2: tuning.betas.0 is true; it must be a number.",
+        ),
+        (
+            "policy:\n  rows_shared: some",
+            "node.yaml, line 2: policy.rows_shared is 'some'; it must be "
+            "a whole number, 'auto' or null.",
+        ),
+        ("policy: zerodfl", "node.yaml, line 1: policy is 'zerodfl'; it must be a section."),
+        ("data: {path: null}", "node.yaml, line 1: data.path is null; it must be text."),
+        ("data: {path: [a]}", "node.yaml, line 1: data.path is ['a']; it must be text."),
+        ("seed: 1\nseed: 2", "node.yaml, line 2: the key 'seed' is given twice."),
+        ("- a", "node.yaml holds no settings: it must be a mapping of keys to values."),
+        ("", "node.yaml holds no settings: it must be a mapping of keys to values."),
+    ],
+)
+def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentence: str) -> None:
+    assert fault(tmp_path, text) == sentence
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "limit"),
+    [
+        ("rounds.max", -1, "at least 0"),
+        ("rounds.quorum", 0, "at least 1"),
+        ("rounds.deadline_s", 0, "above 0 and at most 1e+07"),
+        ("rounds.deadline_s", ".inf", "above 0 and at most 1e+07"),
+        ("rounds.min_interval_s", ".nan", "from 0 to 1e+07"),
+        ("rounds.start.peers", -2, "at least 0"),
+        ("rounds.start.timeout_s", -1, "from 0 to 1e+07"),
+        ("guard.rollback_drop", 1.5, "from 0 to 1"),
+        ("guard.merged_rise", -0.1, "at least 0"),
+        ("membership.probe_interval_s", 0, "above 0"),
+        ("membership.suspicion_mult", 0, "above 0"),
+        ("tuning.context_length", 0, "at least 1"),
+        ("tuning.lr", 0, "above 0"),
+        ("tuning.momentum", 1, "from 0 to 0.9999"),
+        ("tuning.epochs", 0, "at least 1"),
+        ("tuning.template", "a photo", "have one {}"),
+        ("tuning.init_words", "' '", "give words"),
+        ("model.device", "gpu", "be auto, cpu or cuda:N"),
+        ("data.shots", -1, "be 0 (all images) or more"),
+        ("data.test", 1, "from 0 to below 1"),
+        ("policy.recipients", 0, "at least 1"),
+        ("policy.epsilon", 0, "above 0"),
+        ("policy.rows_shared", -1, "at least 0"),
+    ],
+)
+def test_a_value_out_of_range_comes_with_the_range(
+    tmp_path: Path, key: str, value: object, limit: str
+) -> None:
+    said = fault(tmp_path, "seed: 1", f"{key}={value}")
+    assert f": {key} is " in said
+    assert limit in said
+    assert said.count("\n") == 0
+
+
+SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_own_starts_are_for_policies_whose_nodes_share_no_state(name: str) -> None:
+    domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
+    flags = (f"policy.name={name}", *domains, "tuning.init_words=null")
+    if SHARED[name]:
+        with pytest.raises(ConfigError) as caught:
+            load_settings(None, {}, (*flags, "tuning.start=own"))
+        assert str(caught.value) == (
+            f"--set tuning.start=own: tuning.start is 'own', and all nodes of policy {name} must "
+            "begin from the same prompts: set it to common or null."
+        )
+    else:
+        assert start_of(load_settings(None, {}, (*flags, "tuning.start=own"))) == "own"
+    assert start_of(load_settings(None, {}, (*flags, "tuning.start=common"))) == "common"
+
+
+def test_a_start_that_is_not_set_is_the_policys_own() -> None:
+    assert start_of(load_settings(None, {})) == "own"
+    for name, shared in SHARED.items():
+        domains = ("policy.domains=[a, b]",) if name in {"feddpt", "diprompt"} else ()
+        flags = (f"policy.name={name}", *domains)
+        found = start_of(load_settings(None, {}, flags))
+        assert found == ("common" if shared else "own")
+    words = ("policy.name=zerodfl", "tuning.init_words=a photo of a")
+    assert start_of(load_settings(None, {}, words)) == "common"
+
+
+def test_words_are_no_start_of_ones_own(tmp_path: Path) -> None:
+    said = fault(tmp_path, "tuning: {start: own, init_words: a photo of a}")
+    assert said.endswith(
+        "tuning.start is 'own', and tuning.init_words 'a photo of a' give every node the same "
+        "start: set tuning.start to common, or tuning.init_words to null."
+    )
+
+
+def test_a_start_that_there_is_not_comes_with_those_that_there_are(tmp_path: Path) -> None:
+    said = fault(tmp_path, "seed: 1", "tuning.start=each")
+    assert (
+        said
+        == "--set tuning.start=each: tuning.start is 'each'; it must be 'common', 'own' or null."
+    )
+
+
+def test_all_faults_come_together(tmp_path: Path) -> None:
+    said = fault(tmp_path, "sed: 1\nrounds: {mx: 2}\nlog: {level: loud}")
+    assert len(said.splitlines()) == 3
+
+
+def test_a_fault_hides_no_other(tmp_path: Path) -> None:
+    """A wrong type, a range, an unknown key and the policy's faults: all in one text."""
+    text = (
+        "rounds:\n  max: -1\n  deadline_s: 1 minute\n  quorum: 0\n  start: {peers: -3}\n"
+        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  epsilon: x\n"
+    )
+    assert sorted(fault(tmp_path, text).splitlines()) == [
+        "node.yaml, line 11: policy.recipients is 0; it must be at least 1.",
+        "node.yaml, line 12: policy.epsilon is 'x'; it must be a number.",
+        "node.yaml, line 2: rounds.max is -1; it must be at least 0.",
+        "node.yaml, line 3: rounds.deadline_s is '1 minute'; it must be a number.",
+        "node.yaml, line 4: rounds.quorum is 0; it must be at least 1.",
+        "node.yaml, line 5: rounds.start.peers is -3; it must be at least 0.",
+        "node.yaml, line 7: tuning.lr is true; it must be a number.",
+        "node.yaml, line 8: tuning.momentum is 2; it must be from 0 to 0.9999.",
+        "node.yaml, line 9: unknown key 'sed'; did you mean 'seed'?",
+    ]
+
+
+def test_the_keys_of_another_policy_are_one_fault(tmp_path: Path) -> None:
+    text = "policy:\n  name: zerodfl\n  strategy: push\n  recipients: 5\n  epsilon: 1.0e-06\n"
+    assert fault(tmp_path, f"{text}  pool_age: 1\n", "policy.name=promptfl") == (
+        "node.yaml, line 3: strategy, recipients, epsilon and 1 more are keys of policy zerodfl, "
+        "and policy.name is 'promptfl' (--set policy.name=promptfl): remove what is zerodfl's, or "
+        "replace the whole section with --set 'policy={name: promptfl}'."
+    )
+    path = write(tmp_path, text)
+    whole = load_settings(path, {}, ["policy={name: promptfl}"])
+    assert whole == load_settings(None, {}, ["policy.name=promptfl"])
+
+
+def test_sections_without_content_keep_their_defaults(tmp_path: Path) -> None:
+    text = "rounds:\n  start:\ntuning:\npolicy:\n  name: promptfl\n  merge:\nlog:\n"
+    wanted = load_settings(None, {}, ["policy.name=promptfl"])
+    found = load_settings(write(tmp_path, text), {})
+    assert policy_config(found) == policy_config(wanted)
+    assert found.tuning == wanted.tuning
+    assert found.rounds == wanted.rounds
+    assert load_settings(write(tmp_path, "policy:\nseed: 1\n"), {}) == load_settings(None, {})
+
+
+def test_a_file_that_is_not_there_or_no_yaml(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"There is no file .*nowhere.yaml; `fednode init`"):
+        load_settings(tmp_path / "nowhere.yaml", {})
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_settings(tmp_path, {})
+    said = fault(tmp_path, "seed: 1\na: [1")
+    assert said.startswith("node.yaml is not valid YAML: line 2, column 6: ")
+    flagged = fault(tmp_path, "seed: 1", "seed=[1")
+    assert flagged.startswith("--set seed=[1: '[1' is not valid YAML: line 1, column 3: ")
+    assert "unicode string" not in said + flagged
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"b\.yaml, line 1, is not UTF-8 text: write the line"):
+        load_settings(tmp_path / "b.yaml", {})
+
+
+@pytest.mark.parametrize("flag", ["rounds.max", "seed.x=1", "seed=[1"])
+def test_flags_and_variables_are_checked_too(tmp_path: Path, flag: str) -> None:
+    assert flag in fault(tmp_path, "seed: 1", flag)
+    with pytest.raises(ConfigError, match="FEDNODE_ROUNDS__MX: unknown key"):
+        load_settings(None, {"FEDNODE_ROUNDS__MX": "1"})
+    said = fault(tmp_path, "seed: 1", "round.max=3")
+    assert said == "--set round.max=3: unknown key 'round'; did you mean 'rounds'?"
+    said = fault(tmp_path, "rounds: {max: 3}", "rounds.max=-1", "tuning.lrr=1")
+    assert "--set tuning.lrr=1: unknown key 'tuning.lrr'; did you mean 'lr'?" in said
+
+
+KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
+
+# Peers --------------------------------------------------------------------------------------------
+
+
+def test_peers_are_read_in_order(tmp_path: Path) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    assert peers.mesh == "clinic"
+    assert [peer.name for peer in peers.peers] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("name: b", "name: a"), "line 5: the name 'a' stands in two entries, also in line 4;"),
+        (("7102", "7101"), "line 5: the address '127.0.0.1:7101' stands in two entries, also"),
+        (("name: b", "name: B!"), "line 5: the name 'B!' is not allowed; use small letters"),
+        (("127.0.0.1:7102", "10.0.0.7:7102"), "line 5: the address 10.0.0.7:7102 of 'b' leaves"),
+        (("127.0.0.1:7102", "example.org:1"), "line 5: the address example.org:1 of 'b' leaves"),
+        (("127.0.0.1:7102", "127.0.0.1"), "line 5: the address '127.0.0.1' has no port"),
+        (("127.0.0.1:7102", "127.0.0.1:0"), "line 5: the address 127.0.0.1:0 of 'b' has port 0"),
+        (("clinic", "My Clinic"), "line 1: mesh is 'My Clinic'; use small letters"),
+        (("insecure: true", "insecure: false"), "line 4: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true\n", ""), "line 3: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true", "introducer: 127.0.0.1:1"), "line 2: introducer needs the mesh_key"),
+        (("insecure: true", "mesh_key: AB"), "line 2: mesh_key is wrong: 'AB' is no id or key"),
+        (('7102"', '7102", id: AB'), "line 5: the id of 'b' is wrong: 'AB' is no id or key"),
+        (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
+        (("mesh: clinic\n", ""), "'mesh' is missing"),
+        (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
+        ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
+    ],
+)
+def test_what_is_wrong_with_peers_is_named(
+    tmp_path: Path, change: tuple[str, str], sentence: str
+) -> None:
+    assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
+
+
+def test_ids_make_any_address_good_and_nobody_is_believed_without(tmp_path: Path) -> None:
+    text = f'mesh: m\npeers:\n  - {{name: a, address: "10.0.0.7:7101", id: {KEY}}}\n'
+    peers = load_peers(write(tmp_path, text, "peers.yaml"))
+    assert (peers.insecure, peers.entry("a").id) == (False, KEY)
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    assert load_peers(write(tmp_path, leased, "peers.yaml")).peers == ()
+
+
+def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    peers = load_peers(write(tmp_path, leased, "peers.yaml"))
+    assert which_am_i(peers, "new", {}, "127.0.0.1:9") == "new"
+    with pytest.raises(ConfigError, match="does not list 'new', so it must be said where"):
+        which_am_i(peers, "new", {})
+    with pytest.raises(ConfigError, match="This node's name is 'New!'"):
+        which_am_i(peers, "New!", {}, "127.0.0.1:9")
+
+
+def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
+    text = "mesh: m\ninsecure: true\npeers: []\n"
+    assert peers_fault(tmp_path, text) == (
+        "peers.yaml, line 3: peers is empty; list at least this node, or name an introducer."
+    )
+
+
+def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    monkeypatch.setattr("socket.gethostname", lambda: "b")
+    assert which_am_i(peers, "a", {"FEDNODE_NAME": "b"}) == "a"
+    assert which_am_i(peers, None, {"FEDNODE_NAME": "a"}) == "a"
+    assert which_am_i(peers, None, {}) == "b"
+    with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
+        which_am_i(peers, "z", {})
+
+
+def test_a_variable_may_name_a_file_with_a_secret(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("1234567890123456\n")
+    environment = {
+        "FEDNODE_TOKEN_FILE": str(tmp_path / "secret"),
+        "FEDNODE_PAGE__TOKEN_FILE": str(tmp_path / "secret"),
+    }
+    settings = load_settings(None, environment)
+    assert (settings.token, settings.page.token) == ("1234567890123456", "1234567890123456")
+    with pytest.raises(ConfigError, match=r"FEDNODE_TOKEN_FILE is '.*none', which cannot be read"):
+        load_settings(None, {"FEDNODE_TOKEN_FILE": str(tmp_path / "none")})
+    with pytest.raises(ConfigError, match="FEDNODE_TOKN_FILE: unknown key 'tokn'; did you mean"):
+        load_settings(None, {"FEDNODE_TOKN_FILE": str(tmp_path / "secret")})

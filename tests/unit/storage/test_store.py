@@ -1,0 +1,260 @@
+"""The store: what is adopted comes back whole, or the round before it, or a sentence.
+
+Method: a disk that stops at every single call in turn; files torn, edited and removed by hand.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fednode.errors import StateError
+from fednode.storage import journal
+from fednode.storage.disk import Disk, because
+from fednode.storage.store import Store, read_snapshot
+from tests.unit.storage.failing import Crash, FailingDisk, Way
+from tests.unit.storage.stored import FACTS, files, filled, meters, snapshot
+
+
+def test_what_is_committed_comes_back_after_a_restart(tmp_path: Path) -> None:
+    filled(tmp_path, 5).close()
+    store = Store(tmp_path)
+    store.bind(FACTS)
+    assert store.latest() == snapshot(5)
+    assert store.meters() == meters(5)
+    assert store.warnings == []
+    store.close()
+
+
+def test_a_snapshot_without_a_best_round_comes_back_as_such(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.commit(snapshot(1, best=False))
+    assert store.latest() == snapshot(1, best=False)
+    store.close()
+
+
+def test_a_new_directory_has_no_snapshot(tmp_path: Path) -> None:
+    store = Store(tmp_path / "deep" / "down")
+    assert store.latest() is None
+    assert store.history(0, 10) == []
+    store.close()
+
+
+def test_history_tells_all_rounds_and_old_files_are_collected(tmp_path: Path) -> None:
+    store = filled(tmp_path, 10)
+    rows = store.history(7, 2)
+    assert [row.round for row in rows] == [7, 8]
+    assert rows[0].metrics == {"loss": 1 / 7, "own": 0.5}
+    assert rows[0].traffic == {"messages_out": 14}
+    assert rows[0].digest == snapshot(7).policy.tensors.digest
+    assert len(store.history(0, 1000)) == 10
+    assert len(files(tmp_path)) == journal.SNAPSHOTS_KEPT
+    store.close()
+
+
+def test_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "ROUNDS_KEPT", 4)
+    store = filled(tmp_path, 10)
+    assert [row.round for row in store.history(0, 1000)] == [7, 8, 9, 10]
+    store.close()
+
+
+@pytest.mark.parametrize("way", ["killed", "torn", "power cut"])
+def test_a_crash_at_any_call_leaves_the_round_before_or_the_new_one(
+    tmp_path: Path, way: Way
+) -> None:
+    filled(tmp_path / "before", 4).close()
+    whole = FailingDisk()
+    trial = Store(shutil.copytree(tmp_path / "before", tmp_path / "whole"), whole)
+    begun = len(whole.calls)
+    trial.commit(snapshot(5), meters(5))
+    trial.close()
+    calls = whole.calls
+    assert {"write", "sync", "rename", "insert", "commit", "remove"} <= set(calls[begun:])
+
+    for step in range(begun, len(calls)):
+        folder = shutil.copytree(tmp_path / "before", tmp_path / f"step-{step}")
+        store = Store(folder, FailingDisk(step, way))
+        with pytest.raises(Crash):
+            store.commit(snapshot(5), meters(5))
+        # A copy of the files is what the next process would find.
+        found = Store(shutil.copytree(folder, tmp_path / f"found-{step}"))
+        store.close()
+        durable = step > calls.index("commit")
+        assert found.latest() == snapshot(5 if durable else 4), (step, calls[step])
+        assert found.meters() == meters(5 if durable else 4)
+        assert found.warnings == []
+        assert len(files(found.folder)) <= journal.SNAPSHOTS_KEPT, "leftovers are swept at open"
+        found.commit(snapshot(6), meters(6))
+        assert found.latest() == snapshot(6)
+        found.close()
+
+
+def test_a_crash_while_a_directory_is_made_leaves_one_that_opens(tmp_path: Path) -> None:
+    whole = FailingDisk()
+    filled(tmp_path / "whole", 1, whole).close()
+    for step in range(len(whole.calls)):
+        folder = tmp_path / f"step-{step}"
+        disk = FailingDisk(step, "power cut")
+        with pytest.raises(Crash):
+            filled(folder, 1, disk)
+        (folder / "lock").unlink(missing_ok=True)  # still held in this process
+        store = Store(folder)
+        store.bind(FACTS)
+        durable = step > whole.calls.index("commit", whole.calls.index("rename"))
+        assert store.latest() == (snapshot(1) if durable else None)
+        store.close()
+
+
+def test_a_sync_is_the_systems_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FailingDisk leaves the system's sync out, so it is looked at here."""
+    calls: list[tuple[str, int]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(descriptor: int) -> None:
+        calls.append(("sync", os.fstat(descriptor).st_ino))
+        fsync(descriptor)
+
+    def renamed(old: Path, new: Path) -> None:
+        calls.append(("rename", old.stat().st_ino))
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    Disk().replace(tmp_path / "file", b"content")
+    file, folder = (tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino
+    assert calls == [("sync", file), ("rename", file), ("sync", folder)]
+
+
+def test_a_transaction_that_ended_is_on_the_disk(tmp_path: Path) -> None:
+    """SQLite syncs the log at each commit only in the mode "full" (2) and above."""
+    store = filled(tmp_path, 1)
+    rows = store._journal._rows
+    assert rows.execute("pragma journal_mode").fetchone() == ("wal",)
+    assert rows.execute("pragma synchronous").fetchone() == (2,)
+    store.close()
+
+
+def test_a_full_disk_at_any_call_is_a_sentence_and_the_next_commit_works(tmp_path: Path) -> None:
+    whole = FailingDisk()
+    trial = filled(tmp_path / "whole", 4, whole)
+    begun = len(whole.calls)
+    trial.commit(snapshot(5))
+    trial.close()
+    for step in range(begun, len(whole.calls)):
+        store = filled(tmp_path / f"step-{step}", 4, disk := FailingDisk(step, "full"))
+        if whole.calls[step] == "remove":
+            store.commit(snapshot(5))  # only what is no longer needed stays
+        else:
+            with pytest.raises(StateError, match="cannot take round 5: the disk is full"):
+                store.commit(snapshot(5))
+            assert store.latest() == snapshot(4)
+        assert disk.failed
+        store.commit(snapshot(5))
+        assert store.latest() == snapshot(5)
+        assert not list(store.folder.glob("tensors/*.new"))
+        assert len(files(store.folder)) == journal.SNAPSHOTS_KEPT
+        store.close()
+
+
+def test_another_configuration_is_refused_with_both_values(tmp_path: Path) -> None:
+    filled(tmp_path, 1).close()
+    store = Store(tmp_path)
+    with pytest.raises(StateError, match=r"made with policy\.name zerodfl, .* policy\.name local"):
+        store.bind({**FACTS, "policy.name": "local"})
+    with pytest.raises(StateError, match=r"made with mesh m, and this node has mesh not set"):
+        store.bind({"policy.name": "zerodfl"})
+    store.bind({**FACTS, "policy.name": "local"}, free=("policy.name",))
+    store.bind(FACTS)
+    store.close()
+
+
+def test_a_second_process_is_refused_by_the_pid_of_the_first(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from fednode.storage.store import Store\n"
+        "store = Store(Path(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with pytest.raises(StateError, match=f"in use by process {other.pid}:"):
+            Store(tmp_path)
+        other.kill()
+        other.wait()
+        # The lock ends with its process, however that ended.
+        Store(tmp_path).close()
+
+
+def test_files_are_for_the_owner_only(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    store = filled(folder, 1)
+    modes = {
+        str(path.relative_to(tmp_path)): stat.S_IMODE(path.stat().st_mode)
+        for path in (folder, *folder.rglob("*"))
+    }
+    assert modes.pop("state") == modes.pop("state/tensors") == 0o700
+    assert set(modes.values()) == {0o600}
+    assert {"state/lock", "state/journal.db", "state/journal.db-wal"} <= set(modes)
+    store.close()
+
+
+def test_a_file_in_the_way_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("I am a file")
+    with pytest.raises(
+        StateError, match=r"cannot be used: a file is where a folder is to be\. Make"
+    ):
+        Store(tmp_path / "state")
+
+
+def test_close_is_idempotent_and_lets_others_in(tmp_path: Path) -> None:
+    store = filled(tmp_path, 1)
+    store.close()
+    store.close()
+    Store(tmp_path).close()
+    assert read_snapshot(tmp_path) == snapshot(1)
+
+
+def test_a_running_node_can_be_read_by_others(tmp_path: Path) -> None:
+    store = filled(tmp_path, 3)
+    assert read_snapshot(tmp_path) == snapshot(3)
+    store.commit(snapshot(4))
+    assert read_snapshot(tmp_path) == snapshot(4)
+    store.close()
+    assert read_snapshot(tmp_path) == snapshot(4)
+
+
+def test_reading_what_is_not_there_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="There is no state directory at"):
+        read_snapshot(tmp_path / "nothing")
+    Store(tmp_path).close()
+    with pytest.raises(StateError, match="has not adopted a round yet: let it finish"):
+        read_snapshot(tmp_path)
+    store = filled(tmp_path, 1)
+    store.close()
+    files(tmp_path)[0].unlink()
+    with pytest.raises(StateError, match=r"damaged: round 1 is damaged: .* is missing"):
+        read_snapshot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(sqlite3.SQLITE_READONLY, "it is read-only"), (sqlite3.SQLITE_IOERR | 4 << 8, "failed to")],
+)
+def test_faults_of_sqlite_are_put_in_words(code: int, words: str) -> None:
+    fault = sqlite3.OperationalError("whatever")
+    fault.sqlite_errorcode = code
+    assert words in because(fault)
+    assert because(OSError(30, "Read-only file system")) == "it is read-only"
+    assert because(sqlite3.OperationalError("something else")) == "something else"
