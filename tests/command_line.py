@@ -12,9 +12,11 @@ from fednode.cli import group
 def parsed(words: Sequence[str]) -> click.Context:
     """Return what the words after `fednode` come to; raise click's exception for what is wrong."""
     command: click.Command = group
+    # click keeps a command's help option from its first context, so each context has its parent.
+    context = click.Context(group, **group.context_settings)
     rest = list(words)
     while isinstance(command, click.Group):
-        name, found, rest = command.resolve_command(click.Context(command), rest)
+        name, found, rest = command.resolve_command(context, rest)
         assert found is not None, name
-        command = found
-    return command.make_context("fednode", rest)
+        command, context = found, click.Context(found, parent=context)
+    return command.make_context("fednode", rest, parent=context.parent)
