@@ -17,6 +17,7 @@ from fednode.errors import ConfigError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.learn.settings import TuningSettings
+from fednode.settings.faults import GONE
 from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
 from fednode.settings.read import (
     Settings,
@@ -195,11 +196,11 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     """Return the names of facts that a later start on the same state directory may change.
 
     rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
-    round by it (such a policy refuses runs without an end).
+    round by it (such a policy refuses runs without an end). Removed settings were facts once.
     """
     endless = replace(plan.settings.rounds, max=0)
     weighs = plan.policy.settings_fault(plan.policy_config, endless, plan.settings.data.domain)
-    return frozenset() if weighs else frozenset({"rounds.max"})
+    return GONE if weighs else GONE | {"rounds.max"}
 
 
 def private(plan: NodePlan, learner: Learner) -> Learner:

@@ -12,7 +12,8 @@ import yaml
 
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError, StateError
-from fednode.settings.read import NAME, Settings, load_settings, read_yaml
+from fednode.settings.faults import lasting
+from fednode.settings.read import NAME, Settings, read_yaml, settings_in
 from fednode.storage.files import put
 from fednode.storage.store import newest, read_model, require_model
 
@@ -70,10 +71,10 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
     snapshot, notes = newest(folder)
     held = {name: _text(folder, name) for name in (SETTINGS, CLASSES)}
     try:
-        read_yaml(folder / SETTINGS)
+        source = read_yaml(folder / SETTINGS)
     except ConfigError as fault:
         raise StateError(f"{str(fault).removesuffix('.')}: {AGAIN}") from None
-    settings = load_settings(folder / SETTINGS, {}, flags)
+    settings = settings_in(replace(source, tree=lasting(source.tree)), {}, flags)
     classes = tuple(held[CLASSES].splitlines())
     prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:

@@ -17,6 +17,8 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
 }
 """Removed keys, or removed values of keys -> what to use instead."""
+GONE: Final = frozenset(key for key, *value in REMOVED if not value)
+"""Removed keys: a section and a key."""
 Place = tuple[str, ...]
 SHOWN_MAX: Final = 80
 _PLAIN: Final[Mapping[Any, str]] = {
@@ -130,6 +132,22 @@ def without(tree: Any, place: Sequence[str]) -> Any:
         kept = {key: one for key, one in tree.items() if not (whole and str(key) == place[0])}
         return kept if whole else {**kept, place[0]: without(below, place[1:])}
     return tree
+
+
+def lasting(tree: Any, place: Place = ()) -> Any:
+    """Return a copy of a tree without the keys and values that were removed.
+
+    A state directory's settings.yaml holds every key of the version that wrote it.
+    """
+    if not isinstance(tree, dict):
+        return tree
+    kept = {}
+    for key, value in tree.items():
+        below = (*place, str(key))
+        name = ".".join(below[-2:])
+        if name not in GONE and (name, str(value)) not in REMOVED:
+            kept[key] = lasting(value, below)
+    return kept
 
 
 def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:

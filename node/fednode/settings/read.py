@@ -126,6 +126,13 @@ def load_settings(
 ) -> Settings:
     """Return the settings of a node; raise ConfigError with all faults in one text."""
     source = Source("settings", {}) if path is None else read_yaml(path)
+    return settings_in(source, environment, flags)
+
+
+def settings_in(
+    source: Source, environment: Mapping[str, str], flags: Sequence[str] = ()
+) -> Settings:
+    """Return the checked settings of a source, of variables and of flags; raise ConfigError."""
     places = dict(source.places)
     for key in sorted(environment):
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
