@@ -149,8 +149,11 @@ def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
 
 
 def a_repeated_message_is_a_fault(patch: Patch) -> None:
+    """A message that comes again or too late is a fault, and each fault counts for three."""
     faults = frozenset({*reputation.FAULTS, "duplicate", "stale"})
     patch.setattr(kernel, "FAULTS", faults)
+    original = reputation.Reputation.points
+    patch.setattr(reputation.Reputation, "points", lambda *given: original(*given) + 2.0)
 
 
 def a_failed_tuning_is_never_tried_again(patch: Patch) -> None:
@@ -263,7 +266,7 @@ BUGS: dict[str, Bug] = {
     "arrival": Bug(contributions_are_merged_as_they_came, ("AllAgree",), AVERAGES, "sync", seed=9),
     "twice": Bug(messages_are_answered_twice, ("AnswersEachOnce",), seed=7),
     "never": Bug(a_message_out_of_the_window_is_never_answered, ("AnswersEachOnce",)),
-    "faults": Bug(a_repeated_message_is_a_fault, ("HonestStayFree",), AVERAGES, seed=4),
+    "faults": Bug(a_repeated_message_is_a_fault, ("HonestStayFree",), AVERAGES, seed=24),
     "retry": Bug(a_failed_tuning_is_never_tried_again, ("AllEndsWell",), seed=11),
     "adopted": Bug(a_round_is_adopted_twice, ("RoundsGoForward", "OneTuningAtATime")),
     "dead": Bug(the_dead_are_waited_for, ENDLESS, (*AVERAGES, "plan"), "sync", seed=3),
@@ -277,7 +280,7 @@ BUGS: dict[str, Bug] = {
         kernel_bugs.a_round_is_told_before_it_is_stored,
         ("TellsOnlyWhatIsStored",),
         AVERAGES,
-        "async",
+        "sync",
     ),
     "stored": Bug(kernel_bugs.a_round_is_stored_again, ("RoundsGoForward",), AVERAGES, "sync"),
     "life": Bug(a_restart_goes_back_a_round, ("ResumesWhereItWas",), seed=14),

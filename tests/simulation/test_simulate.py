@@ -74,7 +74,9 @@ def test_digests_are_equal_for_equal_runs_and_differ_between_seeds(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "s.yaml"
-    file.write_text(SMALL)
+    # Nodes of ZeroDFL end with different prompts, so that no two seeds end alike.
+    mesh = "{name: zerodfl, recipients: 1}\n    modes: [async]"
+    file.write_text(SMALL.replace("{name: promptfl}\n    agrees: true", mesh))
     found = []
     for jobs in ("1", "2"):
         out = tmp_path / f"{jobs}.txt"
@@ -158,7 +160,7 @@ def test_every_kind_of_fault_and_liar_is_drawn() -> None:
         "zerodfl", "local", "promptfl", "fedtpg", "fedclip", "fedmaple", "feddpt", "diprompt",
         "plan",
     }  # fmt: skip
-    assert {case.mode for case in cases} == {"async", "quorum", "sync"}
+    assert {case.mode for case in cases} == {"async", "sync"}
     assert all(len(case.liars) * 3 <= len(case.names) + 1 for case in cases)
 
 

@@ -57,15 +57,15 @@ COLLUDING_NODES: Final = 5
 class MeshKind:
     """A policy with its settings, and the array shapes for the closed-form learner.
 
-    agrees: after the last round of `sync` without hostile nodes, all nodes hold equal bits. guard:
-    as in node.yaml.
+    modes: a seed draws one of them as rounds.mode. agrees: after the last round of `sync` without
+    hostile nodes, all nodes hold equal bits. guard: as in node.yaml.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     policy: dict[str, Any]
     shapes: dict[str, tuple[int, ...]] | None = None
-    modes: tuple[Barrier, ...] = ("async", "quorum", "sync")
+    modes: tuple[Barrier, ...] = ("sync",)
     domains: tuple[str, ...] = ()
     agrees: bool = False
     guard: GuardSettings = field(default_factory=GuardSettings)
