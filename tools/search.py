@@ -25,7 +25,6 @@ from typing import Final
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.core.policy import PolicyKind
 from fednode.core.settings import Initial, RoundSettings, StartSettings
 from fednode.core.types import ZERO_SHOT
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
@@ -34,7 +33,8 @@ from fednode.learn.features import Features
 from fednode.learn.figures import harmonic, markdown_table, mean
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.settings.read import Settings, policy_config
+from fednode.settings.chosen import Chosen
+from fednode.settings.read import chosen_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from tools.builtin_images import IMAGES_PER_CLASS, by_category, encode, others
@@ -74,11 +74,11 @@ class Trial:
             return TuningSettings(start=start, lr=self.lr, context_length=self.context)
         return TuningSettings(init_words=self.start, lr=self.lr)
 
-    def policy(self) -> Settings:
-        """Return the settings that name the policy."""
+    def policy(self) -> Chosen:
+        """Return the policy of the nodes."""
         if self.recipients is None:
-            return Settings(policy={"name": "local"})
-        return Settings(policy={"name": "zerodfl", "recipients": self.recipients})
+            return chosen_of({"name": "local"})
+        return chosen_of({"name": "zerodfl", "recipients": self.recipients})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,8 @@ class Nodes:
 
     def run(self, trial: Trial) -> dict[str, float]:
         """Return mean accuracies over nodes and seeds, zero-shot ones included."""
-        settings = trial.policy()
-        kind: PolicyKind = registry.policy(settings.policy["name"])
-        config, tuning = policy_config(settings), trial.tuning()
+        chosen, tuning = trial.policy(), trial.tuning()
+        kind, config = chosen.kind, chosen.config
         found: list[Mapping[str, float]] = []
         for seed, splits in self.data.items():
             learners = {}

@@ -38,7 +38,6 @@ def load(told: str) -> None:
         settings = load_settings(path, os.environ, tuple(given["flags"]))
         import fednode.commands.start  # noqa: F401
 
-        registry.policy(str(settings.policy["name"]))
         if settings.tuning.kind != "torch":
             return
         from fednode.clip import backbone
@@ -47,7 +46,7 @@ def load(told: str) -> None:
 
         use_one_arena()
         use_threads(1)
-        registry.objective(str(settings.policy["name"]))
+        registry.objective(settings.policy.name)
         backbone.keep(settings.model, weights_of(settings.cache))
     # Extension modules complain on the terminal if they are unloaded while objects are frozen.
     # Forks do not inherit this, because multiprocessing clears the handlers of a child.

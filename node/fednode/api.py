@@ -24,7 +24,7 @@ from fednode.app.saved import recall
 from fednode.core.types import Array, Tensors
 from fednode.errors import ConfigError, DataError, ModelError
 from fednode.settings import trees
-from fednode.settings.read import Settings, Source, policy_of, settings_of
+from fednode.settings.read import Settings, Source, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
@@ -54,7 +54,7 @@ class Prompts:
     @property
     def policy(self) -> str:
         """Name of the policy."""
-        return str(self.settings.policy["name"])
+        return self.settings.policy.name
 
     @property
     def model(self) -> str:
@@ -155,8 +155,8 @@ class Prompts:
         """Tuning settings, objective and the policy's configuration."""
         from fednode import registry
 
-        kind, config = policy_of(self.settings)
-        return self.settings.tuning, registry.objective(kind.name), config
+        chosen = self.settings.policy
+        return self.settings.tuning, registry.objective(chosen.name), chosen.config
 
     @cached_property
     def _explainer(self) -> Explainer:

@@ -20,7 +20,7 @@ from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.client import Client
-from fednode.settings.read import Source, policy_of, settings_of, start_of
+from fednode.settings.read import Source, settings_of, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from fednode.storage.store import read_snapshot
@@ -65,7 +65,7 @@ async def daemons(folder: Path, policy: str) -> None:
 def simulated(model: backbone.Backbone, policy: str) -> World:
     tuning = {"batch_size": 4, "context_length": 3, "init_words": None}
     settings = settings_of(Source("test", {"policy": {"name": policy}, "tuning": tuning}))
-    kind, config = policy_of(settings)
+    kind, config = settings.policy.kind, settings.policy.config
     features = Features(model)
     learners = {}
     for at, name in enumerate(NODES):

@@ -19,7 +19,6 @@ from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.settings.read import policy_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 
@@ -50,7 +49,7 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: 
     for seed in (1, 2, 3):
         shown = scene(experiment, seed, "")
         settings = settings_of(experiment, method, "late", shown.domains)
-        kind, config = policy_of(settings)
+        kind, config = settings.policy.kind, settings.policy.config
         objective = registry.objective(kind.name)(frozen, settings.tuning, config)
         learners = {
             one.name: TorchLearner(frozen, objective, one.data, settings.tuning, parts.features)

@@ -19,7 +19,7 @@ from fednode.data.base import DataSettings
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.settings.peers import load_peers
-from fednode.settings.read import Settings, Source, load_settings, policy_config, settings_of
+from fednode.settings.read import Settings, Source, chosen_of, load_settings, settings_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SECTIONS: dict[str, Any] = {
@@ -63,7 +63,7 @@ def test_the_file_holds_every_setting_there_is() -> None:
     assert set(read("node.yaml")) == {one.name for one in fields(Settings)}
     assert load_settings(CONFIGS / "node.yaml", {}) == Settings()
     assert settings_of(Source("node.yaml", read("node.yaml"))) == replace(
-        Settings(), policy={"name": "zerodfl", **asdict(ZeroDFLConfig())}
+        Settings(), policy=chosen_of({"name": "zerodfl", **asdict(ZeroDFLConfig())})
     )
 
 
@@ -105,7 +105,7 @@ def test_a_policys_file_lists_its_keys_and_its_own_defaults_of_tuning(name: str)
 
 @pytest.mark.parametrize("name", NODE_FILES)
 def test_files_for_a_purpose_are_valid(name: str) -> None:
-    assert isinstance(policy_config(load_settings(CONFIGS / name, {})), ZeroDFLConfig)
+    assert isinstance(load_settings(CONFIGS / name, {}).policy.config, ZeroDFLConfig)
 
 
 @pytest.mark.parametrize("name", PEER_FILES)

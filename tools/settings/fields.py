@@ -15,6 +15,7 @@ import yaml
 
 from fednode import registry
 from fednode.core.policy import PolicyKind
+from fednode.settings.chosen import Chosen
 from fednode.settings.read import POLICY
 
 MARK: Final = "(*)"
@@ -62,7 +63,8 @@ class Setting:
     @property
     def section(self) -> type | None:
         """The dataclass behind the key if the key is a section, else None."""
-        return self.hint if is_dataclass(self.hint) and isinstance(self.hint, type) else None
+        known = is_dataclass(self.hint) and isinstance(self.hint, type) and self.hint is not Chosen
+        return self.hint if known else None
 
 
 def settings_of(kind: type) -> Iterator[Setting]:
@@ -75,7 +77,7 @@ def settings_of(kind: type) -> Iterator[Setting]:
         hint = hints[one.name]
         text = (
             summary(hint)
-            if isinstance(hint, type) and is_dataclass(hint)
+            if isinstance(hint, type) and is_dataclass(hint) and hint is not Chosen
             else texts.get(one.name, "")
         )
         if not text:

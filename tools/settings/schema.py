@@ -9,6 +9,7 @@ from typing import Any, Final, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
+from fednode.settings.chosen import Chosen
 from fednode.settings.peers import Peers
 from fednode.settings.read import POLICY, Settings
 from tools.settings.fields import names_text, policies, settings_of, summary
@@ -53,7 +54,7 @@ def sections(kind: type) -> Iterator[type]:
     """Yield the dataclasses inside a dataclass, at any depth."""
     for hint in get_type_hints(kind).values():
         for one in (hint, *get_args(hint)):
-            if is_dataclass(one) and isinstance(one, type):
+            if is_dataclass(one) and isinstance(one, type) and one is not Chosen:
                 yield one
                 yield from sections(one)
 

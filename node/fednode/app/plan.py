@@ -6,23 +6,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from fednode import registry
 from fednode.app.saved import ROOT
-from fednode.core.policy import PolicyKind, start_seed
+from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData
 from fednode.errors import ConfigError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.learn.settings import TuningSettings
+from fednode.settings.chosen import Chosen
 from fednode.settings.faults import GONE
 from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
 from fednode.settings.read import (
     Settings,
     load_settings,
-    policy_of,
     read_yaml,
     start_of,
     validation_fault,
@@ -37,8 +36,6 @@ class NodePlan:
     name: str
     settings: Settings
     peers: Peers
-    policy: PolicyKind
-    policy_config: Any
     state: Path
     note: str = ""
     """A warning to the operator about the settings as they were written; "" if there is none."""
@@ -48,8 +45,12 @@ class NodePlan:
         """Return the plan of a node without a mesh, for checking its data and model."""
         name = settings.name or "node"
         peers = Peers("none", (PeerEntry(name, ""),))
-        kind, chosen = policy_of(settings)
-        return cls(name, placed(settings, peers, name), peers, kind, chosen, Path())
+        return cls(name, placed(settings, peers, name), peers, Path())
+
+    @property
+    def policy(self) -> Chosen:
+        """The policy that the node runs, with its checked settings."""
+        return self.settings.policy
 
     @property
     def address(self) -> str:
@@ -65,13 +66,12 @@ class NodePlan:
     @property
     def caution(self) -> str:
         """A warning to the operator about the settings; "" if there is none."""
-        of_policy = str(getattr(self.policy_config, "caution", ""))
-        return " ".join(one for one in (of_policy, self.note) if one)
+        return " ".join(one for one in (self.policy.caution, self.note) if one)
 
     @property
     def mode(self) -> Barrier:
         """The barrier of the rounds: `rounds.mode` if set, else the policy's default."""
-        return self.settings.rounds.mode or self.policy.default_mode
+        return self.settings.rounds.mode or self.policy.kind.default_mode
 
 
 def make(
@@ -86,11 +86,10 @@ def make(
     peers = load_peers(peers_path)
     own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
     settings = placed(settings, peers, own)
-    kind, chosen = policy_of(settings)
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, kind, chosen, folder, note)
+    plan = NodePlan(own, settings, peers, folder, note)
     faults = disagreements(plan)
     if faults:
         raise ConfigError("\n".join(faults))
@@ -106,8 +105,8 @@ def strange_tuning(config: Path | None, settings: Settings) -> str:
     policy, said = tree.get("policy"), tree.get("tuning")
     if not isinstance(policy, dict) or not isinstance(said, dict):
         return ""
-    written, name = policy.get("name"), settings.policy["name"]
-    brought = asdict(TuningSettings()) | dict(registry.policy(str(name)).tuning)
+    written, name = policy.get("name"), settings.policy.name
+    brought = asdict(TuningSettings()) | dict(settings.policy.kind.tuning)
     strange = [key for key, value in said.items() if value != brought.get(key)]
     if written in (None, name) or not strange:
         return ""
@@ -126,10 +125,11 @@ def disagreements(plan: NodePlan) -> list[str]:
     if rounds.mode == "quorum" and rounds.quorum > count:
         faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
     faults += topology_faults(plan)
-    settings_fault = plan.policy.settings_fault(plan.policy_config, rounds, settings.data.domain)
+    kind, config = plan.policy.kind, plan.policy.config
+    settings_fault = kind.settings_fault(config, rounds, settings.data.domain)
     faults += [settings_fault] if settings_fault else []
     if settings.tuning.kind == "torch":  # the closed-form learner needs no images
-        unjudged = validation_fault(settings, plan.policy_config, settings.data.validation)
+        unjudged = validation_fault(settings, settings.data.validation)
         faults += [unjudged] if unjudged else []
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
@@ -142,7 +142,7 @@ def topology_faults(plan: NodePlan) -> list[str]:
     """Return the faults of the topology for the policy and the mesh, as sentences."""
     chosen, waits = plan.settings.topology, plan.mode != "async"
     faults: list[str] = []
-    if chosen.kind != "full" and plan.policy.shared_state and waits:
+    if chosen.kind != "full" and plan.policy.kind.shared_state and waits:
         faults.append(
             f"topology.kind is {chosen.kind!r}; in rounds.mode {plan.mode} all nodes of policy "
             f"{plan.policy.name} merge the same contributions, which takes 'full'."
@@ -174,8 +174,8 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
-    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy_config).items()}
-    if plan.policy.shared_state:  # all nodes start from and draw the same numbers
+    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
+    if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
     chosen = plan.settings.topology
@@ -199,7 +199,8 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     round by it (such a policy refuses runs without an end). Removed settings were facts once.
     """
     endless = replace(plan.settings.rounds, max=0)
-    weighs = plan.policy.settings_fault(plan.policy_config, endless, plan.settings.data.domain)
+    chosen, domain = plan.policy, plan.settings.data.domain
+    weighs = chosen.kind.settings_fault(chosen.config, endless, domain)
     return GONE if weighs else GONE | {"rounds.max"}
 
 
@@ -227,14 +228,13 @@ def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) ->
         return ClosedFormLearner(name, rows=tuning.context_length, step_s=tuning.step_s)
     from fednode.learn.build import build
 
-    kind, config = policy_of(settings)
-    objective = registry.objective(kind.name)
+    objective = registry.objective(settings.policy.name)
     return build(
         settings.model,
         settings.data,
         settings.tuning,
         settings.cache,
         objective,
-        config,
+        settings.policy.config,
         loaded,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +13,7 @@ import yaml
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.faults import lasting
-from fednode.settings.read import NAME, Settings, read_yaml, settings_in
+from fednode.settings.read import NAME, Settings, read_yaml, settings_in, tree_of
 from fednode.storage.files import put
 from fednode.storage.store import newest, read_model, require_model
 
@@ -60,7 +60,7 @@ def settings_text(settings: Settings) -> str:
     """Return settings as YAML, without secrets."""
     open_ = replace(settings, token=None, page=replace(settings.page, token=None))
     # Convert to JSON's types: tuples become lists, which YAML can write.
-    return yaml.safe_dump(json.loads(json.dumps(asdict(open_))), sort_keys=False)
+    return yaml.safe_dump(json.loads(json.dumps(tree_of(open_))), sort_keys=False)
 
 
 def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:

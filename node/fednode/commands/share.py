@@ -18,7 +18,7 @@ from fednode.core.types import Snapshot, Tensors
 from fednode.data.base import BUILTIN
 from fednode.data.folder import scan
 from fednode.errors import ConfigError, ModelError, StateError
-from fednode.settings.read import Settings, load_settings, policy_of
+from fednode.settings.read import Settings, load_settings
 from fednode.storage.files import put
 from fednode.storage.store import Store
 from fednode.terminal.paths import PATH
@@ -60,12 +60,12 @@ def export(to: Path, state: Path | None, layout: str, classes: str | None) -> No
 def _facts(prompts: Prompts) -> dict[str, str]:
     """Return the metadata of prompts, without paths, addresses and keys."""
     settings = prompts.settings
-    kept = {"model": asdict(settings.model), "policy": settings.policy,
+    kept = {"model": asdict(settings.model), "policy": dict(settings.policy.written),
             "data": {"window": settings.data.window},
             "tuning": asdict(settings.tuning)}  # fmt: skip
     return {
         "settings": yaml.safe_dump(json.loads(json.dumps(kept)), sort_keys=False),
-        "policy": str(settings.policy["name"]),
+        "policy": settings.policy.name,
         "model": f"{settings.model.name} ({settings.model.pretrained or 'its own weights'})",
         "round": str(prompts.round),
     }
@@ -127,7 +127,7 @@ def _make(
     from fednode import registry
     from fednode.clip import backbone
 
-    kind, config = policy_of(settings)
+    kind, config = settings.policy.kind, settings.policy.config
     objective = registry.objective(kind.name)(
         backbone.load(settings.model), settings.tuning, config
     )

@@ -165,8 +165,8 @@ def _driver(
     remember(plan.state, plan.name, plan.settings, learner.classes)
     kernel = Kernel.resume(
         context,
-        plan.policy,
-        plan.policy_config,
+        plan.policy.kind,
+        plan.policy.config,
         lambda: learner.initial(context.start_seed),
         facts,
         settings.membership,
@@ -179,7 +179,7 @@ def _driver(
         store=store,
         learner=learner,
         addresses={peer.name: peer.address for peer in plan.others},
-        dtype=getattr(plan.policy_config, "wire_dtype", "float32"),
+        dtype=plan.policy.wire_dtype,
         trust=mesh.trust,
         refusals=mesh.refusals,
         limits=settings.limits,

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from pydantic import InstanceOf, TypeAdapter, ValidationError, WithJsonSchema
 
 from fednode import registry
 from fednode.clip.settings import ModelSettings
-from fednode.core.policy import PolicyKind
 from fednode.core.settings import (
     STRICT,
     GuardSettings,
@@ -33,6 +32,7 @@ from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
+from fednode.settings.chosen import Chosen
 from fednode.settings.output import (
     AdminSettings,
     LogSettings,
@@ -78,7 +78,9 @@ class Settings:
     log: LogSettings = field(default_factory=LogSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
-    policy: dict[str, Any] = field(default_factory=lambda: {"name": POLICY})
+    policy: Annotated[Chosen, InstanceOf(), WithJsonSchema({"type": "object"})] = field(
+        default_factory=lambda: chosen_of({"name": POLICY})
+    )
     """How nodes exchange prompts: `name`, and the settings of that policy."""
     tuning: TuningSettings = field(default_factory=TuningSettings)
     cache: CacheSettings = field(default_factory=CacheSettings)
@@ -147,20 +149,20 @@ def settings_in(
 def settings_of(source: Source) -> Settings:
     """Return the checked settings in a tree, the policy's settings included; raise ConfigError."""
     tree = faults.filled(Settings, source.tree)
-    if tree.get("policy", {}) is None:
-        tree["policy"] = {}
-    policy, config_faults = tree.get("policy", {}), list[str]()
+    policy, policy_faults = tree.get("policy", {}), list[str]()
     if isinstance(policy, dict):
-        policy = tree["policy"] = {"name": POLICY, **policy}
+        policy = {"name": POLICY, **policy}
         _put_defaults(tree, str(policy["name"]))
-        _, config_faults = _config(policy, source)
+        tree["policy"], policy_faults = _chosen(policy, source)
+        if tree["policy"] is None:  # its faults are told below, beside those of the other sections
+            del tree["policy"]
     settings, found = _check(Settings, tree, source)
-    if found or config_faults:
-        raise ConfigError("\n".join([*found, *config_faults]))
-    if settings.tuning.start == "own" and policy_of(settings)[0].shared_state:
+    if found or policy_faults:
+        raise ConfigError("\n".join([*found, *policy_faults]))
+    if settings.tuning.start == "own" and settings.policy.kind.shared_state:
         raise ConfigError(
             f"{source.at(('tuning', 'start'))}: tuning.start is 'own', and all nodes of policy "
-            f"{settings.policy['name']} must begin from the same prompts: set it to common or null."
+            f"{settings.policy.name} must begin from the same prompts: set it to common or null."
         )
     made: Settings = settings
     return made
@@ -196,16 +198,21 @@ def _put_defaults(tree: Tree, policy: str) -> None:
         tree["tuning"] = {**defaults, **said}
 
 
-def policy_config(settings: Settings, source: Source | None = None) -> Any:
-    """Return the policy's own settings; raise ConfigError with all faults in one text."""
-    config, said = _config(settings.policy, source or Source("settings", {}))
-    if said:
+def tree_of(settings: Settings) -> Tree:
+    """Return settings as a tree that `settings_of` reads; the policy's keys are those set."""
+    return {**asdict(settings), "policy": dict(settings.policy.written)}
+
+
+def chosen_of(policy: Mapping[str, Any]) -> Chosen:
+    """Return the policy that a section `policy` chooses; raise ConfigError with all its faults."""
+    chosen, said = _chosen(policy, Source("settings", {}))
+    if chosen is None:
         raise ConfigError("\n".join(said))
-    return config
+    return chosen
 
 
-def _config(policy: Mapping[str, Any], source: Source) -> tuple[Any, list[str]]:
-    """Return a policy's own settings, or None, and a list of all their faults."""
+def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, list[str]]:
+    """Return the policy that a section chooses, or None, and a list of all the section's faults."""
     name = str(policy["name"])
     try:
         kind = registry.policy(name)
@@ -215,7 +222,8 @@ def _config(policy: Mapping[str, Any], source: Source) -> tuple[Any, list[str]]:
     strange = [key for key in inside if key not in faults.keys_of(kind.config_type)]
     owner = _owner(strange)
     if not owner:
-        return _check(kind.config_type, inside, source, ("policy",))
+        config, found = _check(kind.config_type, inside, source, ("policy",))
+        return (None if found else Chosen(kind, config, policy)), found
     rest = {key: value for key, value in inside.items() if key not in strange}
     said = f"{', '.join(strange[:SHOWN_KEYS])}"
     said += f" and {len(strange) - SHOWN_KEYS} more" if len(strange) > SHOWN_KEYS else ""
@@ -239,11 +247,6 @@ def _owner(keys: Sequence[str]) -> str:
     return ""
 
 
-def policy_of(settings: Settings) -> tuple[PolicyKind, Any]:
-    """Return the policy's class and its checked configuration."""
-    return registry.policy(str(settings.policy["name"])), policy_config(settings)
-
-
 def start_of(settings: Settings) -> Initial:
     """Return where a node's initial prompts come from: `tuning.start`, or the policy's default.
 
@@ -253,17 +256,17 @@ def start_of(settings: Settings) -> Initial:
     tuning = settings.tuning
     if tuning.start is not None:
         return tuning.start
-    alike = tuning.init_words is not None or policy_of(settings)[0].shared_state
+    alike = tuning.init_words is not None or settings.policy.kind.shared_state
     return "common" if alike else "own"
 
 
-def validation_fault(settings: Settings, config: Any, share: float) -> str:
+def validation_fault(settings: Settings, share: float) -> str:
     """Return which setting needs validation images if the node keeps none; "" if all is well.
 
-    config: of the policy. share: data.validation. Without validation images the policy would merge
+    share: data.validation. Without validation images the policy would merge
     what it was told not to merge, or nothing, and the guard would be off.
     """
-    asks = getattr(config, "judged_by", "") or settings.guard.judged_by
+    asks = getattr(settings.policy.config, "judged_by", "") or settings.guard.judged_by
     if not asks or share > 0.0:
         return ""
     return f"{asks} judges by validation images, and data.validation is 0; keep a share, say 0.2."

@@ -15,7 +15,7 @@ from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.registry import policy
 from fednode.settings.peers import load_peers
-from fednode.settings.read import load_settings, policy_config
+from fednode.settings.read import load_settings
 from fednode.transports.address import parse
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
@@ -64,7 +64,7 @@ def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path)
     before = load_settings(path, {})
     path.write_text(re.sub(r"(?m)^( *)#(?=[a-z_]+: )", r"\1", path.read_text()))
     after = load_settings(path, {})
-    assert policy_config(after) == policy_config(before)
+    assert after.policy.config == before.policy.config
     assert (after.tuning, after.rounds, after.limits) == (
         (before.tuning, before.rounds, before.limits)
     )
@@ -90,7 +90,7 @@ def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_
 def test_others_takes_what_was_measured_best(fednode: Fednode, tmp_path: Path, others: str) -> None:
     assert fednode("init", "--others", others) == 0
     settings, case = load_settings(tmp_path / "node.yaml", {}), CASES[others]
-    assert settings.policy["name"] == case.policy
+    assert settings.policy.name == case.policy
     assert {key: getattr(settings.tuning, key) for key in case.tuning} == case.tuning
     rest = load_settings(None, {}, [f"policy.name={case.policy}"]).tuning
     assert replace(rest, **case.tuning) == settings.tuning
@@ -121,7 +121,7 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     assert fednode("init", "--policy", name, "--rounds", "7") == 0
     path, kind = tmp_path / "node.yaml", policy(name)
     settings = load_settings(path, {})
-    assert (settings.policy["name"], settings.rounds.max) == (name, 7)
+    assert (settings.policy.name, settings.rounds.max) == (name, 7)
     assert {key for key in live(path) if key.startswith("policy.")} == {
         "policy.name",
         *(["policy.domains"] if name == "feddpt" else []),
@@ -130,7 +130,7 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     shown = load_settings(path, {})
     assert {key: getattr(shown.tuning, key) for key in kind.tuning} == dict(kind.tuning)
     assert shown.tuning == settings.tuning
-    assert policy_config(shown) == policy_config(settings)
+    assert shown.policy.config == settings.policy.config
 
 
 def test_it_takes_a_folder_a_mesh_ports_and_images(fednode: Fednode, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from fednode.learn.share import FORMAT, matrix
-from fednode.settings.read import Settings, policy_of
+from fednode.settings.read import Settings, chosen_of
 from fednode.storage.store import read_snapshot
 from tests.unit.commands.run import Fednode
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
 
 @pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
 def test_prompts_that_change_images_are_no_matrix(name: str) -> None:
-    _, config = policy_of(Settings(policy={"name": name}))
+    config = chosen_of({"name": name}).config
     objective, tuning = registry.objective(name), Settings().tuning
     frozen = backbone.load(ModelSettings())
     prompts = objective(frozen, tuning, config).initial(1)

@@ -29,7 +29,7 @@ from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
-from fednode.settings.read import Settings, Source, policy_config, settings_of, start_of
+from fednode.settings.read import Settings, Source, settings_of, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from fednode.storage.store import Store
@@ -103,7 +103,7 @@ def learners(
     case: str, model: backbone.Backbone, data: list[NodeData], features: Features
 ) -> dict[str, TorchLearner]:
     chosen = settings(case)
-    kind, config = registry.policy(case.split()[0]), policy_config(chosen)
+    kind, config = chosen.policy.kind, chosen.policy.config
     return {
         name: TorchLearner(
             model,
@@ -120,7 +120,7 @@ def plan(case: str) -> Setup:
     start = StartSettings(peers=len(NODES) - 1, timeout_s=GUARD_S)
     rounds = RoundSettings("sync", max=ROUNDS, deadline_s=GUARD_S, start=start)
     chosen = settings(case)
-    kind, config = registry.policy(case.split()[0]), policy_config(chosen)
+    kind, config = chosen.policy.kind, chosen.policy.config
     domains = dict(zip(NODES, DOMAINS, strict=True))
     return Setup(
         policy=kind,

@@ -9,8 +9,10 @@ import pytest
 from fednode import registry
 from fednode.errors import ConfigError
 from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.settings.chosen import Chosen
 from fednode.settings.peers import load_peers, which_am_i
-from fednode.settings.read import load_settings, policy_config, start_of
+from fednode.settings.read import chosen_of, load_settings, start_of
 
 PEERS = """\
 mesh: clinic
@@ -54,15 +56,16 @@ def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
 
 def test_without_a_file_there_are_defaults() -> None:
     settings = load_settings(None, {})
-    assert settings.policy == {"name": "zerodfl"}
-    assert policy_config(settings) == ZeroDFLConfig()
+    assert settings.policy == Chosen(ZeroDFL, ZeroDFLConfig(), {"name": "zerodfl"})
+    assert settings.policy == chosen_of({"name": "zerodfl"})
 
 
 def test_the_policy_is_zerodfl_unless_it_is_named(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, "policy: {recipients: 3}"), {})
-    assert settings.policy == {"name": "zerodfl", "recipients": 3}
-    settings = load_settings(None, {}, ["policy.epsilon=0.5"])
-    assert policy_config(settings) == ZeroDFLConfig(epsilon=0.5)
+    assert settings.policy.written == {"name": "zerodfl", "recipients": 3}
+    assert settings.policy.config == ZeroDFLConfig(recipients=3)
+    settings = load_settings(None, {}, ["policy.pool_age=2"])
+    assert settings.policy.config == ZeroDFLConfig(pool_age=2)
 
 
 def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> None:
@@ -270,7 +273,7 @@ def test_sections_without_content_keep_their_defaults(tmp_path: Path) -> None:
     text = "rounds:\n  start:\ntuning:\npolicy:\n  name: promptfl\n  merge:\nlog:\n"
     wanted = load_settings(None, {}, ["policy.name=promptfl"])
     found = load_settings(write(tmp_path, text), {})
-    assert policy_config(found) == policy_config(wanted)
+    assert found.policy.config == wanted.policy.config
     assert found.tuning == wanted.tuning
     assert found.rounds == wanted.rounds
     assert load_settings(write(tmp_path, "policy:\nseed: 1\n"), {}) == load_settings(None, {})

@@ -13,7 +13,7 @@ import click
 
 from fednode.errors import ConfigError, FednodeError
 from fednode.lab.simulate.scenario import Outcome, Scenario, draw, play, shrink
-from fednode.settings.read import Settings, checked, policy_config, read_yaml
+from fednode.settings.read import checked, chosen_of, read_yaml
 from fednode.storage import files
 from fednode.terminal.paths import PATH
 
@@ -82,7 +82,7 @@ def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
         try:
             if "name" not in mesh.policy:
                 raise ConfigError("policy has no name; give one, such as zerodfl.")
-            configs.append(policy_config(Settings(policy=mesh.policy)))
+            configs.append(chosen_of(mesh.policy).config)
         except ConfigError as fault:
             place = source.at(["meshes", str(number)])
             raise ConfigError(f"{place}: {fault}") from fault

@@ -42,7 +42,7 @@ from fednode.learn.objective import Objective
 from fednode.learn.private import PrivateLearner
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-from fednode.settings.read import Settings, policy_of, start_of
+from fednode.settings.read import Settings, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 
@@ -130,10 +130,9 @@ class Judge:
 
 def _setup(settings: Settings, scene: Scene, seed: int) -> Setup:
     """Return what the nodes of a scene share in the simulator."""
-    kind, config = policy_of(settings)
     return Setup(
-        policy=kind,
-        config=config,
+        policy=settings.policy.kind,
+        config=settings.policy.config,
         rounds=replace(settings.rounds, start=StartSettings(len(scene.clients) - 1)),
         seed=seed,
         membership=STILL,
@@ -154,7 +153,7 @@ def run(
         judge = Judge(parts, ContextObjective(parts.frozen, tuning), tuning, own)
         return {**_judged(judge, scene, {}), "seconds": time.monotonic() - began}
     settings = settings_of(experiment, method, experiment.title, scene.domains)
-    kind, config = policy_of(settings)
+    kind, config = settings.policy.kind, settings.policy.config
     for client in scene.clients:
         settings_fault = kind.settings_fault(config, settings.rounds, client.domain)
         if settings_fault:

@@ -17,7 +17,6 @@ from fednode.settings.read import (
     Source,
     Tree,
     checked,
-    policy_of,
     put_flags,
     read_yaml,
     validation_fault,
@@ -162,7 +161,7 @@ def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -
         settings = settings_of(experiment, method, str(path), stand_in)
     except ConfigError as fault:
         return [str(fault)]
-    unjudged = validation_fault(settings, policy_of(settings)[1], experiment.data.validation)
+    unjudged = validation_fault(settings, experiment.data.validation)
     return [f"{path}, method {method.label!r}: {unjudged}"] if unjudged else []
 
 

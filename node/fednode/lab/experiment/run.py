@@ -34,6 +34,7 @@ from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings
+from fednode.settings.read import tree_of
 from fednode.storage.files import put
 
 CELLS: Final = "cells"
@@ -120,7 +121,7 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
             del tree["data"][name]
     own: dict[str, Any] = {"policy": method.policy, "tuning": method.tuning, "seed": seed}
     if learns(method):  # a default that changes makes another cell
-        whole = asdict(settings_of(experiment, method, experiment.title, ("x",)))
+        whole = tree_of(settings_of(experiment, method, experiment.title, ("x",)))
         if whole["rounds"]["mode"] != "async":  # files of before this setting keep their names
             del whole["rounds"]["lead"]
         if whole["tuning"]["kind"] == "torch":  # likewise
