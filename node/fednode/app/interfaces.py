@@ -16,7 +16,7 @@ from fednode.observe.admin import Admin, Health
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import About, NodeService
-from fednode.runtime.driver import Driver
+from fednode.observe.view import NodeView
 from fednode.storage.store import Store
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ class Interfaces:
             self.service.page = await self._web.listen(self._settings.page.listen)
             log.info("page: %s and metrics: %smetrics", self.service.page, self.service.page)
 
-    async def attach(self, driver: Driver, learner: Learner) -> None:
-        """Answer from a driver from now on."""
-        self.service.attach(driver, learner)
+    async def attach(self, node: NodeView, learner: Learner) -> None:
+        """Answer from a node from now on."""
+        self.service.attach(node, learner)
         if self._tracked is not None:
-            driver.telemetry.followed = self._tracked.adopted
+            node.telemetry.followed = self._tracked.adopted
         await self._health.serving()
 
     async def draining(self) -> None:

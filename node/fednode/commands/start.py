@@ -18,7 +18,6 @@ from fednode.app.interfaces import Interfaces
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
 from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, make, private
 from fednode.app.saved import remember
-from fednode.core.events import Told
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext
@@ -186,5 +185,5 @@ def _driver(
         telemetry=Telemetry.restored(store.meters(), faces.events, faces.metrics),
         remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
     )
-    driver.post(Told(tuple(mesh.contacts)))
+    driver.tell(mesh.contacts)
     return driver

@@ -15,18 +15,19 @@ from typing import Any, Final, cast, get_args
 import grpc
 
 from fednode import __version__
-from fednode.core.events import Command, Commanded, Level, Told
+from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Json
+from fednode.core.view import KernelView
 from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner
 from fednode.observe import others, present
 from fednode.observe.events import LEVELS, Events, Logged
 from fednode.observe.metrics import Reading
 from fednode.observe.telemetry import Exchanged
-from fednode.runtime.driver import Driver
+from fednode.observe.view import NodeView
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
@@ -85,15 +86,15 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
-        self._driver: Driver | None = None
+        self._node: NodeView | None = None
         self._learner: Learner | None = None
 
-    def attach(self, driver: Driver, learner: Learner) -> None:
-        """Answer from this driver from now on."""
-        self._driver, self._learner = driver, learner
-        latest = driver.kernel.view().round
+    def attach(self, node: NodeView, learner: Learner) -> None:
+        """Answer from this node from now on."""
+        self._node, self._learner = node, learner
+        latest = node.view().round
         for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
-            driver.telemetry.measure(row.metrics)
+            node.telemetry.measure(row.metrics)
 
     @property
     def name(self) -> str:
@@ -172,8 +173,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
             notes=[about.caution] if about.caution else [],
             page=self.page,
         )
-        if self._driver is not None and self._learner is not None:
-            reply.MergeFrom(self._running(self._driver, self._learner))
+        if self._node is not None and self._learner is not None:
+            reply.MergeFrom(self._running(self._node, self._learner))
         return reply
 
     async def rounds(self, since: int) -> list[tuple[int, Mapping[str, float], Mapping[str, int]]]:
@@ -191,22 +192,21 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         """Return the status of some peers; peers that do not answer soon are left out."""
-        if self._driver is None or self._dial is None:
+        if self._node is None or self._dial is None:
             return {}
-        return await others.ask(self._dial, self._driver.addresses, names)
+        return await others.ask(self._dial, self._node.addresses, names)
 
     def command(self, command: Command) -> str:
         """Pass a command to the kernel; return what the node does. Raise Refused while it loads."""
-        if self._driver is None:
+        if self._node is None:
             raise Refused(LOADING.format(name=self.name))
-        self._driver.post(Commanded(command))
+        self._node.command(command)
         return f"{self.name} was asked to {command}"
 
-    def _running(self, driver: Driver, learner: Learner) -> status_pb2.StatusReply:
-        kernel, telemetry, progress = driver.kernel, driver.telemetry, driver.progress
-        view, state = kernel.view(), kernel.policy.state()
+    def _running(self, node: NodeView, learner: Learner) -> status_pb2.StatusReply:
+        view, telemetry, progress, state = node.view(), node.telemetry, node.progress, node.state()
         reply = status_pb2.StatusReply(
-            fingerprint=kernel.context.fingerprint,
+            fingerprint=node.fingerprint,
             life=view.life,
             round=view.round,
             rounds_max=view.rounds_max,
@@ -219,9 +219,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
             samples=learner.samples,
             classes=learner.classes,
             backbone=learner.backbone,
-            peers=_peers(driver, _counts(state.data)),
+            peers=_peers(node, view, _counts(state.data)),
             traffic=_traffic(telemetry.total),
-            refused={**view.refused, **driver.refusals.counts},
+            refused=node.refused(),
             alone=present.alone(view),
             best_round=view.best_round,
             best_validation=view.best_validation if view.best_round else 0.0,
@@ -243,9 +243,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
         """Call a member back at its address; a name that is not in the mesh is not called."""
         await self._admit(context)
-        known = {} if self._driver is None else self._driver.addresses
+        known = {} if self._node is None else self._node.addresses
         reply = status_pb2.ProbeReply(address=known.get(request.name, ""), clock=time.time())
-        if self._driver is None or self._dial is None:
+        if self._node is None or self._dial is None:
             reply.fault = LOADING.format(name=self.name)
         elif not reply.address:
             reply.fault = f"there is no member {request.name[:64]!r} in its mesh"
@@ -321,11 +321,9 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return status_pb2.ControlReply(text=text)
 
     def _revoke(self, proof: bytes) -> str:
-        if self._driver is None:
+        if self._node is None:
             raise Refused(LOADING.format(name=self.name))
-        news = self._driver.trust.take_revocation(proof)
-        self._driver.post(Told((news,)))
-        return f"{self.name} tells everyone that {news.id} is revoked"
+        return f"{self.name} tells everyone that {self._node.revoke(proof)} is revoked"
 
 
 class ReadOnly(status_pb2_grpc.NodeServicer):
@@ -359,15 +357,15 @@ def event_of(one: Logged) -> status_pb2.Event:
     )
 
 
-def _peers(driver: Driver, chosen: dict[str, int]) -> list[status_pb2.Peer]:
+def _peers(node: NodeView, view: KernelView, chosen: dict[str, int]) -> list[status_pb2.Peer]:
     now = asyncio.get_running_loop().time()
     peers = []
-    for peer in driver.kernel.view().peers:
-        traffic = driver.telemetry.peers.get(peer.name, Exchanged())
+    for peer in view.peers:
+        traffic = node.telemetry.peers.get(peer.name, Exchanged())
         peers.append(
             status_pb2.Peer(
                 name=peer.name,
-                address=driver.addresses[peer.name],
+                address=node.addresses[peer.name],
                 state=peer.state,
                 selected=chosen.get(peer.name, 0),
                 round=peer.round,

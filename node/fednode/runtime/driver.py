@@ -12,7 +12,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -24,6 +24,7 @@ from fednode.core.events import (
     AdoptFailed,
     Answer,
     CancelTimer,
+    Command,
     Commanded,
     Effect,
     Event,
@@ -36,6 +37,7 @@ from fednode.core.events import (
     Started,
     Stopping,
     TimerFired,
+    Told,
     Tune,
     Tuned,
     TuneFailed,
@@ -43,7 +45,8 @@ from fednode.core.events import (
 from fednode.core.kernel import Kernel
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Message, Progress, Snapshot
+from fednode.core.types import Job, Message, PolicyState, Progress, Snapshot, Update
+from fednode.core.view import KernelView
 from fednode.errors import FednodeError, FrameError
 from fednode.identity.trust import Believes, Listed
 from fednode.learn.learner import Cancelled, Learner
@@ -161,9 +164,41 @@ class Driver:
         self._cancel.set()
         self._stop.set()
 
-    def post(self, event: Event) -> None:
-        """Take an event from the status service, such as an operator's command."""
-        self._post(event)
+    # What status reads and asks for (fednode.observe.view.NodeView) -------------------------------
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the settings that all peers must agree on."""
+        return self.kernel.context.fingerprint
+
+    def view(self) -> KernelView:
+        """Return the node as its kernel sees it."""
+        return self.kernel.view()
+
+    def state(self) -> PolicyState:
+        """Return the policy's state."""
+        return self.kernel.policy.state()
+
+    def refused(self) -> dict[str, int]:
+        """Return the number of messages that were not taken, by reason."""
+        return {**self.kernel.view().refused, **self.refusals.counts}
+
+    def command(self, command: Command) -> None:
+        """Pass an operator's command to the kernel."""
+        self._post(Commanded(command))
+
+    def revoke(self, proof: bytes) -> str:
+        """Store a revocation, tell it to the mesh, and return the id of the revoked key.
+
+        Raise IdentityError if the proof is invalid.
+        """
+        news = self.trust.take_revocation(proof)
+        self.tell((news,))
+        return news.id
+
+    def tell(self, news: Sequence[Update]) -> None:
+        """Take news of members from an introducer or the operator."""
+        self._post(Told(tuple(news)))
 
     # Events ---------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.core.events import Commanded, Send
+from fednode.core.events import Send
 from fednode.core.members.swim import TARGET
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.learn.closed_form import ClosedFormLearner
@@ -181,7 +181,7 @@ async def test_leave_says_goodbye_and_ends_the_node(tmp_path: Path) -> None:
         running(hub, tmp_path, "a", ("b",), most=0) as a,
     ):
         await a.until(lambda: a.round >= 1)
-        a.driver.post(Commanded("leave"))
+        a.driver.command("leave")
         await b.until(lambda: b.driver.kernel.view().peers[0].state == "left")
         assert b.driver.kernel.view().peers[0].reason == "it left the mesh"
         await asyncio.wait_for(asyncio.shield(a.task), 20)
