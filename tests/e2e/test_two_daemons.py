@@ -115,7 +115,11 @@ def pair(tmp_path: Path) -> Pair:
 async def test_two_daemons_exchange_and_one_resumes_after_kill_9(pair: Pair) -> None:
     paced = ("--set", "rounds.max=40", "--set", "rounds.min_interval_s=0.1")
     async with Client() as client, pair.running("a", *paced) as a, pair.running("b", *paced) as b:
-        await pair.until(client, "a", lambda reply: reply.round >= 3 and reply.peers[0].selected)
+
+        def exchanged(reply: Any) -> bool:
+            return reply.round >= 3 and int(reply.peers[0].shown.get("chosen", "0")) > 0
+
+        await pair.until(client, "a", exchanged)
         shown = json.loads(
             fednode("status", pair.address["a"], "--format", "json", folder=pair.folder).stdout
         )

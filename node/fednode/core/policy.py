@@ -155,6 +155,15 @@ class Policy(Protocol):
         """Return why a message does not fit this policy's phases and shapes; "" if it fits."""
         ...
 
+    def shown(self) -> Mapping[str, Json]:
+        """Return what people may see of this policy beside its phase, by titles of its own.
+
+        A dict gives values by names of peers: it becomes a column of the table of peers in status
+        and page. Any other value becomes a row of `fednode status`. A policy that shows nothing
+        writes `shown = Policy.shown` in its class.
+        """
+        return {}
+
 
 class PolicyKind(Protocol):
     """The registry's entry under a policy's name: its settings, and how it starts.

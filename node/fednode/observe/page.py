@@ -177,6 +177,7 @@ class Page:
             "headline": rows.headline(now.peers),
             "left_s": rows.left_s(now),
             "nodes": rows.rows(now, self._told, clock()),
+            "columns": rows.columns(now.peers),
             "graph": self._graph(now),
             "charts": await self._charts(now.round),
             "events": _shown(list(kept.kept)[-EVENTS:]),

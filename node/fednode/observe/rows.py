@@ -126,6 +126,11 @@ def rows(now: status_pb2.StatusReply, heard: Mapping[str, Told], at: float) -> l
     return found
 
 
+def columns(peers: Sequence[status_pb2.Peer]) -> list[str]:
+    """Return the titles of what the policy shows of peers, sorted."""
+    return sorted({title for peer in peers for title in peer.shown})
+
+
 def headline(peers: Sequence[status_pb2.Peer]) -> Headline | None:
     """Return what is wrong with the peers; None if all that did not leave are alive."""
     lost = [peer for peer in peers if peer.state in LOST]

@@ -204,7 +204,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return f"{self.name} was asked to {command}"
 
     def _running(self, node: NodeView, learner: Learner) -> status_pb2.StatusReply:
-        view, telemetry, progress, state = node.view(), node.telemetry, node.progress, node.state()
+        view, telemetry, progress, shown = node.view(), node.telemetry, node.progress, node.shown()
         reply = status_pb2.StatusReply(
             fingerprint=node.fingerprint,
             life=view.life,
@@ -219,7 +219,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
             samples=learner.samples,
             classes=learner.classes,
             backbone=learner.backbone,
-            peers=_peers(node, view, _counts(state.data)),
+            peers=_peers(node, view, shown),
             traffic=_traffic(telemetry.total),
             refused=node.refused(),
             alone=present.alone(view),
@@ -227,11 +227,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
             best_validation=view.best_validation if view.best_round else 0.0,
             notes=[*present.notes(view), *learner.notes],
             warnings=present.warnings(view, telemetry),
+            shown={key: str(one) for key, one in shown.items() if not isinstance(one, dict)},
         )
-        for sender, place in _mapping(state.data.get("pool")).items():
-            number, age = (int(str(v)) for v in place) if isinstance(place, list) else (0, 0)
-            rows = len(state.arrays.get(f"pool.{sender}", ()))
-            reply.pool.add(sender=sender, round=number, rows=rows, age=age)
         reply.events.extend(event_of(one) for one in present.troubles(telemetry.events, view))
         return reply
 
@@ -357,8 +354,9 @@ def event_of(one: Logged) -> status_pb2.Event:
     )
 
 
-def _peers(node: NodeView, view: KernelView, chosen: dict[str, int]) -> list[status_pb2.Peer]:
+def _peers(node: NodeView, view: KernelView, shown: Mapping[str, Json]) -> list[status_pb2.Peer]:
     now = asyncio.get_running_loop().time()
+    columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
     peers = []
     for peer in view.peers:
         traffic = node.telemetry.peers.get(peer.name, Exchanged())
@@ -367,12 +365,16 @@ def _peers(node: NodeView, view: KernelView, chosen: dict[str, int]) -> list[sta
                 name=peer.name,
                 address=node.addresses[peer.name],
                 state=peer.state,
-                selected=chosen.get(peer.name, 0),
                 round=peer.round,
                 heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
                 reason=peer.reason,
                 unreached=peer.unreached,
                 traffic=_traffic(traffic),
+                shown={
+                    title: str(column[peer.name])
+                    for title, column in columns.items()
+                    if peer.name in column
+                },
             )
         )
     return peers
@@ -380,16 +382,3 @@ def _peers(node: NodeView, view: KernelView, chosen: dict[str, int]) -> list[sta
 
 def _traffic(traffic: Exchanged) -> status_pb2.Traffic:
     return status_pb2.Traffic(**traffic.as_dict())
-
-
-def _counts(data: Mapping[str, Json]) -> dict[str, int]:
-    """Return how often each peer was chosen, as a receiver (push) or as a source (pull)."""
-    told, taken = _mapping(data.get("chosen")), _mapping(data.get("received"))
-    return {
-        name: int(str(told.get(name, 0))) + int(str(taken.get(name, 0)))
-        for name in sorted({*told, *taken})
-    }
-
-
-def _mapping(value: Json) -> dict[str, Json]:
-    return value if isinstance(value, dict) else {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from fednode.core.events import Command
-from fednode.core.types import PolicyState, Progress
+from fednode.core.types import Json, Progress
 from fednode.core.view import KernelView
 from fednode.observe.telemetry import Telemetry
 
@@ -41,8 +41,8 @@ class NodeView(Protocol):
         """Return the node as its kernel sees it."""
         ...
 
-    def state(self) -> PolicyState:
-        """Return the policy's state."""
+    def shown(self) -> Mapping[str, Json]:
+        """Return what the policy shows of itself (fednode.core.policy.Policy.shown)."""
         ...
 
     def refused(self) -> Mapping[str, int]:

@@ -45,7 +45,7 @@ from fednode.core.events import (
 from fednode.core.kernel import Kernel
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Message, PolicyState, Progress, Snapshot, Update
+from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.errors import FednodeError, FrameError
 from fednode.identity.trust import Believes, Listed
@@ -175,9 +175,9 @@ class Driver:
         """Return the node as its kernel sees it."""
         return self.kernel.view()
 
-    def state(self) -> PolicyState:
-        """Return the policy's state."""
-        return self.kernel.policy.state()
+    def shown(self) -> Mapping[str, Json]:
+        """Return what the policy shows of itself."""
+        return self.kernel.policy.shown()
 
     def refused(self) -> dict[str, int]:
         """Return the number of messages that were not taken, by reason."""

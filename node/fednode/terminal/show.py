@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.observe.present import FIRST_ROUND
+from fednode.observe.rows import columns
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -26,7 +27,7 @@ STYLES: Final = {
 CLASSES_SHOWN: Final = 6
 LAST_S: Final = 4e9
 """The last second since the epoch that is shown as a time of day."""
-NUMBERS: Final = {"round", "chosen", "sent", "received", "loss", "messages", "peers"}
+NUMBERS: Final = frozenset({"round", "sent", "received", "loss", "messages", "peers"})
 Reply = status_pb2.StatusReply
 
 
@@ -125,9 +126,7 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
         found.append(("data", f"{reply.samples} training images of {shown}"))
     model = reply.model + (f" ({reply.backbone[:12]})" if reply.backbone else "")
     found.append(("model", model))
-    if reply.pool:
-        pool = (f"{e.sender} (round {e.round}, {e.rows} rows)" for e in reply.pool)
-        found.append(("pool", ", ".join(pool)))
+    found += sorted(reply.shown.items())
     if reply.refused:
         counts = (f"{reply.refused[key]} ({key})" for key in sorted(reply.refused))
         found.append(("refused", ", ".join(counts)))
@@ -147,7 +146,9 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
-    table = grid("peer", "address", "state", "round", "chosen", "heard", "sent", "received")
+    titles = columns(peers)
+    names = ("peer", "address", "state", "round", *titles, "heard", "sent", "received")
+    table = grid(*names, numbers={*NUMBERS, *titles})
     reasons = any(peer.reason for peer in peers)
     if reasons:
         table.add_column("why", overflow="fold")
@@ -157,7 +158,7 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
             peer.address,
             shade(peer.state),
             str(peer.round),
-            str(peer.selected),
+            *(peer.shown.get(title, "") for title in titles),
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
             size(peer.traffic.serialized_out),
             size(peer.traffic.serialized_in),
@@ -191,11 +192,11 @@ def _literal(cell: Any) -> Any:
     return Text(cell) if isinstance(cell, str) else cell
 
 
-def grid(*columns: str) -> Grid:
+def grid(*columns: str, numbers: Collection[str] = NUMBERS) -> Grid:
     """Return an empty table; columns of numbers are aligned to the right."""
     table = Grid(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for column in columns:
-        number = column in NUMBERS or column.endswith("%")
+        number = column in numbers or column.endswith("%")
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     return table
 

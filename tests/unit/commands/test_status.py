@@ -51,10 +51,10 @@ def reply(**changed: Any) -> status_pb2.StatusReply:
         traffic=status_pb2.Traffic(messages_out=7, payload_out=1500, serialized_out=2_000_000),
     )
     made.peers.add(
-        name="b", address="127.0.0.1:7192", state="dead", round=11, selected=4, heard_s=90,
-        reason="nobody answers",
+        name="b", address="127.0.0.1:7192", state="dead", round=11, heard_s=90,
+        reason="nobody answers", shown={"chosen": "4"},
     )  # fmt: skip
-    made.pool.add(sender="b", round=11, rows=4)
+    made.shown["pool"] = "b (round 11, 4 rows)"
     made.events.add(level="warning", text="b is dead")
     made.MergeFrom(status_pb2.StatusReply(**changed))
     return made
@@ -114,6 +114,21 @@ def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
     seen = live.Seen("a", "running", made, live.Past())
     assert "a: the first round waits for b" in drawn(live.page(Text("head"), [seen]))
     assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
+
+
+def test_what_the_policy_shows_has_its_own_rows_and_columns() -> None:
+    made = reply()
+    assert "chosen" in drawn(show.node(made))
+    assert "pool" in drawn(show.node(made))
+    del made.peers[0].shown["chosen"]
+    made.peers[0].shown["weight"] = "0.75"
+    made.shown["temperature"] = "2.5"
+    page = [line.split() for line in drawn(show.node(made)).splitlines()]
+    assert ["temperature", "2.5"] in page
+    at = next(number for number, line in enumerate(page) if line[:1] == ["peer"])
+    assert page[at][3:6] == ["round", "weight", "heard"]
+    assert page[at + 1][3:5] == ["11", "0.75"]
+    assert "chosen" not in drawn(show.node(made))
 
 
 def test_a_fault_is_shown_with_its_time() -> None:
@@ -213,7 +228,7 @@ def test_by_address_by_name_and_all(fednode: Fednode, peers: Path) -> None:
         one = json.loads(fednode.out)
         assert one["metrics"]["loss"] == 1.25
         assert (one["round"], one["traffic"]["payload_out"]) == (12, 1500)
-        assert (one["refused"], one["peers"][0]["selected"]) == ({"norm": 2}, 4)
+        assert (one["refused"], one["peers"][0]["shown"]) == ({"norm": 2}, {"chosen": "4"})
         assert fednode("status") == 0
         assert "no answer" in fednode.out
         assert fednode("status", "--peers", peers, "--format", "json") == 0

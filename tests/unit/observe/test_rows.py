@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fednode.observe.rows import FRESH_S, LOST, Told, headline, left_s, rows, told
+from fednode.observe.rows import FRESH_S, LOST, Told, columns, headline, left_s, rows, told
 from fednode.wire.gen import status_pb2
 
 Peer = status_pb2.Peer
@@ -34,6 +34,12 @@ def test_every_node_has_a_row_and_this_node_is_the_first() -> None:
     assert [one.ago_s for one in found] == [0.0, 1.0, FRESH_S + 1, 0.0]
     # a is seen by c, and not by b, which said so too long ago; c sees b as dead, and a does not.
     assert [one.seen for one in found] == [(1, 1), (1, 1), (1, 2), (0, 1)]
+
+
+def test_what_the_policy_shows_of_peers_becomes_sorted_columns() -> None:
+    peers = [Peer(name="a", shown={"weight": "2"}), Peer(name="b"), Peer(shown={"chosen": "1"})]
+    assert columns(peers) == ["chosen", "weight"]
+    assert columns([Peer(name="b")]) == []
 
 
 def test_a_member_says_nothing_but_known_words_shares_and_members() -> None:

@@ -13,17 +13,19 @@ import grpc.aio
 import pytest
 
 from fednode.core.events import Record
+from fednode.core.members.table import Member
 from fednode.core.quota import BURST_S
-from fednode.core.types import Message
+from fednode.core.types import Json, Message
 from fednode.errors import Refused
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe import status as module
 from fednode.observe.client import Client
-from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService, _counts
+from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
 from fednode.storage.store import Store
 from fednode.transports.memory import Hub, MemoryTransport
 from fednode.wire import codec
 from fednode.wire.gen import status_pb2, status_pb2_grpc
+from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT, address, running
 
 
@@ -197,13 +199,45 @@ async def test_a_running_node_tells_all_of_itself(tmp_path: Path) -> None:
             assert "this is mesh 'simulated', not 'elsewhere'" in reply.events[0].text
             (peer,) = reply.peers
             assert (peer.name, peer.address) == ("b", address("b"))
-            assert chosen() - 1 <= peer.selected <= chosen()  # an answer may be under way
+            told = int(peer.shown["chosen"])
+            assert chosen() - 1 <= told <= chosen()  # an answer may be under way
             assert peer.traffic.messages_out == reply.traffic.messages_out > 0
             assert reply.traffic.payload_out < reply.traffic.serialized_out < reply.traffic.wire_out
             history = await client.history(where)
             assert [one.round for one in history] == [1, 2, 3, 4]
             assert [one.round for one in await client.history(where, since=3)] == [3, 4]
             assert history[-1].digest == a.driver.kernel.policy.state().tensors.digest
+
+
+async def test_a_policy_says_itself_what_it_shows(tmp_path: Path) -> None:
+    """Columns by peer, rows for the node; status knows none of the titles."""
+    shown: dict[str, Json] = {"trust": {"b": 0.5, "ghost": 1}, "temperature": 2.5, "mood": "good"}
+    members = (Member(name="b", state="alive"), Member(name="c"))
+    where = {"b": "127.0.0.1:2", "c": "127.0.0.1:3"}
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    service.attach(FakeNode(members, addresses=where, policy=shown), ClosedFormLearner("a"))
+    async with serving(service) as (client, address):
+        reply = await client.status(address)
+    assert dict(reply.shown) == {"temperature": "2.5", "mood": "good"}
+    assert [dict(peer.shown) for peer in reply.peers] == [{"trust": "0.5"}, {}]
+    store.close()
+
+
+async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -> None:
+    store, node = Store(tmp_path), FakeNode(counts={"mesh": 2})
+    service = NodeService(store, ABOUT)
+    service.attach(node, ClosedFormLearner("a"))
+    async with serving(service) as (client, address):
+        told = await client.control(address, "revoke", b"signed")
+        assert told == "a tells everyone that KEY is revoked"
+        assert node.revoked == [b"signed"]
+        with pytest.raises(Refused, match="a lease, not a revocation"):
+            await client.control(address, "revoke", b"wrong")
+        assert await client.control(address, "pause") == "a was asked to pause"
+        assert node.commands == ["pause"]
+        assert dict((await client.status(address)).refused) == {"mesh": 2}
+    store.close()
 
 
 async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Path) -> None:
@@ -217,8 +251,3 @@ async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Pa
             await a.until(lambda: a.driver.kernel.view().life == "running")
             with pytest.raises(Refused, match="there is no command 'dance'; there are pause"):
                 await client.control(where, "dance")
-
-
-def test_pull_counts_rows_taken_as_choices() -> None:
-    assert _counts({"chosen": {"b": 2}, "received": {"b": 0, "c": 3}}) == {"b": 2, "c": 3}
-    assert _counts({}) == {}

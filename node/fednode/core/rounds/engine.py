@@ -44,7 +44,7 @@ from fednode.core.events import (
 )
 from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext
+from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext, Policy
 from fednode.core.rounds.catchup import CatchUp, Situation
 from fednode.core.rounds.draw import wanted
 from fednode.core.rounds.drift import first_stage, later_stage
@@ -68,14 +68,13 @@ from fednode.core.rounds.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS,
 from fednode.core.settings import Barrier
 from fednode.core.types import Job, Message, PolicyState, Report, Snapshot, Tensors
 
-REPEATABLE: Final = QUESTIONS | {AGAIN}
-
 
 class Rounds:
     """The mesh-wide rounds of one node; see the file's header."""
 
     shared_state: Final = True
-    repeatable: Final = REPEATABLE
+    repeatable: Final = QUESTIONS | {AGAIN}
+    shown = Policy.shown
 
     def __init__(self, method: Method, context: NodeContext, state: PolicyState) -> None:
         self.method = method

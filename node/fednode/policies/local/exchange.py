@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from fednode.core.events import Adopt, Adopted, Effect, Event, RoundDue, Tune, Tuned, TuneFailed
-from fednode.core.policy import NodeContext
+from fednode.core.policy import NodeContext, Policy
 from fednode.core.settings import STRICT, Barrier, RoundSettings
 from fednode.core.types import EMPTY, Job, Json, Message, PolicyState, Snapshot, Tensors
 
@@ -29,6 +29,7 @@ class Local:
     tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
     repeatable: ClassVar[frozenset[str]] = frozenset()
+    shown = Policy.shown
 
     def __init__(self, context: NodeContext, state: PolicyState) -> None:
         self._context = context

@@ -80,8 +80,7 @@ class ZeroDFL:
         self._job: Job | None = None
         self._trial: Trial | None = None  # received rows on trial
         self._report: Report | None = None
-        self._current = 0  # the round in progress
-        self._through = False  # pull: this round's "done" was sent
+        self._current, self._through = 0, False  # the round in progress; pull: its "done" was sent
         self._tried: set[str] = set()  # recipients or sources drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
         self._ahead: dict[str, Message] = {}  # rows of later rounds, one message per sender
@@ -107,6 +106,10 @@ class ZeroDFL:
     def state(self) -> PolicyState:
         """Return the state that must survive a restart."""
         return self._memory.freeze()
+
+    def shown(self) -> Mapping[str, Json]:
+        """Return the choices of each peer, and the received rows that wait for a merge."""
+        return self._memory.shown()
 
     @property
     def phase(self) -> str:
@@ -162,8 +165,7 @@ class ZeroDFL:
     # A round, step by step ------------------------------------------------------------------------
 
     def _begin(self, number: int, start: Tensors | None) -> list[Effect]:
-        self._current = number
-        self._phase = "tuning"
+        self._current, self._phase = number, "tuning"
         self._tried, self._sources, self._answers, self._through = set(), [], {}, False
         if self._config.strategy == "push":  # this round's rows replace those of earlier rounds
             self._owed = {}

@@ -65,6 +65,15 @@ class Memory:
         arrays = Tensors({POOL + entry.sender: entry.rows for entry in self.pool})
         return PolicyState(self.round, self.tensors, self.tuned, self.carry, data, arrays)
 
+    def shown(self) -> Mapping[str, Json]:
+        """Return how often each peer was chosen (column), and the rows in the pool (text)."""
+        names = sorted({*self.chosen, *self.received})
+        counts: dict[str, Json] = {
+            name: self.chosen.get(name, 0) + self.received.get(name, 0) for name in names
+        }
+        held = [f"{one.sender} (round {one.round}, {len(one.rows)} rows)" for one in self.pool]
+        return {"chosen": counts, **({"pool": ", ".join(held)} if held else {})}
+
     @classmethod
     def thaw(cls, state: PolicyState, pool_age: int) -> Memory:
         """Return the memory of a stored state."""
