@@ -14,12 +14,11 @@ from tests.simulation.test_planted_bugs import FILE
 DOMAINS = "domains: [art, photo]"
 PROMPTS = "shapes: {global: [4, 2], domain.art: [4, 2], domain.photo: [4, 2]}"
 MESHES = {
-    "mean": "{policy: {name: promptfl, participants: 2}, agrees: true, modes: [sync]}",
-    "quorum": "{policy: {name: promptfl, participants: 3}, modes: [quorum]}",
-    "int8": "{policy: {name: promptfl, participants: 2, wire_dtype: int8}, modes: [sync]}",
-    "robust": "{policy: {name: fedclip, participants: 3, merge: {rule: median}}, modes: [sync]}",
+    "mean": "{policy: {name: promptfl, participants: 2}, agrees: true}",
+    "int8": "{policy: {name: promptfl, participants: 2, wire_dtype: int8}}",
+    "robust": "{policy: {name: fedclip, participants: 3, merge: {rule: median}}}",
     "changes": f"{{policy: {{name: diprompt, {DOMAINS}, participants: 1}}, {DOMAINS}, {PROMPTS}, "
-    "modes: [sync], agrees: true}",
+    "agrees: true}",
 }
 
 

@@ -119,12 +119,8 @@ def strange_tuning(config: Path | None, settings: Settings) -> str:
 
 def disagreements(plan: NodePlan) -> list[str]:
     """Return the faults of a node's settings in its mesh, as sentences."""
-    faults: list[str] = []
-    settings, count = plan.settings, len(plan.peers.peers)
-    rounds = settings.rounds
-    if rounds.mode == "quorum" and rounds.quorum > count:
-        faults.append(f"rounds.quorum is {rounds.quorum}, and peers.yaml lists {count} nodes.")
-    faults += topology_faults(plan)
+    settings, rounds = plan.settings, plan.settings.rounds
+    faults = topology_faults(plan)
     kind, config = plan.policy.kind, plan.policy.config
     settings_fault = kind.settings_fault(config, rounds, settings.data.domain)
     faults += [settings_fault] if settings_fault else []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Final, Literal
 
-Barrier = Literal["async", "quorum", "sync"]
+Barrier = Literal["async", "sync"]
 Initial = Literal["common", "own"]
 """Whether all nodes begin from the same prompts, or each node draws its own."""
 STRICT = {"extra": "forbid"}
@@ -55,14 +55,12 @@ class RoundSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     mode: Barrier | None = None
-    """When a round stops waiting for contributions. async: at once. quorum: when `quorum` nodes
-    contributed. sync: when all live peers contributed. null: the policy's own mode."""
+    """When a round stops waiting for contributions. async: at once. sync: when all live peers
+    contributed. null: the policy's own mode."""
     max: int = 100
     """Number of rounds; 0: no end. After the last round a node still serves its prompts and its
     peers. If the nodes of the policy share one state, all nodes need the same number. For more
     rounds, start all nodes again with a larger number (not with DiPrompT's and TRIP's averages)."""
-    quorum: int = 2
-    """Only in quorum mode: the number of contributions to wait for, the node's own included."""
     deadline_s: float = 60.0
     """Longest wait for others in each stage of a round. A longer wait includes stragglers; a
     shorter wait leaves them out."""
@@ -77,7 +75,6 @@ class RoundSettings:
 
     def __post_init__(self) -> None:
         bounded("rounds.max", self.max, 0)
-        bounded("rounds.quorum", self.quorum, 1)
         positive("rounds.deadline_s", self.deadline_s, LONGEST_S)
         bounded("rounds.min_interval_s", self.min_interval_s, 0, LONGEST_S)
         bounded("rounds.lead", self.lead or 0, 0)

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must tolerate",
+    ("rounds.mode", "quorum"): "use sync with a short rounds.deadline_s",
+    ("rounds.quorum",): "set rounds.deadline_s, which bounds how long a round waits",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
 }
 """Removed keys, or removed values of keys -> what to use instead."""

@@ -34,7 +34,7 @@ from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
 
 PEERS = ("b", "c", "d")
-MODES: tuple[Barrier, ...] = ("async", "quorum", "sync")
+MODES: tuple[Barrier, ...] = ("async", "sync")
 Shapes = Mapping[str, tuple[int, ...]]
 CONTEXT: Shapes = {"context": (4, 2)}
 
@@ -64,7 +64,7 @@ class Case:
         return Tensors(found)
 
     def context(self) -> NodeContext:
-        rounds = RoundSettings(mode=self.mode, max=12, quorum=3, deadline_s=60.0)
+        rounds = RoundSettings(mode=self.mode, max=12, deadline_s=60.0)
         frame = NodeContext(
             name="a",
             peers=PEERS,

@@ -62,9 +62,9 @@ def test_faults_of_both_files_come_together(fednode: Fednode, peers: Path, tmp_p
 def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
     assert fednode("check", "--peers", peers, "--name", "z", *QUICK) == 2
     assert "No peer is called 'z'" in fednode.out
-    quorum = ("--set", "rounds.mode=quorum", "--set", "rounds.quorum=3")
-    assert fednode("check", "--peers", peers, "--name", "a", *quorum, *QUICK) == 2
-    assert "fault: rounds.quorum is 3, and peers.yaml lists 2 nodes." in fednode.out
+    ring = ("--set", "policy.name=promptfl", "--set", "topology.kind=ring")
+    assert fednode("check", "--peers", peers, "--name", "a", *ring, *QUICK) == 2
+    assert "fault: topology.kind is 'ring'; in rounds.mode sync all nodes" in fednode.out
     words = ("--set", "listen=0.0.0.0:7191")
     assert fednode("check", "--peers", peers, "--name", "a", *words, *QUICK) == 2
     assert "the address 0.0.0.0:7191 of 'a' leaves this machine" in fednode.out

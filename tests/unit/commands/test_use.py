@@ -176,8 +176,8 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
     config.write_text("name: b\n")
     expected = tmp_path / ".local/state/fednode/clinic/b"
     assert make(peers, config, None, (), None).state == expected
-    with pytest.raises(ConfigError, match=r"rounds.quorum is 3"):
-        make(peers, config, None, ("rounds.mode=quorum", "rounds.quorum=3"), None)
+    with pytest.raises(ConfigError, match=r"topology.kind is 'ring'"):
+        make(peers, config, None, ("policy.name=promptfl", "topology.kind=ring"), None)
 
 
 def test_secrets_do_not_stay_in_the_state_directory() -> None:

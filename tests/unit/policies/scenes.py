@@ -34,11 +34,10 @@ def node(
     peers: Sequence[str] = PEERS,
     mode: Barrier = "async",
     most: int = 9,
-    quorum: int = 2,
     **set_: Any,
 ) -> ZeroDFL:
     """Return node "a" at round 0; all its peers answer."""
-    rounds = RoundSettings(mode=mode, max=most, quorum=quorum)
+    rounds = RoundSettings(mode=mode, max=most)
     context = NodeContext(
         name="a",
         peers=tuple(peers),

@@ -46,10 +46,10 @@ def peers_fault(tmp_path: Path, text: str) -> str:
 
 
 def test_defaults_file_environment_flags_in_that_order(tmp_path: Path) -> None:
-    path = write(tmp_path, "rounds: {max: 1, deadline_s: 1.0, quorum: 3}\nseed: 2")
-    environment = {"FEDNODE_ROUNDS__MAX": "5", "FEDNODE_ROUNDS__QUORUM": "4", "FEDNODE_NAME": "x"}
-    settings = load_settings(path, environment, ["rounds.quorum=6", "tuning.init_words=null"])
-    assert (settings.rounds.deadline_s, settings.rounds.max, settings.rounds.quorum) == (1.0, 5, 6)
+    path = write(tmp_path, "rounds: {max: 1, deadline_s: 1.0, lead: 3}\nseed: 2")
+    environment = {"FEDNODE_ROUNDS__MAX": "5", "FEDNODE_ROUNDS__LEAD": "4", "FEDNODE_NAME": "x"}
+    settings = load_settings(path, environment, ["rounds.lead=6", "tuning.init_words=null"])
+    assert (settings.rounds.deadline_s, settings.rounds.max, settings.rounds.lead) == (1.0, 5, 6)
     assert settings.seed == 2
     assert settings.tuning.lr == 0.003
 
@@ -104,8 +104,12 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         ("rounds: 3", "node.yaml, line 1: rounds is 3; it must be a section."),
         (
             "rounds:\n  mode: fast",
-            "node.yaml, line 2: rounds.mode is 'fast'; "
-            "it must be 'async', 'quorum', 'sync' or null.",
+            "node.yaml, line 2: rounds.mode is 'fast'; it must be 'async', 'sync' or null.",
+        ),
+        (
+            "rounds:\n  mode: quorum",
+            "node.yaml, line 2: rounds.mode is 'quorum', which was removed; "
+            "use sync with a short rounds.deadline_s.",
         ),
         (
             "policy: {name: promptfl, merge: {rule: vote}}",
@@ -154,7 +158,6 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
     ("key", "value", "limit"),
     [
         ("rounds.max", -1, "at least 0"),
-        ("rounds.quorum", 0, "at least 1"),
         ("rounds.deadline_s", 0, "above 0 and at most 1e+07"),
         ("rounds.deadline_s", ".inf", "above 0 and at most 1e+07"),
         ("rounds.min_interval_s", ".nan", "from 0 to 1e+07"),
@@ -241,7 +244,7 @@ def test_all_faults_come_together(tmp_path: Path) -> None:
 def test_a_fault_hides_no_other(tmp_path: Path) -> None:
     """A wrong type, a range, an unknown key and the policy's faults: all in one text."""
     text = (
-        "rounds:\n  max: -1\n  deadline_s: 1 minute\n  quorum: 0\n  start: {peers: -3}\n"
+        "rounds:\n  max: -1\n  deadline_s: 1 minute\n  lead: -1\n  start: {peers: -3}\n"
         "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  epsilon: x\n"
     )
     assert sorted(fault(tmp_path, text).splitlines()) == [
@@ -249,7 +252,7 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
         "node.yaml, line 12: policy.epsilon is 'x'; it must be a number.",
         "node.yaml, line 2: rounds.max is -1; it must be at least 0.",
         "node.yaml, line 3: rounds.deadline_s is '1 minute'; it must be a number.",
-        "node.yaml, line 4: rounds.quorum is 0; it must be at least 1.",
+        "node.yaml, line 4: rounds.lead is -1; it must be at least 0.",
         "node.yaml, line 5: rounds.start.peers is -3; it must be at least 0.",
         "node.yaml, line 7: tuning.lr is true; it must be a number.",
         "node.yaml, line 8: tuning.momentum is 2; it must be from 0 to 0.9999.",

@@ -91,7 +91,7 @@ def mesh(
     """Return a mesh that has been switched on; domains alternate, images differ."""
     made = World(seed, loss=loss, **world)
     start = StartSettings(peers=len(names) - 1)
-    rounds = RoundSettings(mode=mode, max=most, start=start, deadline_s=deadline_s, quorum=3)
+    rounds = RoundSettings(mode=mode, max=most, start=start, deadline_s=deadline_s)
     domains = {name: DOMAINS[at % 2] for at, name in enumerate(names)}
     shared = Setup(
         policy=kind.policy,

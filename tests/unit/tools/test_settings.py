@@ -67,7 +67,7 @@ def test_check_names_stale_files(
 
 
 def test_a_text_is_what_stands_below_a_field_and_is_inherited() -> None:
-    assert settings.explained(RoundSettings)["quorum"].startswith("Only in quorum mode: ")
+    assert settings.explained(RoundSettings)["deadline_s"].startswith("Longest wait for ")
     texts = settings.explained(FedCLIPConfig)
     assert texts["weights"].startswith("Weight of a node in the mean.")
     assert texts["loss"].startswith("contrastive: the released code's loss")

@@ -50,7 +50,7 @@ class Averaging(Method):
     """Federated averaging; see the file's header."""
 
     config_type: ClassVar[type[AveragingConfig]] = AveragingConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum", "async")
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "async")
     paper_number_bytes: ClassVar[int] = 4
     """Bytes that the method's paper counts for a number."""
 

@@ -45,7 +45,7 @@ def settings_fault(config: Any, mode: Barrier) -> str:
     """Return why nodes cannot be drawn in a mode of rounds; "" if they can."""
     if mode == "async" and wanted(config):
         return (
-            f"policy.participants is {wanted(config)}, which needs rounds.mode sync or quorum: in "
+            f"policy.participants is {wanted(config)}, which needs rounds.mode sync: in "
             "async mode nodes are in different rounds. Set rounds.mode, or participants to 0."
         )
     return ""

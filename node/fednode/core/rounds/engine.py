@@ -9,12 +9,12 @@ prompts that it will use, merged or personal (personal.py), and adopts the round
 
     Idle -> Training -> Exchanging -> (next stage) ... -> Measuring -> Adopting -> Idle
 
-In sync a stage ends when every awaited peer (stragglers.py) was heard and has acknowledged; in
-quorum when enough nodes were heard; in async at once, with the contributions since the last merge;
-in all modes at the deadline at the latest. An undelivered message is sent again while its peer is
-live. If half of the members are two rounds ahead, the node takes over their state; no round waits
-for that (catchup.py). Phases on the wire: the stages' names, "again" (a request to repeat the
-messages since a round), and those of transfer.py.
+In sync a stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the
+deadline at the latest; in async at once, with the contributions since the last merge. An
+undelivered message is sent again while its peer is live. If half of the members are two rounds
+ahead, the node takes over their state; no round waits for that (catchup.py). Phases on the wire:
+the stages' names, "again" (a request to repeat the messages since a round), and those of
+transfer.py.
 """
 
 from __future__ import annotations

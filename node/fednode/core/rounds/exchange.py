@@ -166,10 +166,7 @@ class Exchange:
             return True
         if not (self.takes_part_now or self.live):
             return False
-        if not self.missing(number, stage):
-            return True
-        heard = self.takes_part_now + len(self._heard(number, stage))
-        return self.mode == "quorum" and heard >= self.context.rounds.quorum
+        return not self.missing(number, stage)
 
     def missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.

@@ -101,7 +101,7 @@ class Method(ABC):
     name: ClassVar[str] = ""
     config_type: ClassVar[type[Any]]
     default_mode: ClassVar[Barrier] = "sync"
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum")
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
     tuning: ClassVar[Mapping[str, Json]] = {}
     stages: tuple[str, ...] = ("prompts",)
 

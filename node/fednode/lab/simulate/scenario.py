@@ -313,7 +313,6 @@ def _world(scenario: Scenario, case: Case) -> World:
     rounds = RoundSettings(
         mode=case.mode,
         max=scenario.rounds,
-        quorum=len(case.names) // 2 + 1,
         deadline_s=scenario.deadline_s,
         start=start,
     )

@@ -28,7 +28,7 @@ class FedDPT(Method):
 
     name: ClassVar[str] = "feddpt"
     config_type: ClassVar[type[FedDPTConfig]] = FedDPTConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum", "async")
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "async")
     tuning: ClassVar[Mapping[str, Json]] = {
         "context_length": 16,
         "optimizer": "adamw",

@@ -25,7 +25,7 @@ class Local:
     name: ClassVar[str] = "local"
     config_type: ClassVar[type[LocalConfig]] = LocalConfig
     default_mode: ClassVar[Barrier] = "async"
-    modes: ClassVar[tuple[Barrier, ...]] = ("async", "quorum", "sync")
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
     tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
     repeatable: ClassVar[frozenset[str]] = frozenset()

@@ -31,7 +31,7 @@ class TRIP(Averaging):
 
     name: ClassVar[str] = "trip"
     config_type: ClassVar[type[TRIPConfig]] = TRIPConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "quorum")
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
     tuning: ClassVar[Mapping[str, Json]] = {
         "context_length": 32,
         "optimizer": "adamw",

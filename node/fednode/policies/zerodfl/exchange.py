@@ -1,12 +1,12 @@
 """ZeroDFL (IJCNN 2025): every node tunes, sends its rows to a few peers, and mixes received rows.
 
-A round is: tune; send; wait (only in the sync and quorum modes, and for the answers in pull);
+A round is: tune; send; wait (only in sync mode, and for the answers in pull);
 merge; adopt. In push and async it is: merge received rows; tune; send; adopt (rows.mixes_first).
 Push, the paper's rule, draws recipients by equations 1 and 2. Pull, the released code's rule, draws
 sources. The last round's tuned prompts are adopted unmerged, as the published tables test them.
 
 Phases on the wire: "prompts" (rows, pushed), "want" (a request for rows), "answer" (the requested
-rows), and in sync and quorum "done". In push, "done" says that the sender has finished its round
+rows), and in sync "done". In push, "done" says that the sender has finished its round
 and did not choose the receiver. In pull, it says that the sender has all rows that it requested.
 """
 
@@ -64,7 +64,7 @@ class ZeroDFL:
     name: ClassVar[str] = "zerodfl"
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
     default_mode: ClassVar[Barrier] = "async"
-    modes: ClassVar[tuple[Barrier, ...]] = ("async", "quorum", "sync")
+    modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
     tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
     repeatable: ClassVar[frozenset[str]] = frozenset({"want", "answer"})
@@ -230,14 +230,7 @@ class ZeroDFL:
         if waiting and not self._through and not self._unanswered():
             self._through = True
             effects = [Send(peer, self._message("done")) for peer in sorted(self._live)]
-        return [*effects, *self._finish()] if self._complete() else effects
-
-    def _complete(self) -> bool:
-        if not self._missing():
-            return True
-        heard = 1 + sum(number >= self._current for number in self._memory.heard.values())
-        enough = self._mode == "quorum" and heard >= self._context.rounds.quorum
-        return enough and not self._unanswered()
+        return effects if self._missing() else [*effects, *self._finish()]
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
@@ -353,7 +346,7 @@ class ZeroDFL:
     def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
         """Draw another peer in place of a peer that a message could not reach.
 
-        In sync and quorum, send the message again: the rows, or "done" if another peer got them.
+        In sync, send the message again: the rows, or "done" if another peer got them.
         """
         effects = list[Effect]()
         if message.phase == "answer":

@@ -81,8 +81,8 @@ def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
 
     In async mode no node waits for rows. Rows that arrive while this node stores its last round are
     in time for the next round. A merge right after the tuning would replace the newly tuned rows by
-    rows of the round before, and nodes of equal speed would lose every second step. The sync and
-    quorum modes and pull merge after the tuning, when the rows that they waited for have arrived.
+    rows of the round before, and nodes of equal speed would lose every second step. Sync and pull
+    merge after the tuning, when the rows that they waited for have arrived.
     """
     return mode == "async" and config.strategy == "push"
 

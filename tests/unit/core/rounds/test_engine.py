@@ -1,4 +1,4 @@
-"""Single steps of mesh-wide rounds: digests, drift, quorum, early messages, states asked for."""
+"""Single steps of mesh-wide rounds: digests, drift, early messages, states asked for."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ from fednode.core.facts import contributors
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
 from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.transfer import ADOPTED
-from fednode.core.settings import Barrier
 from fednode.core.types import Message, Tensors
 from fednode.policies.plan import aggregator
 from tests.unit.core.rounds.staged import (
@@ -55,8 +54,8 @@ def of_plan(local: Tensors, base: str) -> Message:
     return spoken(**given, policy="plan", contributors=base, samples=8)
 
 
-def waiting(mode: Barrier = "sync", quorum: int = 2, peers: Sequence[str] = PEERS) -> Rounds:
-    return promptfl(context("promptfl", peers, mode=mode, quorum=quorum))
+def waiting(peers: Sequence[str] = PEERS) -> Rounds:
+    return promptfl(context("promptfl", peers))
 
 
 def begin(policy: Rounds, number: int = 1) -> list[Effect]:
@@ -112,12 +111,6 @@ def test_a_peer_that_refuses_is_not_asked_twice() -> None:
     assert policy.handle(0.0, Undelivered("b", lost.message, "refused", "another mesh")) == []
     assert not sends(policy.handle(0.0, TimerFired("policy.x")))
     assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "b"))]
-
-
-def test_a_quorum_is_enough() -> None:
-    policy = waiting("quorum", quorum=2)
-    begin(policy)
-    assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "c"))]
 
 
 def test_the_deadline_names_who_is_missing() -> None:
@@ -227,7 +220,7 @@ def test_where_half_hold_another_state_than_the_giver_one_of_them_is_asked() -> 
 
 
 def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
-    policy = waiting("quorum", 3, "bcde")
+    policy = waiting(peers="bcde")
     begin(policy)
     before = policy.state().tensors
     giver = behind(policy, "bcd")  # e is near: this node waits for it
@@ -277,16 +270,16 @@ def test_a_state_that_is_withheld_costs_what_a_broken_promise_costs() -> None:
 
 @pytest.mark.parametrize("value", [90.0, float("nan")])
 def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
-    policy = promptfl(replace(context("promptfl", mode="quorum", quorum=2), norm_max=50.0))
+    policy = promptfl(replace(context("promptfl", "c"), norm_max=50.0))
     before = policy.state().tensors
-    begin(policy)
+    delivered(policy, begin(policy))
     merged = policy.handle(0.0, said(policy, "c", value))
     assert kinds(merged) == ["round.aborted"]
     (adopt,) = (one for one in trained(policy, merged) if isinstance(one, Adopt))
     assert adopt.snapshot.policy.round == 1
     assert adopt.snapshot.policy.tensors == before
     policy.handle(0.0, Adopted(adopt.snapshot))
-    begin(policy, 2)
+    delivered(policy, begin(policy, 2))
     assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
 
 

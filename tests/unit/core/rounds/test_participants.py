@@ -165,14 +165,6 @@ def test_with_only_stragglers_drawn_a_node_that_listens_waits_for_them() -> None
     assert job(policy.handle(0.0, said(policy, "b", 7.0))).job.tensors == row(7.0)
 
 
-def test_a_quorum_counts_contributions_only() -> None:
-    number = number_with(3, "b", "c", "d")
-    policy = node(3, mode="quorum", quorum=2)
-    policy.handle(0.0, RoundDue(number))
-    assert policy.handle(0.0, said(policy, "b", 2.0)) == []
-    assert job(policy.handle(0.0, said(policy, "d", 4.0))).job.tensors == row(3.0)
-
-
 def test_messages_of_as_many_rounds_are_kept_as_the_draws_leave_out() -> None:
     """Of 4 nodes 1 contributes: messages of 2 * 4 rounds ahead are kept, of undrawn nodes none."""
     number = number_with(1, "b")

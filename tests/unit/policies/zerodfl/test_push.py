@@ -224,13 +224,6 @@ def test_sync_goes_on_when_the_last_missing_peer_dies() -> None:
     assert policy.phase == "idle"
 
 
-def test_quorum_waits_for_as_many_as_it_says_own_included() -> None:
-    policy = node(mode="quorum", quorum=3)
-    tuned(policy)
-    assert policy.handle(0.0, said("b", "done")) == []
-    adopted(policy, policy.handle(0.0, said("c")))
-
-
 def test_rows_of_the_next_round_are_kept_for_it() -> None:
     policy = node(peers=("b",), mode="sync")
     (tune,) = policy.handle(0.0, RoundDue(1))
