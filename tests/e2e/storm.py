@@ -22,7 +22,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from fednode.core.settings import LimitSettings, MembershipSettings, RoundSettings, StartSettings
+from fednode.core.quota import Quota
+from fednode.core.reputation import Tolerance
+from fednode.core.settings import (
+    PRESETS,
+    LimitSettings,
+    RoundSettings,
+    StartSettings,
+)
 from fednode.errors import FednodeError
 from fednode.identity import keys
 from fednode.identity.certificate import mint
@@ -44,7 +51,7 @@ NAMES: Final = ("a", "b", "c")
 SENDERS: Final = 16
 NOISES: Final = 20
 # As if there were no quota, so that every frame is read; and no quarantine, so that all are.
-OPEN: Final = LimitSettings(messages_s=1e7, megabytes_s=1e5, busy_share=1.0, budget=1e9)
+OPEN: Final = LimitSettings(messages_s=1e7, megabytes_s=1e5)
 
 
 def memory_kib() -> int:
@@ -88,8 +95,8 @@ class Node:
             config=ZeroDFLConfig(),
             rounds=rounds,
             seed=1,
-            membership=MembershipSettings("wan"),
-            limits=OPEN,
+            membership=PRESETS["wan"],
+            tolerance=Tolerance(budget=1e9),
         )
         self.kernel = plan.build(name, peers, learner)(self.store.latest())
         self.driver = Driver(
@@ -103,6 +110,7 @@ class Node:
             refusals=refusals,
             limits=OPEN,
         )
+        self.driver._quota = Quota(OPEN, busy_share=1.0)
 
     @property
     def round(self) -> int:

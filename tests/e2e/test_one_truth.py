@@ -14,7 +14,7 @@ import torch
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import RoundSettings, StartSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.data.load import load
 from fednode.learn.features import Features
@@ -31,7 +31,7 @@ NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
 LIMIT_S = 150.0
-PATIENT = "membership={probe_interval_s: 0.5, probe_timeout_s: 30, suspicion_mult: 100}"
+PATIENT = "membership={preset: wan, probe_interval_s: 5, probe_timeout_s: 30}"
 
 
 async def daemons(folder: Path, policy: str) -> None:
@@ -81,7 +81,6 @@ def simulated(model: backbone.Backbone, policy: str) -> World:
         config=config,
         rounds=rounds,
         seed=1,
-        membership=MembershipSettings(),
         start=start,
     )
     world.populate(plan, learners)

@@ -10,7 +10,7 @@ import pytest
 
 from fednode import registry
 from fednode.clip import backbone
-from fednode.core.settings import MembershipSettings, StartSettings
+from fednode.core.settings import StartSettings
 from fednode.lab.experiment.cell import LIMIT_S, Judge, Parts
 from fednode.lab.experiment.files import load_experiment, settings_of
 from fednode.lab.experiment.scene import scene
@@ -63,7 +63,6 @@ def test_a_late_joiner_ends_within_two_points_of_the_others(tmp_path: Path, at: 
                 config=config,
                 rounds=rounds,
                 seed=seed,
-                membership=MembershipSettings(),
             ),
             learners,
         )

@@ -168,9 +168,8 @@ def _driver(
         plan.policy.config,
         lambda: learner.initial(context.start_seed),
         facts,
-        settings.membership,
+        settings.membership.timing,
         store.latest(),
-        settings.limits,
     )
     driver = Driver(
         kernel=kernel,

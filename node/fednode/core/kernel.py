@@ -54,8 +54,8 @@ from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.pace import Pace
 from fednode.core.policy import NodeContext, Policy, PolicyKind
-from fednode.core.reputation import FAULTS, Reputation, Tally
-from fednode.core.settings import LimitSettings, MembershipSettings
+from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
+from fednode.core.settings import LAN, Timing
 from fednode.core.start import Start
 from fednode.core.types import Json, Message, PolicyState, Snapshot, Tensors
 from fednode.core.view import KernelView
@@ -75,18 +75,17 @@ class Kernel:
         context: NodeContext,
         policy: Policy,
         facts: Mapping[str, str],
-        membership: MembershipSettings | None = None,
+        membership: Timing | None = None,
         restored: Snapshot | None = None,
-        limits: LimitSettings | None = None,
+        tolerance: Tolerance | None = None,
     ) -> None:
-        limits = limits or LimitSettings()
         self.context = context
         self.policy = policy
         self._facts = dict(facts)
-        self._swim = Swim(context, membership or MembershipSettings(), self._message)
+        self._swim = Swim(context, membership or LAN, self._message)
         self._members = self._swim.members
         self._gate = Gate(context, facts, self._members)
-        self._reputation = Reputation(limits)
+        self._reputation = Reputation(tolerance or Tolerance())
         self._agreement = Agreement(context.rounds.deadline_s)
         self._round = policy.state().round  # the last that is durable
         self._note_state(policy.state())
@@ -113,21 +112,21 @@ class Kernel:
         config: Any,
         initial: Callable[[], Tensors],
         facts: Mapping[str, str],
-        membership: MembershipSettings,
+        membership: Timing,
         held: Snapshot | None,
-        limits: LimitSettings | None = None,
+        tolerance: Tolerance | None = None,
     ) -> Self:
         """Return the kernel of a node that starts, new or restored; not the command "resume".
 
         held: the snapshot on disk; None to start at round 0.
         """
-        first, limits = initial(), limits or LimitSettings()
-        context = replace(context, norm_max=limits.norm_ratio * max(1.0, first.norm()))
+        first, tolerance = initial(), tolerance or Tolerance()
+        context = replace(context, norm_max=tolerance.norm_ratio * max(1.0, first.norm()))
         if held is None:
             policy = kind.start(config, context, first)
         else:
             policy = kind.restore(config, context, held.policy)
-        return cls(context, policy, facts, membership, held, limits)
+        return cls(context, policy, facts, membership, held, tolerance)
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return the effects to perform, in order.

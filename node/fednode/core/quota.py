@@ -14,6 +14,8 @@ from fednode.core.settings import LimitSettings
 
 BURST_S: Final = 10.0
 PEERS_MAX: Final = 2048
+BUSY_SHARE: Final = 0.25
+"""Share of the daemon's time that the messages of one peer may take on average."""
 
 
 @dataclass(slots=True)
@@ -29,8 +31,9 @@ class Spent:
 class Quota:
     """The buckets of all callers; beyond PEERS_MAX the caller seen longest ago starts anew."""
 
-    def __init__(self, settings: LimitSettings) -> None:
+    def __init__(self, settings: LimitSettings, busy_share: float = BUSY_SHARE) -> None:
         self._settings = settings
+        self._busy_share = busy_share
         self._callers: OrderedDict[str, Spent] = OrderedDict()
 
     def refuse(self, caller: str, size: int, now: float) -> str:
@@ -39,7 +42,7 @@ class Quota:
         for what, amount, rate, unit in (
             ("messages", held.messages + 1, limits.messages_s, "messages"),
             ("megabytes", held.megabytes + size / 1e6, limits.megabytes_s, "MB"),
-            ("seconds", held.seconds, limits.busy_share, "seconds of this node's time"),
+            ("seconds", held.seconds, self._busy_share, "seconds of this node's time"),
         ):
             if amount > rate * BURST_S:
                 return f"more than {rate:g} {unit} a second ({what}); slow down"
@@ -60,5 +63,5 @@ class Quota:
         held.at = now
         held.messages = max(0.0, held.messages - age * limits.messages_s)
         held.megabytes = max(0.0, held.megabytes - age * limits.megabytes_s)
-        held.seconds = max(0.0, held.seconds - age * limits.busy_share)
+        held.seconds = max(0.0, held.seconds - age * self._busy_share)
         return held

@@ -14,15 +14,32 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-from fednode.core.settings import LimitSettings
-
 FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood"})
 """Reasons of refusal that cost a point; other reasons can happen to a correct node. Prompts with
 too large a norm are refused but cost nothing: a node that merged a dishonest contribution may hold
 them."""
 DOUBLINGS_MAX: Final = 8
+"""A quarantine is doubled so often at most: the longest lasts some four hours."""
 SHOWN_MAX: Final = 1000
 """Senders shown for each kind, so that many refusals of one kind do not hide the others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """What a node bears of a peer. Daemons use these values; tests and the simulator use others.
+
+    norm_ratio: the longest prompts (Euclidean norm) that are accepted, as a multiple of the norm of
+    the node's initial prompts, or of 1 if that norm is smaller. A thousand times stops numbers
+    that would end in overflow; tuning does not come near it.
+    budget: the faults at which a peer is quarantined. A single fault may be a flipped bit.
+    half_life_s: the time in which a peer's points halve, so that rare faults never add up.
+    quarantine_s: the length of a peer's first quarantine.
+    """
+
+    norm_ratio: float = 1000.0
+    budget: float = 5.0
+    half_life_s: float = 300.0
+    quarantine_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +71,23 @@ class Tally:
 class Reputation:
     """The reputation of all peers. There are at most as many entries as members."""
 
-    def __init__(self, settings: LimitSettings) -> None:
-        self._settings = settings
+    def __init__(self, tolerance: Tolerance) -> None:
+        self._tolerance = tolerance
         self._peers: dict[str, Points] = {}
 
     def points(self, peer: str, now: float) -> float:
         """Return what is left of a peer's points."""
         held = self._peers.get(peer, Points())
-        age = max(0.0, now - held.at) / self._settings.half_life_s
+        age = max(0.0, now - held.at) / self._tolerance.half_life_s
         return float(held.value * 0.5**age)
 
     def fault(self, peer: str, now: float) -> float:
         """Add a point; return the peer's quarantine in seconds, 0 if it is below the budget."""
         held = self._peers.get(peer, Points())
         value = self.points(peer, now) + 1.0
-        if value < self._settings.budget:
+        if value < self._tolerance.budget:
             self._peers[peer] = Points(value, now, held.times)
             return 0.0
         # After its quarantine the peer has no points, but the next quarantine is longer.
         self._peers[peer] = Points(0.0, now, held.times + 1)
-        return self._settings.quarantine_s * 2.0 ** min(held.times, DOUBLINGS_MAX)
+        return self._tolerance.quarantine_s * 2.0 ** min(held.times, DOUBLINGS_MAX)

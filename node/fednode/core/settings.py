@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
 Barrier = Literal["async", "sync"]
@@ -137,40 +137,29 @@ class MergeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """Limits on what one peer can cost, and the penalty for messages that no correct node sends."""
+    """Limits on what one peer may send."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    norm_ratio: float = 1000.0
-    """Longest prompts (Euclidean norm) that are accepted, as a multiple of the norm of the node's
-    initial prompts, or of 1 if that norm is smaller."""
-    budget: float = 5.0
-    """Number of faults at which a peer is quarantined. A fault is a message that no correct node
-    sends. A lower number is stricter."""
-    half_life_s: float = 300.0
-    """Time in which the count of a peer's faults halves. A longer time remembers older faults."""
-    quarantine_s: float = 60.0
-    """Length of a peer's first quarantine. Each further quarantine is twice as long."""
     messages_s: float = 100.0
     """Messages a second that one peer may send on average; bursts of ten seconds' worth pass."""
     megabytes_s: float = 64.0
     """Megabytes a second that one peer may send on average; bursts of ten seconds' worth pass."""
-    busy_share: float = 0.25
-    """Share (0 to 1) of the daemon's time that the messages of one peer may take."""
 
     def __post_init__(self) -> None:
-        bounded("limits.norm_ratio", self.norm_ratio, 1, 1e9)
-        bounded("limits.budget", self.budget, 1)
-        for key in ("half_life_s", "quarantine_s"):
-            positive(f"limits.{key}", getattr(self, key), LONGEST_S)
         positive("limits.messages_s", self.messages_s)
         positive("limits.megabytes_s", self.megabytes_s)
-        positive("limits.busy_share", self.busy_share, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The time limits of SWIM, all of them given; see MembershipSettings."""
+    """The time limits of SWIM, all of them given; see MembershipSettings.
+
+    suspicion_mult: see `suspicion_s`. A lower value is quicker; a higher value tolerates slow
+    machines and bad links.
+    sync_interval_s: time between two comparisons of the member list with a random live member. A
+    shorter time repairs sooner what gossip missed; only what differs is sent.
+    """
 
     probe_interval_s: float
     probe_timeout_s: float
@@ -187,6 +176,7 @@ PRESETS: Final[Mapping[str, Timing]] = {
     "lan": Timing(0.5, 0.4, 4.0, 30.0),
     "wan": Timing(2.0, 1.5, 6.0, 60.0),
 }
+LAN: Final = PRESETS["lan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,38 +186,30 @@ class MembershipSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     preset: Literal["local", "lan", "wan"] = "lan"
-    """local (one machine), lan or wan: the values of the next four settings where they are
-    null."""
+    """local (one machine), lan or wan: the time limits of docs/membership.md. wan tolerates slow
+    machines and bad links, and notices a death later."""
     probe_interval_s: float | None = None
     """Time between two probes, each of one member (local 0.2, lan 0.5, wan 2). A shorter time
     notices a death sooner; each probe costs two small messages."""
     probe_timeout_s: float | None = None
     """Longest wait for the answer to a probe (0.2, 0.4, 1.5). After that, other members are asked
     to probe."""
-    suspicion_mult: float | None = None
-    """A suspect counts as dead after suspicion_mult * max(1, log10(nodes)) * probe_interval_s
-    without a sign of life (5, 4, 6). A lower value is quicker; a higher value tolerates slow
-    machines and bad links."""
-    sync_interval_s: float | None = None
-    """Time between two comparisons of the member list with a random live member (10, 30, 60);
-    only what differs is sent. A shorter time repairs sooner what gossip missed."""
-    indirect: int = 3
-    """Number of members that are asked to probe a member that does not answer. More of them
-    survive bad links and cost messages."""
 
     def __post_init__(self) -> None:
-        for one in fields(Timing):
-            given = getattr(self, one.name)
+        for key in ("probe_interval_s", "probe_timeout_s"):
+            given = getattr(self, key)
             if given is not None:
-                positive(f"membership.{one.name}", given, LONGEST_S)
-        bounded("membership.indirect", self.indirect, 0, 16)
+                positive(f"membership.{key}", given, LONGEST_S)
 
     @property
     def timing(self) -> Timing:
         """Return the preset's figures, replaced by those that are given."""
-        given = {one.name: getattr(self, one.name) for one in fields(Timing)}
-        own = {name: value for name, value in given.items() if value is not None}
-        return replace(PRESETS[self.preset], **own)
+        preset = PRESETS[self.preset]
+        return replace(
+            preset,
+            probe_interval_s=self.probe_interval_s or preset.probe_interval_s,
+            probe_timeout_s=self.probe_timeout_s or preset.probe_timeout_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,14 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("rounds.mode", "quorum"): "use sync with a short rounds.deadline_s",
     ("rounds.quorum",): "set rounds.deadline_s, which bounds how long a round waits",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
+    ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
+    ("limits.budget",): "remove it: a peer is quarantined at 5 faults",
+    ("limits.half_life_s",): "remove it: the count of a peer's faults halves in 300 seconds",
+    ("limits.quarantine_s",): "remove it: the first quarantine lasts 60 seconds",
+    ("limits.busy_share",): "remove it: one peer's messages may take a quarter of the node's time",
+    ("membership.suspicion_mult",): "choose membership.preset, such as wan for slow machines",
+    ("membership.sync_interval_s",): "remove it: it follows from membership.preset",
+    ("membership.indirect",): "remove it: three members are asked to probe a silent member",
 }
 """Removed keys, or removed values of keys -> what to use instead."""
 GONE: Final = frozenset(key for key, *value in REMOVED if not value)

@@ -9,12 +9,13 @@ from typing import Any
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext, PolicyKind, start_seed
+from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
+    LAN,
     GuardSettings,
     Initial,
-    LimitSettings,
-    MembershipSettings,
     RoundSettings,
+    Timing,
     TopologySettings,
 )
 from fednode.core.types import Snapshot, Tensors
@@ -34,11 +35,11 @@ class Setup:
     config: Any
     rounds: RoundSettings = field(default_factory=RoundSettings)
     seed: int = 1
-    membership: MembershipSettings = field(default_factory=MembershipSettings)
+    membership: Timing = LAN
     guard: GuardSettings = field(default_factory=GuardSettings)
     domains: Mapping[str, str] = field(default_factory=dict)
     topology: TopologySettings = field(default_factory=TopologySettings)
-    limits: LimitSettings = field(default_factory=LimitSettings)
+    tolerance: Tolerance = field(default_factory=Tolerance)
     start: Initial = "common"
 
     def first(self, name: str, learner: Learner) -> Tensors:
@@ -73,7 +74,7 @@ class Setup:
                 facts,
                 self.membership,
                 held,
-                self.limits,
+                self.tolerance,
             )
 
         return make

@@ -91,7 +91,7 @@ class Node:
         self.store = Store(folder / name)
         self.learner = scene.learner(name)
         chosen = registry.policy("promptfl")
-        membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0)
+        membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0).timing
         config = chosen.config_type(**scene.config)
         plan = Setup(policy=chosen, config=config, rounds=scene.rounds, membership=membership)
         peers = tuple(one for one in scene.names if one != name)

@@ -33,7 +33,7 @@ from fednode.core.events import (
 from fednode.core.kernel import BACKOFF_MAX_S, RETRY, ROUND, START, Kernel
 from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
-from fednode.core.settings import GuardSettings, MembershipSettings, StartSettings
+from fednode.core.settings import GuardSettings, StartSettings
 from fednode.core.types import MEASURE, Report, Tensors
 from fednode.policies.local.exchange import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
@@ -44,7 +44,7 @@ ALONE = StartSettings(peers=0)
 def make(policy: Policy | None = None, guard: GuardSettings | None = None, **rounds: Any) -> Kernel:
     policy = policy or local(**rounds)
     frame = replace(context(policy.name, **rounds), guard=guard or GuardSettings())
-    return Kernel(frame, policy, FACTS, MembershipSettings())
+    return Kernel(frame, policy, FACTS)
 
 
 def hello(sender: str = "b", number: int = 0, **changed: Any) -> Received:

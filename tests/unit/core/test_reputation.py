@@ -17,15 +17,15 @@ from fednode.core.events import (
     TimerFired,
 )
 from fednode.core.kernel import RELEASE, Kernel
-from fednode.core.reputation import SHOWN_MAX, Reputation, Tally
+from fednode.core.reputation import SHOWN_MAX, Reputation, Tally, Tolerance
 from fednode.core.rounds.stragglers import DEADLINES_MAX, MISSES_MAX, ROUNDS_MAX, Stragglers
-from fednode.core.settings import LimitSettings, StartSettings
+from fednode.core.settings import StartSettings
 from fednode.core.types import Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
 
-LIMITS = LimitSettings(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
+LIMITS = Tolerance(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
 
 
 def test_points_halve_with_time_and_quarantine_doubles() -> None:
@@ -55,7 +55,7 @@ def hostile(kernel: Kernel, times: int = 3) -> list[Effect]:
 
 def made() -> Kernel:
     policy = zerodfl(start=StartSettings(peers=0))
-    kernel = Kernel(policy._context, policy, FACTS, limits=LIMITS)
+    kernel = Kernel(policy._context, policy, FACTS, tolerance=LIMITS)
     kernel.step(0.0, Started())
     return kernel
 

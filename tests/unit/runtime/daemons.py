@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fednode.core.settings import LimitSettings, MembershipSettings, RoundSettings, StartSettings
+from fednode.core.reputation import Tolerance
+from fednode.core.settings import (
+    LAN,
+    LimitSettings,
+    RoundSettings,
+    StartSettings,
+)
 from fednode.identity.trust import Believes
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
@@ -31,7 +37,7 @@ ABOUT = About(
 PORTS = {"a": 7101, "b": 7102, "c": 7103}
 # A bound for a test that hangs, not a measurement.
 GUARD_S = 30.0
-QUICK = MembershipSettings(probe_interval_s=0.02, probe_timeout_s=5.0)
+QUICK = replace(LAN, probe_interval_s=0.02, probe_timeout_s=5.0)
 
 
 def address(name: str) -> str:
@@ -65,19 +71,19 @@ def make(
     rounds: RoundSettings,
     learner: Learner | None = None,
     limits: LimitSettings | None = None,
+    tolerance: Tolerance | None = None,
     trust: Believes | None = None,
 ) -> tuple[Driver, Store]:
     """Return a node that is not running yet, from what its folder holds."""
     store = Store(folder / name)
     learner = learner or ClosedFormLearner(name)
-    limits = limits or LimitSettings()
     plan = Setup(
         policy=ZeroDFL,
         config=ZeroDFLConfig(wire_dtype="float32"),
         rounds=rounds,
         seed=1,
         membership=QUICK,
-        limits=limits,
+        tolerance=tolerance or Tolerance(),
     )
     kernel = plan.build(name, tuple(peers), learner)(store.latest())
     where = {peer: address(peer) for peer in peers}
@@ -104,12 +110,13 @@ async def running(
     learner: Learner | None = None,
     interval_s: float = 0.0,
     limits: LimitSettings | None = None,
+    tolerance: Tolerance | None = None,
     trust: Believes | None = None,
 ) -> AsyncIterator[Daemon]:
     """Run a node until the block ends; it is then stopped as by SIGTERM."""
     start = StartSettings(peers=len(peers), timeout_s=GUARD_S)
     rounds = RoundSettings("async", max=most, min_interval_s=interval_s, start=start)
-    driver, store = make(hub, folder, name, peers, rounds, learner, limits, trust)
+    driver, store = make(hub, folder, name, peers, rounds, learner, limits, tolerance, trust)
     await driver.transport.listen(address(name), driver.on_frame)
     task = asyncio.create_task(driver.run())
     try:

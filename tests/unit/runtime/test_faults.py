@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fednode.core.rounds.kind import MethodPolicy
-from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import PRESETS, RoundSettings, StartSettings
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.policies.promptfl.exchange import PromptFL
@@ -30,7 +31,7 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
 ) -> None:
     start = StartSettings(peers=2, timeout_s=GUARD_S)
     rounds = RoundSettings("sync", ROUNDS, deadline_s=GUARD_S, start=start)
-    membership = MembershipSettings("wan", probe_interval_s=0.1, suspicion_mult=1e3)
+    membership = replace(PRESETS["wan"], probe_interval_s=0.1, suspicion_mult=1e3)
     plan = Setup(
         policy=MethodPolicy(PromptFL),
         config=PromptFLConfig(),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fednode.core.reputation import Tolerance
 from fednode.core.settings import LimitSettings
 from fednode.identity import keys
 from fednode.runtime import driver
@@ -16,8 +17,8 @@ from fednode.wire.codec import Ack
 from tests.unit.identity.people import LISTED, STRANGER, trust
 from tests.unit.runtime.daemons import Daemon, running
 
-PATIENT = LimitSettings(budget=2.5, quarantine_s=600.0)
-HURRIED = LimitSettings(budget=2.5, quarantine_s=600.0, messages_s=0.1)
+PATIENT = Tolerance(budget=2.5, quarantine_s=600.0)
+HURRIED = LimitSettings(messages_s=0.1)
 """In its burst of ten seconds one message fits."""
 
 
@@ -37,7 +38,9 @@ def state(node: Daemon) -> str:
 async def test_a_frame_within_the_quota_comes_in_and_one_beyond_it_does_not(
     tmp_path: Path,
 ) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, trust=trust()) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, tolerance=PATIENT, trust=trust()
+    ) as a:
         assert await answered(a, hello(a)) == Ack("ok", "")
         over = await answered(a, hello(a))
         assert (over.code, "slow down" in over.detail) == ("busy", True)
@@ -45,7 +48,7 @@ async def test_a_frame_within_the_quota_comes_in_and_one_beyond_it_does_not(
 
 
 async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=PATIENT, trust=trust()) as a:
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
         for caller, said in (
             (keys.node_id(STRANGER), "belongs to nobody in this mesh"),
             (LISTED["a"], "the key of 'a' cannot speak for 'b'"),
@@ -62,7 +65,7 @@ async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
 async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
     tmp_path: Path, fault: str
 ) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=PATIENT, trust=trust()) as a:
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
         assert (await answered(a, hello(a))).code == "ok"
         bad = {"frame": b"no frame", "identity": hello(a, "c")}[fault]
         for _ in range(2):
@@ -75,7 +78,7 @@ async def test_a_frame_that_no_correct_node_sends_costs_its_caller_a_point(
 
 
 async def test_a_frame_of_a_stranger_costs_nobody_a_point(tmp_path: Path) -> None:
-    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=PATIENT, trust=trust()) as a:
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
         for _ in range(5):
             await answered(a, b"no frame", keys.node_id(STRANGER))
         assert (await answered(a, hello(a))).code == "ok"
@@ -88,7 +91,9 @@ async def test_a_flood_costs_its_caller_a_point_for_every_so_many_messages(
     monkeypatch.setattr(driver, "FLOOD", 5)
     other = keys.node_id(STRANGER)
     mesh = trust({**LISTED, "c": other})
-    async with running(Hub(), tmp_path, "a", ("b", "c"), 0, limits=HURRIED, trust=mesh) as a:
+    async with running(
+        Hub(), tmp_path, "a", ("b", "c"), 0, limits=HURRIED, tolerance=PATIENT, trust=mesh
+    ) as a:
         assert (await answered(a, hello(a))).code == "ok"
         for _ in range(14):
             assert (await answered(a, hello(a))).code == "busy"

@@ -22,7 +22,7 @@ from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.events import Effect, Event
 from fednode.core.kernel import Kernel
-from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import RoundSettings, StartSettings, Timing
 from fednode.core.types import Dtype, PolicyState
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
@@ -41,7 +41,7 @@ DOMAINS = ("photo", "art", "photo")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
 GUARD_S = 120.0
-PATIENT = MembershipSettings(probe_interval_s=0.05, probe_timeout_s=30.0, suspicion_mult=1e4)
+PATIENT = Timing(0.05, 30.0, suspicion_mult=1e4, sync_interval_s=30.0)
 CASES: dict[str, dict[str, Any]] = {
     "local": {},
     "zerodfl": {"recipients": 1},

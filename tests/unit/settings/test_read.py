@@ -166,7 +166,7 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("guard.rollback_drop", 1.5, "from 0 to 1"),
         ("guard.merged_rise", -0.1, "at least 0"),
         ("membership.probe_interval_s", 0, "above 0"),
-        ("membership.suspicion_mult", 0, "above 0"),
+        ("membership.probe_timeout_s", -1, "above 0"),
         ("tuning.context_length", 0, "at least 1"),
         ("tuning.lr", 0, "above 0"),
         ("tuning.momentum", 1, "from 0 to 0.9999"),

@@ -8,7 +8,13 @@ from typing import Any
 
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
-from fednode.core.settings import Barrier, MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import (
+    LAN,
+    Barrier,
+    RoundSettings,
+    StartSettings,
+    Timing,
+)
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
@@ -85,7 +91,7 @@ def mesh(
     loss: float = 0.0,
     names: Sequence[str] = NAMES,
     deadline_s: float = 60.0,
-    probes: MembershipSettings | None = None,
+    probes: Timing = LAN,
     **world: Any,
 ) -> World:
     """Return a mesh that has been switched on; domains alternate, images differ."""
@@ -98,7 +104,7 @@ def mesh(
         config=kind.config,
         rounds=rounds,
         seed=1,
-        membership=probes or MembershipSettings(),
+        membership=probes,
         domains=domains,
     )
     learners = {

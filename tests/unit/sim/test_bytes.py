@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import LAN, RoundSettings, StartSettings
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.accounting import PAPER_BYTES, exchanged
 from fednode.policies.zerodfl.config import ZeroDFLConfig
@@ -14,7 +16,7 @@ from fednode.sim.world import World
 from fednode.transports.framing import Traffic
 
 GIB = 2**30
-STILL = MembershipSettings(probe_interval_s=1e6, sync_interval_s=1e6)
+STILL = replace(LAN, probe_interval_s=1e6, sync_interval_s=1e6)
 
 
 def run(nodes: int, rounds: int, recipients: int) -> Traffic:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fednode.core.members.topology import neighbours
-from fednode.core.settings import MembershipSettings, TopologySettings
+from fednode.core.settings import TopologySettings
 from fednode.core.types import EMPTY
 from fednode.lab.simulate.byzantine import liar
 from fednode.sim.setup import Setup
@@ -219,7 +219,6 @@ def test_clocks_an_hour_apart_change_nothing() -> None:
 def test_a_mesh_that_is_well_doubts_nobody() -> None:
     made = mesh(
         KINDS["promptfl"], 5, names=[f"n{at:02}" for at in range(20)], most=3,
-        probes=MembershipSettings("lan"),
     )  # fmt: skip
     made.run(lambda: False, 40.0)  # eighty times around
     assert all_alive(made)

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from fednode.core.events import Effect, Event
-from fednode.core.settings import Barrier, LimitSettings, MembershipSettings, RoundSettings
+from fednode.core.reputation import Tolerance
+from fednode.core.settings import LAN, Barrier, RoundSettings
 from fednode.core.settings import StartSettings as Start
 from fednode.core.types import Job, Progress, Report, Tensors
 from fednode.lab.simulate.faults import switch_on
@@ -28,7 +29,7 @@ from fednode.sim.world import Checker, World
 ROUNDS = 100
 PLAIN = ZeroDFLConfig(wire_dtype="float32")
 LIMIT_S = 3600.0
-STILL = MembershipSettings(probe_interval_s=1e5, sync_interval_s=1e6)
+STILL = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
 EQUAL, UNEQUAL = (1.0,), (1.0, 1.5, 2.0, 3.0, 4.0)
 """The seconds that a tuning takes, relative to the fastest; the nodes take these in turn."""
 
@@ -78,7 +79,7 @@ def ended(
         rounds=replace(rounds, start=Start(peers=nodes - 1)),
         seed=1,
         membership=STILL,
-        limits=LimitSettings(norm_ratio=1e6),  # counts are no prompts
+        tolerance=Tolerance(norm_ratio=1e6),  # counts are no prompts
     )
     world.place(plan, {name: Counting(name) for name in names})
     for number, name in enumerate(names):

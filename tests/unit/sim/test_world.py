@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from fednode.core.settings import Barrier, MembershipSettings, RoundSettings, StartSettings
+from fednode.core.settings import Barrier, RoundSettings, StartSettings
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
@@ -34,7 +34,6 @@ def world(
         config=ZeroDFLConfig(**config),  # type: ignore[arg-type]
         rounds=rounds,
         seed=1,
-        membership=MembershipSettings(),
     )
     made.populate(plan, {name: ClosedFormLearner(name) for name in names})
     return made

@@ -38,7 +38,7 @@ from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
-from fednode.core.settings import MembershipSettings
+from fednode.core.settings import Timing
 from fednode.core.types import Message, Update
 
 PROBE: Final = "kernel.probe"
@@ -47,6 +47,8 @@ SUSPECT: Final = "kernel.suspect."
 PHASES: Final = frozenset({"hello", "ping", INDIRECT, "members", "bye"})
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
+HELPERS: Final = 3
+"""Number of members that are asked to ping a member that does not answer, as in SWIM's paper."""
 INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
 
@@ -65,16 +67,13 @@ class Swim:
     The kernel takes changes of state from `members.changes`.
     """
 
-    def __init__(
-        self, context: NodeContext, settings: MembershipSettings, say: Callable[[str], Message]
-    ) -> None:
+    def __init__(self, context: NodeContext, timing: Timing, say: Callable[[str], Message]) -> None:
         """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
         self.health = Health()
         self._context = context
         self._say = say
-        self._timing = settings.timing
-        self._indirect = settings.indirect
+        self._timing = timing
         self._incarnation = 0
         self._period = 0
         self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
@@ -219,7 +218,7 @@ class Swim:
             return []
         others = [name for name in self.members.live() if name != peer]
         generator = self._random(f"indirect {peer}")
-        helpers = generator.sample(others, min(self._indirect, len(others)))
+        helpers = generator.sample(others, min(HELPERS, len(others)))
         if not helpers:
             suspected = self._suspect(now, peer, reason)
             self.health.worse()

@@ -22,7 +22,7 @@ import numpy as np
 from fednode import registry
 from fednode.clip import backbone
 from fednode.core.policy import start_seed
-from fednode.core.settings import MembershipSettings, StartSettings
+from fednode.core.settings import LAN, StartSettings
 from fednode.core.types import EMPTY, Json, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
@@ -49,7 +49,7 @@ from fednode.sim.world import World
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
 # Everyone is up from the start, and nobody dies: probes would only fill the meters.
-STILL: Final = MembershipSettings(probe_interval_s=1e5, sync_interval_s=1e6)
+STILL: Final = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
 Scores = dict[str, dict[str, float]]
 """Accuracy (0..1) by test and node."""
 

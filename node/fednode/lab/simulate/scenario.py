@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from fednode import registry
+from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
     STRICT,
     Barrier,
     GuardSettings,
-    LimitSettings,
-    MembershipSettings,
     RoundSettings,
     StartSettings,
     bounded,
@@ -321,10 +320,9 @@ def _world(scenario: Scenario, case: Case) -> World:
         config=case.config,
         rounds=rounds,
         seed=1,
-        membership=MembershipSettings("lan"),
         guard=case.mesh.guard,
         domains=_domains(case),
-        limits=LimitSettings(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
+        tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     world.network.duplicates = case.duplicates

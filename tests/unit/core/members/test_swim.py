@@ -32,11 +32,9 @@ from fednode.core.members.swim import (
 )
 from fednode.core.members.turns import GREETED_MAX
 from fednode.core.policy import NodeContext
-from fednode.core.settings import MembershipSettings, RoundSettings
+from fednode.core.settings import LAN, MembershipSettings, RoundSettings
 from fednode.core.types import Message, Update
 from tests.unit.core.scenes import only
-
-LAN = MembershipSettings().timing
 
 
 def errand_for(target: str) -> Message:
@@ -47,7 +45,7 @@ def errand_for(target: str) -> Message:
     )  # fmt: skip
 
 
-def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True, **set_: object) -> Swim:
+def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True) -> Swim:
     """Return node "a", which has heard from all its peers, or from none."""
     context = NodeContext(
         name="a",
@@ -59,7 +57,7 @@ def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True, **set_
         rounds=RoundSettings(),
         address="a:1",
     )
-    made = Swim(context, MembershipSettings(**set_), lambda phase: context.message(3, phase))  # type: ignore[arg-type]
+    made = Swim(context, LAN, lambda phase: context.message(3, phase))
     for peer in peers if alive else ():
         made.heard(0.0, peer, 1)
     made._gossip = Gossip(made.members)
