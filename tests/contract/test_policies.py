@@ -34,7 +34,7 @@ from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.testing.policies import CONTEXT, Case, PolicyContract, Shapes
 
 NOTHING: Shapes = {}
-ZERODFL = {"prompts": CONTEXT, "answer": CONTEXT, "want": NOTHING, "done": NOTHING}
+ZERODFL = {"prompts": CONTEXT, "done": NOTHING}
 SHARED = {"again": NOTHING, "want": NOTHING}
 DOMAINS = ("art", "photo")
 TEXT, VISUAL = {"text": (2, 3, 4)}, {"visual": (3, 3, 4)}
@@ -83,8 +83,6 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         "push-old-pool": ZeroDFLConfig(recipients=1, pool_age=3),
         "push-nothing": ZeroDFLConfig(rows_shared=0),
         "push-auto": ZeroDFLConfig(rows_shared="auto", bytes_per_round=20),
-        "pull": ZeroDFLConfig(strategy="pull"),
-        "pull-exclude": ZeroDFLConfig(strategy="pull", last_row="exclude"),
     }
     made: list[tuple[PolicyKind, str, Kind]] = [
         (Local, "", Kind(CONTEXT, ZERODFL, {"": LocalConfig()})),

@@ -16,6 +16,8 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("merge.rule", "vote"): "use krum, with merge.liars as many hostile nodes as it must tolerate",
     ("rounds.mode", "quorum"): "use sync with a short rounds.deadline_s",
     ("rounds.quorum",): "set rounds.deadline_s, which bounds how long a round waits",
+    ("policy.strategy",): "ZeroDFL's nodes draw recipients, as in the paper: remove the key",
+    ("policy.last_row",): "it belonged to policy.strategy pull, which is gone: remove the key",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
     ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
     ("limits.budget",): "remove it: a peer is quarantined at 5 faults",

@@ -71,7 +71,7 @@ def rows(peer: str) -> Tensors:
 
 
 def said(peer: str, phase: str = "prompts", number: int = 1, **changed: Any) -> Received:
-    tensors = rows(peer) if phase in {"prompts", "answer"} else Tensors()
+    tensors = rows(peer) if phase == "prompts" else Tensors()
     made = Message(
         mesh="m",
         fingerprint="f",

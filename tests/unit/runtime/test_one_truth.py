@@ -45,7 +45,6 @@ PATIENT = Timing(0.05, 30.0, suspicion_mult=1e4, sync_interval_s=30.0)
 CASES: dict[str, dict[str, Any]] = {
     "local": {},
     "zerodfl": {"recipients": 1},
-    "zerodfl pull": {"strategy": "pull"},
     "zerodfl common": {"recipients": 1},
     "promptfl": {},
     "promptfl int8": {"wire_dtype": "int8"},

@@ -261,9 +261,9 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_keys_of_another_policy_are_one_fault(tmp_path: Path) -> None:
-    text = "policy:\n  name: zerodfl\n  strategy: push\n  recipients: 5\n  epsilon: 1.0e-06\n"
-    assert fault(tmp_path, f"{text}  pool_age: 1\n", "policy.name=promptfl") == (
-        "node.yaml, line 3: strategy, recipients, epsilon and 1 more are keys of policy zerodfl, "
+    text = "policy:\n  name: zerodfl\n  recipients: 5\n  pool_age: 2\n  positions: kept\n"
+    assert fault(tmp_path, f"{text}  admit_rise: 0.1\n", "policy.name=promptfl") == (
+        "node.yaml, line 3: recipients, pool_age, positions and 1 more are keys of policy zerodfl, "
         "and policy.name is 'promptfl' (--set policy.name=promptfl): remove what is zerodfl's, or "
         "replace the whole section with --set 'policy={name: promptfl}'."
     )

@@ -48,32 +48,29 @@ def texts(made: World, kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-@pytest.mark.parametrize("strategy", ["push", "pull"])
-def test_a_run_ends_and_repeats_itself(mode: Barrier, strategy: str) -> None:
+def test_a_run_ends_and_repeats_itself(mode: Barrier) -> None:
     ends = []
     for _ in range(2):
-        made = world(mode=mode, strategy=strategy, recipients=2)
+        made = world(mode=mode, recipients=2)
         assert made.run(made.finished, LIMIT_S)
         ends.append((made.now, len(made.messages), digests(made)))
     assert ends[0] == ends[1]
 
 
-@pytest.mark.parametrize("strategy", ["push", "pull"])
-def test_sync_does_not_hang_on_delays(strategy: str) -> None:
+def test_sync_does_not_hang_on_delays() -> None:
     """Where all wait for all, the seed of the network decides nothing."""
     ends = []
     for seed in (1, 2, 3):
-        made = world(seed, "sync", strategy=strategy, recipients=2)
+        made = world(seed, "sync", recipients=2)
         assert made.run(made.finished, LIMIT_S)
         ends.append(digests(made))
     assert ends[0] == ends[1] == ends[2]
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-@pytest.mark.parametrize("strategy", ["push", "pull"])
 @pytest.mark.parametrize("seed", seeds(1, 8))
-def test_lost_messages_never_cost_a_deadline(mode: Barrier, strategy: str, seed: int) -> None:
-    made = world(seed, mode, loss=0.1, strategy=strategy, recipients=2)
+def test_lost_messages_never_cost_a_deadline(mode: Barrier, seed: int) -> None:
+    made = world(seed, mode, loss=0.1, recipients=2)
     assert made.run(made.finished, LIMIT_S)
     assert texts(made, "round.deadline") == []
     assert {host.durable.policy.round for host in made.hosts.values() if host.durable} == {20}

@@ -18,9 +18,6 @@ class ZeroDFLConfig:
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    strategy: Literal["push", "pull"] = "push"
-    """push: senders draw recipients, as in the paper. pull: receivers draw sources, as in the
-    released code."""
     recipients: int = 5
     """S of the paper: the number of peers that get a round's rows. More recipients spread prompts
     faster; each costs a message."""
@@ -42,9 +39,6 @@ class ZeroDFLConfig:
     optimizer: Literal["keep", "reset"] = "keep"
     """When rows are replaced, keep the optimizer's momentum (as the released code), or reset
     it."""
-    last_row: Literal["include", "exclude"] = "include"
-    """Only for pull. exclude: never pick the last row, as the released code does by an off-by-one
-    error."""
     wire_dtype: Literal["float32", "float16"] = "float16"
     """Number format of messages. float16 halves the bytes of float32."""
     admit_rise: float | None = None

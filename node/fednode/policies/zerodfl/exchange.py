@@ -1,13 +1,11 @@
 """ZeroDFL (IJCNN 2025): every node tunes, sends its rows to a few peers, and mixes received rows.
 
-A round is: tune; send; wait (only in sync mode, and for the answers in pull);
-merge; adopt. In push and async it is: merge received rows; tune; send; adopt (rows.mixes_first).
-Push, the paper's rule, draws recipients by equations 1 and 2. Pull, the released code's rule, draws
-sources. The last round's tuned prompts are adopted unmerged, as the published tables test them.
+A round in sync is: tune; send; wait; merge; adopt. A round in async is: merge received
+rows; tune; send; adopt (rows.mixes_first). Recipients are drawn by equations 1 and 2. The last
+round's tuned prompts are adopted unmerged, as the published tables test them.
 
-Phases on the wire: "prompts" (rows, pushed), "want" (a request for rows), "answer" (the requested
-rows), and in sync "done". In push, "done" says that the sender has finished its round
-and did not choose the receiver. In pull, it says that the sender has all rows that it requested.
+Phases on the wire: "prompts" (rows), and in sync "done": the sender has finished its
+round, and did not draw the receiver.
 """
 
 from __future__ import annotations
@@ -53,7 +51,7 @@ from fednode.policies.zerodfl import rows
 from fednode.policies.zerodfl.accounting import paper_bytes
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.pool import Entry, Pool, merge
-from fednode.policies.zerodfl.recipients import draw_recipients, draw_sources, join
+from fednode.policies.zerodfl.recipients import draw_recipients, join
 from fednode.policies.zerodfl.state import ROWS, Memory
 from fednode.policies.zerodfl.trial import Trial
 
@@ -67,26 +65,23 @@ class ZeroDFL:
     modes: ClassVar[tuple[Barrier, ...]] = ("async", "sync")
     tuning: ClassVar[Mapping[str, Json]] = {}
     shared_state: ClassVar[bool] = False
-    repeatable: ClassVar[frozenset[str]] = frozenset({"want", "answer"})
+    repeatable: ClassVar[frozenset[str]] = frozenset()
     paper_bytes = staticmethod(paper_bytes)
 
     def __init__(self, config: ZeroDFLConfig, context: NodeContext, memory: Memory) -> None:
         self._config, self._context, self._memory = config, context, memory
         self._mode: Barrier = context.rounds.mode or self.default_mode
-        self._mixes_first = rows.mixes_first(config, self._mode)
+        self._mixes_first = rows.mixes_first(self._mode)
         self._phase = "idle"
         self._live: set[str] = set()
         self._order: tuple[str, ...] = ()  # the live peers, sorted; empty after a change
         self._job: Job | None = None
         self._trial: Trial | None = None  # received rows on trial
         self._report: Report | None = None
-        self._current, self._through = 0, False  # the round in progress; pull: its "done" was sent
-        self._tried: set[str] = set()  # recipients or sources drawn in this round
+        self._current = 0  # the round in progress
+        self._tried: set[str] = set()  # recipients drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
         self._ahead: dict[str, Message] = {}  # rows of later rounds, one message per sender
-        self._sources: list[str] = []  # pull: the source of each position's row
-        self._answers: dict[str, Array] = {}
-        self._asked: dict[str, int] = {}  # pull: the round of each peer's open request
 
     @classmethod
     def settings_fault(cls, config: ZeroDFLConfig, rounds: RoundSettings, domain: str) -> str:
@@ -117,7 +112,7 @@ class ZeroDFL:
         return self._phase
 
     def fault(self, message: Message) -> str:
-        """Check phase and shape: rows [s, width] in "prompts" and "answer", none in the others."""
+        """Check phase and shape: rows [s, width] in "prompts", none in "done"."""
         return rows.fault(self._config, self._memory, message)
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
@@ -139,13 +134,12 @@ class ZeroDFL:
                 self._live.add(peer)
                 self._order = ()
                 join(self._memory.chosen, peer)
-                join(self._memory.received, peer)
-                return [*self._catch_up(peer), *self._answer_waiting()]
+                return self._catch_up(peer)
             case PeerDown(peer=peer):
                 self._live.discard(peer)
                 self._order = ()
                 self._owed.pop(peer, None)
-                return self._lost(peer)
+                return self._advance() if self._phase == "exchanging" else []
             case Received(message=message):
                 return self._hear(message)
             case Delivered(to=peer, message=message) if message.phase == "prompts":
@@ -159,16 +153,16 @@ class ZeroDFL:
                 return [Record("round.deadline", text, "warning"), *self._finish()]
             case TimerFired(name=name) if name == RESEND:
                 owed, self._owed = self._owed, {}
-                return [*(Send(one, owed[one]) for one in sorted(owed)), *self._answer_waiting()]
+                return [Send(one, owed[one]) for one in sorted(owed)]
         return []
 
     # A round, step by step ------------------------------------------------------------------------
 
     def _begin(self, number: int, start: Tensors | None) -> list[Effect]:
-        self._current, self._phase = number, "tuning"
-        self._tried, self._sources, self._answers, self._through = set(), [], {}, False
-        if self._config.strategy == "push":  # this round's rows replace those of earlier rounds
-            self._owed = {}
+        self._current = number
+        self._phase = "tuning"
+        self._tried = set()
+        self._owed = {}  # this round's rows replace those of earlier rounds
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
                 self._keep(self._ahead.pop(sender))
@@ -188,12 +182,10 @@ class ZeroDFL:
         memory = self._memory
         memory.tuned, memory.carry = report.tensors, report.carry
         rows.adapt(self._config, memory, report.metrics)
-        effects: list[Effect] = list(self._answer_waiting())
         if rows.shared(self._config, self._memory) == 0:
-            return [*effects, *self._finish()]
-        effects += self._push() if self._config.strategy == "push" else self._pull()
+            return self._finish()
         timer = SetTimer(DEADLINE, self._context.rounds.deadline_s)
-        return [*effects, timer, *self._advance()]
+        return [*self._push(), timer, *self._advance()]
 
     def _push(self) -> list[Effect]:
         config, generator = self._config, self._context.random(self._current, "recipients")
@@ -209,39 +201,17 @@ class ZeroDFL:
             effects += [Send(peer, done) for peer in sorted(self._live - self._tried)]
         return effects
 
-    def _pull(self) -> list[Effect]:
-        if self._current == self._context.rounds.max:
-            return []
-        generator = self._context.random(self._current, "sources")
-        config, memory = self._config, self._memory
-        wanted = rows.shared(config, memory)
-        chosen = draw_sources(memory.received, self._live, wanted, config.epsilon, generator)
-        self._sources, self._tried = chosen, set(chosen)
-        return [Send(peer, self._message("want")) for peer in sorted(self._tried)]
-
     def _advance(self) -> list[Effect]:
-        """End the round if nothing is missing; in pull, first send "done" if all answers came.
-
-        No node starts the next round before all sent "done", so answers have rows of the right
-        round.
-        """
-        effects: list[Effect] = []
-        waiting = self._config.strategy == "pull" and self._mode != "async"
-        if waiting and not self._through and not self._unanswered():
-            self._through = True
-            effects = [Send(peer, self._message("done")) for peer in sorted(self._live)]
-        return effects if self._missing() else [*effects, *self._finish()]
+        """End the round if nothing is missing."""
+        return [] if self._missing() else self._finish()
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
         if self._mode == "async":
-            return self._unanswered()
+            return set()
         heard, stragglers = self._memory.heard, self._memory.stragglers
         awaited = stragglers.awaited(self._live, self._current)
-        return self._unanswered() | {one for one in awaited if heard.get(one, 0) < self._current}
-
-    def _unanswered(self) -> set[str]:
-        return set(self._sources).difference(self._answers)
+        return {one for one in awaited if heard.get(one, 0) < self._current}
 
     def _finish(self) -> list[Effect]:
         memory = self._memory
@@ -255,7 +225,7 @@ class ZeroDFL:
         """Merge received rows into `base`: all of them, or one after the other through the gate."""
         config, memory, rise = self._config, self._memory, self._config.admit_rise
         generator = self._context.random(self._current, "merge")
-        chosen = rows.drawn(config, memory, generator, self._sources, self._answers)
+        chosen = rows.drawn(config, memory, generator)
         if not chosen or rise is None:
             return self._merged(merge(base[ROWS], chosen) if chosen else None)
         self._trial = Trial(base[ROWS], memory.loss, chosen, rise)
@@ -299,64 +269,36 @@ class ZeroDFL:
     # Messages and changes of peers ----------------------------------------------------------------
 
     def _hear(self, message: Message) -> list[Effect]:
-        memory, sender, effects = self._memory, message.sender, list[Effect]()
-        # A peer that requests or answers in a round has finished the round before, at least.
-        through = message.round - (message.phase in {"want", "answer"})
-        memory.heard[sender] = max(memory.heard.get(sender, 0), through)
-        if through == self._current:
+        memory, sender = self._memory, message.sender
+        memory.heard[sender] = max(memory.heard.get(sender, 0), message.round)
+        if message.round == self._current:
             memory.stragglers.kept(sender)
-        if message.phase == "want":
-            self._asked[sender] = message.round
-            effects = self._answer_waiting()
-        elif message.phase == "answer":
-            if sender in self._sources:
-                self._answers[sender] = message.tensors[ROWS]
-        elif message.phase == "prompts":
+        if message.phase == "prompts":
             if self._mode != "async" and self._phase != "idle" and message.round > self._current:
                 self._ahead[sender] = message
             else:
                 self._keep(message)
-        return [*effects, *(self._advance() if self._phase == "exchanging" else [])]
+        return self._advance() if self._phase == "exchanging" else []
 
     def _keep(self, message: Message) -> None:
         self._memory.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
 
     def _catch_up(self, peer: str) -> list[Effect]:
         """Send the newest finished round to a peer that is back and may wait for it."""
-        through = self._through if self._config.strategy == "pull" else self._phase != "tuning"
-        told = self._current - (not through) if self._current else self._memory.round
+        tuning = self._phase == "tuning"
+        told = self._current - tuning if self._current else self._memory.round
         if self._mode == "async" or not told:
             return []
         return [Send(peer, replace(self._message("done"), round=told))]
-
-    def _answer_waiting(self) -> list[Effect]:
-        """Answer requests: in async with the latest rows, otherwise once the round's rows exist."""
-        if not self._memory.tuned or self._phase == "tuning":
-            return []
-        tuned = self._current if self._current else self._memory.round
-        ready = [
-            peer
-            for peer in sorted(self._live & set(self._asked))
-            if self._mode == "async" or self._asked[peer] <= tuned
-        ]
-        for peer in ready:
-            del self._asked[peer]
-        return [Send(peer, self._rows("answer")) for peer in ready]
 
     def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
         """Draw another peer in place of a peer that a message could not reach.
 
         In sync, send the message again: the rows, or "done" if another peer got them.
         """
-        effects = list[Effect]()
-        if message.phase == "answer":
-            # The peer still waits, whatever this node's round is by now.
-            self._asked.setdefault(peer, 0)
-            return [SetTimer(RESEND, RESEND_S)] if peer in self._live else []
-        if message.phase == "want":
-            return self._lost(peer) if message.round == self._current else []
-        if message.round != self._current and self._config.strategy == "push":
+        if message.round != self._current:
             return []
+        effects = list[Effect]()
         if message.phase == "prompts":
             left = sorted(self._live - self._tried - {peer})
             generator = self._context.random(self._current, f"redraw {peer}")
@@ -369,25 +311,9 @@ class ZeroDFL:
             effects.append(SetTimer(RESEND, RESEND_S))
         return effects
 
-    def _lost(self, peer: str) -> list[Effect]:
-        """Continue without a peer; in pull, draw another source."""
-        if self._phase != "exchanging":
-            return []
-        effects: list[Effect] = []
-        if peer in self._sources and peer not in self._answers:
-            left = sorted(self._live - self._tried - {peer})
-            generator = self._context.random(self._current, f"redraw {peer}")
-            again = draw_sources(self._memory.received, left, 1, self._config.epsilon, generator)
-            other = again[0] if again else ""
-            kept = [other if name == peer else name for name in self._sources]
-            self._sources = [name for name in kept if name]
-            self._tried |= set(again)
-            effects += [Send(name, self._message("want")) for name in again]
-        return [*effects, *self._advance()]
-
-    def _rows(self, phase: str = "prompts") -> Message:  # one object is encoded once
+    def _rows(self) -> Message:  # one object is encoded once
         shared = self._memory.tuned[ROWS][: rows.shared(self._config, self._memory)]
-        return self._message(phase, Tensors({ROWS: shared}))
+        return self._message("prompts", Tensors({ROWS: shared}))
 
     def _message(self, phase: str, tensors: Tensors = EMPTY) -> Message:
         return self._context.message(self._current or self._memory.round, phase, tensors)

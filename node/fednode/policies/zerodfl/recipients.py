@@ -58,21 +58,6 @@ def draw_recipients(
     return chosen
 
 
-def draw_sources(
-    counts: Mapping[str, int],
-    peers: Iterable[str],
-    rows: int,
-    epsilon: float,
-    generator: random.Random,
-) -> list[str]:
-    """Draw one source per row with replacement, as the released code does (METHODS, section 1)."""
-    names = sorted(peers)
-    if not names:
-        return []
-    weights = _weights(counts, names, epsilon)
-    return [names[_draw(weights, generator)] for _ in range(rows)]
-
-
 def _weights(counts: Mapping[str, int], names: Sequence[str], epsilon: float) -> Numbers:
     """Return the weights of equation 1, in the order of the names."""
     found = map(counts.get, names, repeat(0))

@@ -10,7 +10,7 @@ allows.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from fednode.core.merge.numbers import ITEM_BYTES
 from fednode.core.policy import NodeContext
@@ -51,40 +51,23 @@ def adapt(config: ZeroDFLConfig, memory: Memory, metrics: Mapping[str, float]) -
         memory.loss = loss
 
 
-def drawn(
-    config: ZeroDFLConfig,
-    memory: Memory,
-    generator: random.Random,
-    sources: Sequence[str],
-    answers: Mapping[str, Array],
-) -> dict[int, Array]:
-    """Return the received rows for the exchanged positions: from the pool, or from answers."""
-    if config.strategy == "push":
-        keep = config.positions == "kept"
-        found = memory.pool.draw(shared(config, memory), generator, keep)
-        memory.pool.grow_older()
-        memory.givers = memory.pool.givers
-        return found
-    chosen: dict[int, Array] = {}
-    for position, source in enumerate(sources):
-        given = answers.get(source)
-        indices = 0 if given is None else len(given) - (config.last_row == "exclude")
-        if given is not None and indices > 0:
-            chosen[position] = given[generator.randrange(indices)]
-            memory.received[source] = memory.received.get(source, 0) + 1
-    memory.givers = tuple(sorted({sources[position] for position in chosen}))
-    return chosen
+def drawn(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> dict[int, Array]:
+    """Take the received rows for the exchanged positions from the pool: position -> row."""
+    found = memory.pool.draw(shared(config, memory), generator, config.positions == "kept")
+    memory.pool.grow_older()
+    memory.givers = memory.pool.givers
+    return found
 
 
-def mixes_first(config: ZeroDFLConfig, mode: Barrier) -> bool:
+def mixes_first(mode: Barrier) -> bool:
     """Tell whether received rows are merged before a round's tuning, not after it.
 
     In async mode no node waits for rows. Rows that arrive while this node stores its last round are
     in time for the next round. A merge right after the tuning would replace the newly tuned rows by
-    rows of the round before, and nodes of equal speed would lose every second step. Sync and pull
-    merge after the tuning, when the rows that they waited for have arrived.
+    rows of the round before, and nodes of equal speed would lose every second step. In sync
+    mode the merge comes after the tuning, when the rows that the node waited for have arrived.
     """
-    return mode == "async" and config.strategy == "push"
+    return mode == "async"
 
 
 def training(context: NodeContext, number: int, memory: Memory) -> Job:
@@ -115,9 +98,9 @@ def take(config: ZeroDFLConfig, memory: Memory, base: Tensors, merged: Array) ->
 
 def fault(config: ZeroDFLConfig, memory: Memory, message: Message) -> str:
     """Say why a message's phase or rows do not fit; "" if they fit."""
-    if message.phase in {"done", "want"}:
-        return "" if not message.tensors else f"phase {message.phase!r} carries no tensors"
-    if message.phase not in {"prompts", "answer"}:
+    if message.phase == "done":
+        return "" if not message.tensors else "phase 'done' carries no tensors"
+    if message.phase != "prompts":
         return f"zerodfl has no phase {message.phase!r}"
     every, width = memory.tensors[ROWS].shape
     counts = range(1, every + 1)  # with "auto" each node has its own number

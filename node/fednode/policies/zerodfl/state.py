@@ -20,7 +20,6 @@ class Memory:
 
     Attributes:
         chosen: f_ij, how often a peer was sent rows and acknowledged them
-        received: g_ij, number of rows taken from a peer
         heard: newest round that each peer finished, by its messages
         rows: the adapted number of shared rows
         loss: the validation loss of the last tuning
@@ -33,7 +32,6 @@ class Memory:
     tuned: Tensors = EMPTY
     carry: Tensors = EMPTY
     chosen: dict[str, int] = field(default_factory=dict)
-    received: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
     stragglers: Stragglers = field(default_factory=Stragglers)
     rows: int | None = None
@@ -53,7 +51,6 @@ class Memory:
         entries: dict[str, Json] = {entry.sender: [entry.round, entry.age] for entry in self.pool}
         data: dict[str, Json] = {
             "chosen": dict(self.chosen),
-            "received": dict(self.received),
             "heard": dict(self.heard),
             "pool": entries,
             STRAGGLERS: self.stragglers.freeze(),
@@ -67,10 +64,7 @@ class Memory:
 
     def shown(self) -> Mapping[str, Json]:
         """Return how often each peer was chosen (column), and the rows in the pool (text)."""
-        names = sorted({*self.chosen, *self.received})
-        counts: dict[str, Json] = {
-            name: self.chosen.get(name, 0) + self.received.get(name, 0) for name in names
-        }
+        counts: dict[str, Json] = {name: self.chosen[name] for name in sorted(self.chosen)}
         held = [f"{one.sender} (round {one.round}, {len(one.rows)} rows)" for one in self.pool]
         return {"chosen": counts, **({"pool": ", ".join(held)} if held else {})}
 
@@ -89,7 +83,6 @@ class Memory:
             tuned=state.tuned,
             carry=state.carry,
             chosen=_counts(state.data.get("chosen")),
-            received=_counts(state.data.get("received")),
             heard=_counts(state.data.get("heard")),
             stragglers=Stragglers.thaw(state.data.get(STRAGGLERS)),
             rows=rows if isinstance(rows := state.data.get("rows"), int) else None,

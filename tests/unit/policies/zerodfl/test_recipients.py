@@ -13,7 +13,7 @@ import pytest
 
 from fednode.core.policy import NodeContext
 from fednode.core.settings import RoundSettings
-from fednode.policies.zerodfl.recipients import draw_recipients, draw_sources, join, probabilities
+from fednode.policies.zerodfl.recipients import draw_recipients, join, probabilities
 
 COUNTS = {"a": 0, "b": 1, "c": 2, "d": 5, "e": 10}
 DRAWS = 100_000
@@ -90,14 +90,6 @@ def test_two_recipients_follow_equation_2_renormalised_after_the_first() -> None
     assert chi_square(found, expected) < CRITICAL[19]
 
 
-def test_sources_are_drawn_with_replacement() -> None:
-    generator = random.Random(4)
-    found = Counter(
-        name for _ in range(DRAWS // 4) for name in draw_sources(COUNTS, COUNTS, 4, 1.0, generator)
-    )
-    assert chi_square(found, exact(COUNTS, Fraction(1))) < CRITICAL[4]
-
-
 @pytest.mark.parametrize(("how_many", "expected"), [(0, 0), (3, 3), (5, 5), (9, 5)])
 def test_recipients_are_distinct_and_no_more_than_there_are(how_many: int, expected: int) -> None:
     found = draw_recipients(COUNTS, COUNTS, how_many, 1e-6, random.Random(1))
@@ -106,7 +98,6 @@ def test_recipients_are_distinct_and_no_more_than_there_are(how_many: int, expec
 
 def test_nobody_to_choose_from() -> None:
     assert draw_recipients(COUNTS, [], 3, 1e-6, random.Random(1)) == []
-    assert draw_sources(COUNTS, [], 3, 1e-6, random.Random(1)) == []
 
 
 def test_everyone_is_chosen_once_before_anyone_twice() -> None:
