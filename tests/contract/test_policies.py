@@ -82,7 +82,6 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         "push-kept-reset": ZeroDFLConfig(recipients=2, positions="kept", optimizer="reset"),
         "push-old-pool": ZeroDFLConfig(recipients=1, pool_age=3),
         "push-nothing": ZeroDFLConfig(rows_shared=0),
-        "push-auto": ZeroDFLConfig(rows_shared="auto", bytes_per_round=20),
     }
     made: list[tuple[PolicyKind, str, Kind]] = [
         (Local, "", Kind(CONTEXT, ZERODFL, {"": LocalConfig()})),

@@ -18,6 +18,8 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("rounds.quorum",): "set rounds.deadline_s, which bounds how long a round waits",
     ("policy.strategy",): "ZeroDFL's nodes draw recipients, as in the paper: remove the key",
     ("policy.last_row",): "it belonged to policy.strategy pull, which is gone: remove the key",
+    ("policy.rows_shared", "auto"): "use a whole number of rows, or null for all rows",
+    ("policy.bytes_per_round",): "bound the bytes with policy.rows_shared and policy.recipients",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
     ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
     ("limits.budget",): "remove it: a peer is quarantined at 5 faults",

@@ -74,7 +74,6 @@ def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
     ("section", "named"),
     [
         ("policy: {name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
-        ("policy: {name: zerodfl, rows_shared: auto}", "policy.rows_shared auto"),
         ("guard: {merged_rise: 0}", "guard.merged_rise"),
         ("guard: {keep_best: true}", "guard.keep_best"),
         ("guard: {rollback_drop: 0.2}", "guard.rollback_drop"),

@@ -139,8 +139,7 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         ),
         (
             "policy:\n  rows_shared: some",
-            "node.yaml, line 2: policy.rows_shared is 'some'; it must be "
-            "a whole number, 'auto' or null.",
+            "node.yaml, line 2: policy.rows_shared is 'some'; it must be a whole number or null.",
         ),
         ("policy: zerodfl", "node.yaml, line 1: policy is 'zerodfl'; it must be a section."),
         ("data: {path: null}", "node.yaml, line 1: data.path is null; it must be text."),

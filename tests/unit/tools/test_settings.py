@@ -167,7 +167,7 @@ def test_the_schema_refuses_what_fednode_refuses(tree: dict[str, Any], tmp_path:
 def test_the_schema_knows_the_default_policy_and_leaves_foreign_ones_alone() -> None:
     check = validator("node")
     assert check.is_valid({"policy": {"recipients": 3}})
-    assert check.is_valid({"policy": {"name": POLICY, "rows_shared": "auto"}})
+    assert check.is_valid({"policy": {"name": POLICY, "rows_shared": 2}})
     assert check.is_valid({"policy": {"name": "of-another-package", "anything": 1}})
     assert not check.is_valid({"policy": {"name": "local", "recipients": 3}})
 

@@ -25,7 +25,7 @@ def paper_bytes(
 ) -> int | None:
     """Return the bytes that the paper would count for a run."""
     rows, width = shapes["context"]
-    if isinstance(config.rows_shared, int):
+    if config.rows_shared is not None:
         rows = min(rows, config.rows_shared)
     recipients = min(config.recipients, clients)
     return exchanged(rounds, clients, recipients, rows * width, PAPER_BYTES)

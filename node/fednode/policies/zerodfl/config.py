@@ -24,12 +24,9 @@ class ZeroDFLConfig:
     epsilon: float = 1e-6
     """epsilon of equation 1, added to the counts of past choices. With a small value every peer is
     chosen once before any is chosen twice; with 1 peers chosen rarely are preferred mildly."""
-    rows_shared: int | Literal["auto"] | None = None
-    """Number s of the context_length rows that are exchanged; the other rows stay private. auto:
-    as many as the node's validation loss tolerates (needs data.validation). null: all."""
-    bytes_per_round: int = 0
-    """Only for `rows_shared: auto`: the most bytes of prompts that a node sends in a round; 0: no
-    limit."""
+    rows_shared: int | None = None
+    """Number s of the context_length rows that are exchanged; the other rows stay private. null:
+    all."""
     pool_age: int = 1
     """Number of merges for which a received row is kept. 1: a row is used in the next merge or
     never; more helps if messages are rare."""
@@ -49,9 +46,7 @@ class ZeroDFLConfig:
     @property
     def judged_by(self) -> str:
         """The setting that needs validation images; "" if none does."""
-        if self.admit_rise is not None:
-            return "policy.admit_rise"
-        return "policy.rows_shared auto" if self.rows_shared == "auto" else ""
+        return "" if self.admit_rise is None else "policy.admit_rise"
 
     @property
     def caution(self) -> str:
@@ -67,8 +62,7 @@ class ZeroDFLConfig:
         bounded("policy.recipients", self.recipients, 1)
         bounded("policy.pool_age", self.pool_age, 1)
         positive("policy.epsilon", self.epsilon)
-        bounded("policy.bytes_per_round", self.bytes_per_round, 0)
         if self.admit_rise is not None:
             bounded("policy.admit_rise", self.admit_rise, 0)
-        if isinstance(self.rows_shared, int):
+        if self.rows_shared is not None:
             bounded("policy.rows_shared", self.rows_shared, 0)

@@ -181,7 +181,8 @@ class ZeroDFL:
         self._job, self._report, self._phase = None, report, "exchanging"
         memory = self._memory
         memory.tuned, memory.carry = report.tensors, report.carry
-        rows.adapt(self._config, memory, report.metrics)
+        if self._config.admit_rise is not None:
+            memory.loss = report.metrics.get("validation_loss", memory.loss)
         if rows.shared(self._config, self._memory) == 0:
             return self._finish()
         timer = SetTimer(DEADLINE, self._context.rounds.deadline_s)

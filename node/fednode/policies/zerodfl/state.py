@@ -21,8 +21,7 @@ class Memory:
     Attributes:
         chosen: f_ij, how often a peer was sent rows and acknowledged them
         heard: newest round that each peer finished, by its messages
-        rows: the adapted number of shared rows
-        loss: the validation loss of the last tuning
+        loss: the validation loss of the last tuning, for the gate; None if there is no gate
         givers: peers whose rows the last merge used; not stored
     """
 
@@ -34,7 +33,6 @@ class Memory:
     chosen: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
     stragglers: Stragglers = field(default_factory=Stragglers)
-    rows: int | None = None
     loss: float | None = None
     givers: tuple[str, ...] = ()
 
@@ -55,8 +53,6 @@ class Memory:
             "pool": entries,
             STRAGGLERS: self.stragglers.freeze(),
         }
-        if self.rows is not None:
-            data["rows"] = self.rows
         if self.loss is not None:
             data["loss"] = self.loss
         arrays = Tensors({POOL + entry.sender: entry.rows for entry in self.pool})
@@ -85,7 +81,6 @@ class Memory:
             chosen=_counts(state.data.get("chosen")),
             heard=_counts(state.data.get("heard")),
             stragglers=Stragglers.thaw(state.data.get(STRAGGLERS)),
-            rows=rows if isinstance(rows := state.data.get("rows"), int) else None,
             loss=loss if isinstance(loss := state.data.get("loss"), float) else None,
         )
 

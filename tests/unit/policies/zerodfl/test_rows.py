@@ -1,80 +1,86 @@
-"""The number of shared rows that a node finds for itself: loss, budget, restart."""
+"""Which rows a node shares, takes and accepts, by value."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
-from typing import Any
 
+import numpy as np
 import pytest
 
-from fednode.core.events import Adopt, Adopted, PeerUp, Received, RoundDue, Send, Tune, Tuned
-from fednode.core.types import Report, Tensors
+from fednode.core.types import EMPTY, Tensors
+from fednode.policies.zerodfl import rows
 from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.exchange import ZeroDFL
-from tests.unit.policies.scenes import OWN, PEERS, node, said
+from fednode.policies.zerodfl.pool import Entry, Pool
+from fednode.policies.zerodfl.state import ROWS, Memory
+from tests.unit.policies.scenes import CARRY, OWN, said
 
 
-def shares(policy: ZeroDFL, losses: list[float]) -> list[int]:
-    """Run rounds with some validation losses; return how many rows each sent."""
-    found: list[int] = []
-    for loss in losses:
-        number = policy.state().round + 1
-        (tune,) = policy.handle(0.0, RoundDue(number))
-        assert isinstance(tune, Tune)
-        metrics = {"loss": 1.0, "validation_loss": loss}
-        effects = policy.handle(
-            0.0, Tuned(tune.job, Report(tensors=OWN, metrics=metrics, samples=8))
-        )
-        sent = {len(one.message.tensors["context"]) for one in effects if isinstance(one, Send)}
-        assert len(sent) == 1
-        found += sent
-        for adopt in effects:
-            if isinstance(adopt, Adopt):
-                policy.handle(0.0, Adopted(adopt.snapshot))
-    return found
+def memory(*senders: str) -> Memory:
+    """Return the memory of a node that holds OWN, with a pool of these senders' rows."""
+    made = Memory(tensors=OWN, pool=Pool(1), carry=CARRY)
+    for sender in senders:
+        made.pool.add(Entry(sender, 1, said(sender).message.tensors[ROWS]))
+    return made
 
 
-def test_a_loss_that_rises_takes_a_row_back_and_one_that_falls_gives_one() -> None:
-    policy = node(rows_shared="auto", recipients=2)
-    assert shares(policy, [1.0, 1.2, 1.4, 1.3, 1.2, 1.2]) == [4, 3, 2, 3, 4, 4]
-    assert shares(node(rows_shared="auto"), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])[-1] == 1
+@pytest.mark.parametrize(("setting", "count"), [(None, 4), (0, 0), (3, 3), (4, 4), (9, 4)])
+def test_as_many_rows_are_shared_as_are_set_and_no_more_than_there_are(
+    setting: int | None, count: int
+) -> None:
+    assert rows.shared(ZeroDFLConfig(rows_shared=setting), memory()) == count
 
 
-@pytest.mark.parametrize(("budget", "rows"), [(0, 4), (32, 4), (31, 3), (8, 1), (1, 1)])
-def test_a_budget_is_kept_but_for_one_row(budget: int, rows: int) -> None:
-    """Two recipients, rows of two numbers in float16: 8 bytes a row."""
-    policy = node(rows_shared="auto", recipients=2, bytes_per_round=budget)
-    assert shares(policy, [1.0, 0.9, 0.8]) == [rows, rows, rows]
+def test_only_shared_rows_are_taken_and_the_pool_is_used_up() -> None:
+    held = memory("b", "c")
+    chosen = rows.drawn(ZeroDFLConfig(rows_shared=2), held, random.Random(1))
+    assert sorted(chosen) == [0, 1]
+    assert {int(row[0] // 100) for row in chosen.values()} == {1, 2}
+    assert held.givers == ("b", "c")
+    assert len(held.pool) == 0
 
 
-def test_rows_of_others_may_be_any_number_and_only_shared_rows_are_replaced() -> None:
-    policy = node(rows_shared="auto", recipients=1, bytes_per_round=8)  # two rows
-    for peer, count in (("b", 1), ("c", 4)):
-        told = said(peer).message
-        fewer = replace(told, tensors=Tensors({"context": told.tensors["context"][:count]}))
-        assert policy.fault(fewer) == ""
-        policy.handle(0.0, Received(fewer))
-    wrong = Tensors({"context": [[1.0, 1.0]] * 5})
-    assert "context[4, 2]" in policy.fault(replace(said("b").message, tensors=wrong))
-    assert policy.fault(replace(said("b").message, tensors=Tensors()))
-    (tune,) = policy.handle(0.0, RoundDue(1))
-    assert isinstance(tune, Tune)
-    first = tune.job.tensors["context"][:, 0].tolist()
-    assert first[2:] == [2.0, 3.0]
-    assert {int(x // 100) for x in first[:2]} == {1, 2}
+@pytest.mark.parametrize(("setting", "carry"), [("keep", CARRY), ("reset", EMPTY)])
+def test_merged_rows_keep_or_reset_the_momentum(setting: str, carry: Tensors) -> None:
+    held = memory()
+    merged = np.full((4, 2), 7.0, dtype=np.float32)
+    rows.take(ZeroDFLConfig(optimizer=setting), held, OWN, merged)  # type: ignore[arg-type]
+    assert held.tensors[ROWS].tolist() == merged.tolist()
+    assert held.carry == carry
 
 
-def test_the_number_survives_a_restart() -> None:
-    policy = node(rows_shared="auto", recipients=2)
-    shares(policy, [1.0, 1.2])
-    again = ZeroDFL.restore(policy._config, policy._context, policy.state())
-    for peer in PEERS:
-        again.handle(0.0, PeerUp(peer))
-    assert again.state() == policy.state()
-    assert shares(again, [1.3]) == shares(policy, [1.3]) == [2]
+@pytest.mark.parametrize("shared", [1, 3, None])
+def test_rows_of_another_number_or_width_are_refused(shared: int | None) -> None:
+    config, held = ZeroDFLConfig(rows_shared=shared), memory()
+    count = 4 if shared is None else shared
+    whole = said("b").message
+    fits = replace(whole, tensors=Tensors({ROWS: whole.tensors[ROWS][:count]}))
+    assert rows.fault(config, held, fits) == ""
+    for shape in ((count + 1, 2), (count - 1, 2), (count, 1)):
+        wrong = Tensors({ROWS: np.ones(shape, dtype=np.float32)})
+        text = rows.fault(config, held, replace(whole, tensors=wrong))
+        assert f"context[{count}, 2] here, not" in text
+    assert rows.fault(config, held, replace(whole, tensors=EMPTY))
 
 
-@pytest.mark.parametrize("set_", [{"bytes_per_round": -1}, {"rows_shared": -1}])
-def test_what_makes_no_sense_is_refused(set_: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="it must be at least 0"):
-        ZeroDFLConfig(**set_)
+def test_a_node_that_shares_no_row_accepts_none() -> None:
+    config, held = ZeroDFLConfig(rows_shared=0), memory()
+    nothing = np.zeros((0, 2), dtype=np.float32)
+    for tensors in (OWN, Tensors({ROWS: nothing})):
+        assert rows.fault(config, held, replace(said("b").message, tensors=tensors))
+
+
+def test_a_marker_carries_nothing_and_no_other_phase_is_known() -> None:
+    held, done = memory(), said("b", "done").message
+    assert rows.fault(ZeroDFLConfig(), held, done) == ""
+    assert rows.fault(ZeroDFLConfig(), held, replace(done, tensors=OWN)) == (
+        "phase 'done' carries no tensors"
+    )
+    assert rows.fault(ZeroDFLConfig(), held, replace(done, phase="want")) == (
+        "zerodfl has no phase 'want'"
+    )
+
+
+def test_a_negative_number_of_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"policy\.rows_shared is -1; it must be at least 0"):
+        ZeroDFLConfig(rows_shared=-1)
