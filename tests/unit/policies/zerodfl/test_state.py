@@ -10,7 +10,7 @@ from fednode.policies.zerodfl.state import Memory
 
 
 def test_it_shows_choices_of_each_peer_and_the_rows_that_wait() -> None:
-    made = Memory(tensors=EMPTY, pool=Pool(2), chosen={"b": 2}, received={"b": 0, "c": 3})
+    made = Memory(tensors=EMPTY, pool=Pool(2), chosen={"c": 3, "b": 2})
     assert made.shown() == {"chosen": {"b": 2, "c": 3}}
     for sender, number, rows in (("d", 12, 1), ("c", 11, 4)):
         made.pool.add(Entry(sender, number, np.zeros((rows, 8), np.float32)))
