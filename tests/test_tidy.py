@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tidy.mirror import ELSEWHERE, MISSING, mirror_fault, mirrored
 from tests.tidy.table import faults, matches, misplaced, part_of, rows
 from tests.tidy.tree import (
     ROOT,
@@ -218,3 +219,20 @@ def test_links_in_documents_lead_somewhere() -> None:
     for path in tracked("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_every_module_has_a_test_where_one_looks_for_it() -> None:
+    """tests/unit mirrors the product's tree, and the test imports the module that it is about."""
+    untested = [
+        f"{name}: {fault}"
+        for name in sorted(product())
+        if (fault := mirror_fault(name)) is not None
+    ]
+    assert not untested, "\n".join(untested)
+
+
+def test_the_list_of_tests_that_lie_elsewhere_is_short_and_true() -> None:
+    assert len(ELSEWHERE) <= 40
+    for name in (*ELSEWHERE, *MISSING):
+        assert name in product(), f"there is no module {name}; take it off the list"
+        assert not mirrored(name), f"{name} has a test in its place; take it off the list"

@@ -1,6 +1,7 @@
 """Tests for policies and objectives outside this repository (docs/policies.md).
 
 - `PolicyContract`: inherit and give a fixture `case`, which returns a `Case`.
+- `frame`: what a policy knows of its node; for tests of a method's hooks without a mesh.
 - `LearnerContract`: inherit and give a fixture `learner`. `small_learner` makes a learner of an
   objective.
 - `ClosedFormLearner`: a learner that passes its contract and needs no images.
@@ -24,6 +25,7 @@ from fednode.learn.closed_form import ClosedFormLearner  # noqa: E402
 from fednode.sim.setup import Setup  # noqa: E402
 from fednode.sim.world import World  # noqa: E402
 from fednode.testing.learners import LearnerContract, small_learner  # noqa: E402
+from fednode.testing.player import frame  # noqa: E402
 from fednode.testing.policies import (  # noqa: E402
     CONTEXT,
     MODES,
@@ -42,5 +44,6 @@ __all__ = [
     "Setup",
     "Shapes",
     "World",
+    "frame",
     "small_learner",
 ]

@@ -39,6 +39,21 @@ Shapes = Mapping[str, tuple[int, ...]]
 CONTEXT: Shapes = {"context": (4, 2)}
 
 
+def frame(policy: str, **changed: Any) -> NodeContext:
+    """Return what a policy knows of node "a" with peers "b" and "c", but for what is changed."""
+    given = {
+        "name": "a",
+        "peers": ("b", "c"),
+        "mesh": "m",
+        "policy": policy,
+        "fingerprint": "f",
+        "seed": 1,
+        "rounds": RoundSettings(),
+        "samples": 8,
+    }
+    return NodeContext(**{**given, **changed})
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """One policy with one configuration.
@@ -65,18 +80,9 @@ class Case:
 
     def context(self) -> NodeContext:
         rounds = RoundSettings(mode=self.mode, max=12, deadline_s=60.0)
-        frame = NodeContext(
-            name="a",
-            peers=PEERS,
-            mesh="m",
-            policy=self.kind.name,
-            fingerprint="f",
-            seed=5,
-            rounds=rounds,
-            samples=8,
-            domain="photo",
+        return frame(
+            self.kind.name, peers=PEERS, seed=5, rounds=rounds, domain="photo", guard=self.guard
         )
-        return replace(frame, guard=self.guard)
 
     def start(self) -> Policy:
         return self.kind.start(self.config, self.context(), self.initial)

@@ -13,6 +13,7 @@ from fednode.core.types import EMPTY, Message, Tensors
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.testing.player import frame
 
 FACTS = {"policy.name": "zerodfl", "tuning.context_length": "2"}
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
@@ -23,16 +24,7 @@ def context(policy: str = "zerodfl", **rounds: Any) -> NodeContext:
     """Return the frame of node "a" with peers "b" and "c", of which it waits for one."""
     given = {"mode": "async", "max": 5, "start": StartSettings(peers=1), **rounds}
     settings = RoundSettings(**given)
-    return NodeContext(
-        name="a",
-        peers=("b", "c"),
-        mesh="mesh",
-        policy=policy,
-        fingerprint=fingerprint(FACTS),
-        seed=1,
-        rounds=settings,
-        samples=8,
-    )
+    return frame(policy, mesh="mesh", fingerprint=fingerprint(FACTS), rounds=settings)
 
 
 def zerodfl(**rounds: Any) -> ZeroDFL:

@@ -19,11 +19,11 @@ from fednode.core.events import (
     Tune,
     Tuned,
 )
-from fednode.core.policy import NodeContext
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Message, Report, Snapshot, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.testing.player import frame
 
 OWN = Tensors({"context": np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [3.0, 3.0]])})
 CARRY = Tensors({"momentum": [1.0]})
@@ -38,15 +38,7 @@ def node(
 ) -> ZeroDFL:
     """Return node "a" at round 0; all its peers answer."""
     rounds = RoundSettings(mode=mode, max=most)
-    context = NodeContext(
-        name="a",
-        peers=tuple(peers),
-        mesh="m",
-        policy="zerodfl",
-        fingerprint="f",
-        seed=1,
-        rounds=rounds,
-    )
+    context = frame("zerodfl", peers=tuple(peers), rounds=rounds, samples=0)
     policy = ZeroDFL.start(ZeroDFLConfig(**set_), context, OWN)
     for peer in peers:
         policy.handle(0.0, PeerUp(peer))

@@ -31,9 +31,9 @@ from fednode.core.members.swim import (
     Swim,
 )
 from fednode.core.members.turns import GREETED_MAX
-from fednode.core.policy import NodeContext
-from fednode.core.settings import LAN, MembershipSettings, RoundSettings
+from fednode.core.settings import LAN, MembershipSettings
 from fednode.core.types import Message, Update
+from fednode.testing.player import frame
 from tests.unit.core.scenes import only
 
 
@@ -47,16 +47,7 @@ def errand_for(target: str) -> Message:
 
 def swim(peers: Sequence[str] = ("b", "c", "d", "e"), alive: bool = True) -> Swim:
     """Return node "a", which has heard from all its peers, or from none."""
-    context = NodeContext(
-        name="a",
-        peers=tuple(peers),
-        mesh="mesh",
-        policy="local",
-        fingerprint="ab",
-        seed=1,
-        rounds=RoundSettings(),
-        address="a:1",
-    )
+    context = frame("local", peers=tuple(peers), mesh="mesh", fingerprint="ab", address="a:1")
     made = Swim(context, LAN, lambda phase: context.message(3, phase))
     for peer in peers if alive else ():
         made.heard(0.0, peer, 1)

@@ -19,6 +19,7 @@ from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.policies.promptfl.exchange import PromptFL
+from fednode.testing.player import frame
 from tests.unit.policies.tiny import drawn
 
 PEERS = ("b", "c")
@@ -29,16 +30,7 @@ PLAN_SHAPES = {"text": (1, 2, 4), "visual": (1, 2, 4)}
 def context(policy: str, peers: Sequence[str] = PEERS, **rounds: Any) -> NodeContext:
     """Return the frame of node "a", in sync mode where nothing else is said."""
     settings = RoundSettings(**{"mode": "sync", "max": 9, **rounds})
-    return NodeContext(
-        name="a",
-        peers=tuple(peers),
-        mesh="m",
-        policy=policy,
-        fingerprint="f",
-        seed=1,
-        rounds=settings,
-        samples=8,
-    )
+    return frame(policy, peers=tuple(peers), rounds=settings)
 
 
 def up(policy: Rounds) -> Rounds:
@@ -47,19 +39,19 @@ def up(policy: Rounds) -> Rounds:
     return policy
 
 
-def promptfl(frame: NodeContext | None = None, **config: Any) -> Rounds:
+def promptfl(given: NodeContext | None = None, **config: Any) -> Rounds:
     return up(
-        MethodPolicy(PromptFL).start(PromptFLConfig(**config), frame or context("promptfl"), START)
+        MethodPolicy(PromptFL).start(PromptFLConfig(**config), given or context("promptfl"), START)
     )
 
 
-def plan(frame: NodeContext | None = None, **config: Any) -> Rounds:
+def plan(given: NodeContext | None = None, **config: Any) -> Rounds:
     arrays: dict[str, tuple[int, ...]] = dict(PLAN_SHAPES)
     for name, shape in PLAN_SHAPES.items():
         arrays |= aggregator.shapes(name, shape, 2, tied=False)
     start = drawn(Tensors({name: np.zeros(shape) for name, shape in arrays.items()}), 1)
     return up(
-        MethodPolicy(Plan).start(PlanConfig(reduction=2, **config), frame or context("plan"), start)
+        MethodPolicy(Plan).start(PlanConfig(reduction=2, **config), given or context("plan"), start)
     )
 
 

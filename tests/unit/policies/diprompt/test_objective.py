@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.core.merge.momentum import alpha
-from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import Contribution, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
@@ -20,6 +19,7 @@ from fednode.learn.objective import Batch, InTurns
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.diprompt.objective import AVERAGE, QUERY, SUM, Objective
+from fednode.testing.player import frame
 from tests.unit.learn.jobs import batch, given, job, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -259,17 +259,7 @@ def test_the_weights_of_the_moving_average_are_those_of_the_paper() -> None:
 
 def node(rounds: int = 10, **set_: Any) -> DiPrompT:
     config = DiPrompTConfig(domains=DOMAINS, **set_)
-    context = NodeContext(
-        name="a",
-        peers=("b", "c"),
-        mesh="m",
-        policy="diprompt",
-        fingerprint="f",
-        seed=1,
-        rounds=RoundSettings(mode="sync", max=rounds),
-        samples=8,
-    )
-    return DiPrompT(config, context)
+    return DiPrompT(config, frame("diprompt", rounds=RoundSettings(mode="sync", max=rounds)))
 
 
 def first(policy: DiPrompT) -> Round:

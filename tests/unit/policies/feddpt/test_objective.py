@@ -11,7 +11,6 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.clip.text import ClassTokens
-from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Tensors
@@ -19,6 +18,7 @@ from fednode.learn.objective import Batch
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.feddpt.objective import MOVED, Objective
+from fednode.testing.player import frame
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -183,17 +183,7 @@ def test_variants_tune_what_they_say(model: Backbone) -> None:
 
 def node(domain: str = "photo", **set_: Any) -> FedDPT:
     config = FedDPTConfig(domains=DOMAINS, **set_)
-    context = NodeContext(
-        name="a",
-        peers=("b",),
-        mesh="m",
-        policy="feddpt",
-        fingerprint="f",
-        seed=1,
-        rounds=RoundSettings(mode="sync"),
-        samples=8,
-        domain=domain,
-    )
+    context = frame("feddpt", peers=("b",), rounds=RoundSettings(mode="sync"), domain=domain)
     return FedDPT(config, context)
 
 

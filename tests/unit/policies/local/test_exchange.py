@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from fednode.core.events import PeerUp, Received, RoundDue, Tune
-from fednode.core.policy import NodeContext
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.testing.player import frame
 from tests.unit.policies.scenes import OWN
 
-CONTEXT = NodeContext(
-    name="a",
-    peers=("b",),
-    mesh="m",
-    policy="local",
-    fingerprint="f",
-    seed=1,
-    rounds=RoundSettings(mode="async", max=3),
-    samples=8,
-)
+CONTEXT = frame("local", peers=("b",), rounds=RoundSettings(mode="async", max=3))
 
 
 def test_its_first_job_is_zerodfl_s_to_the_letter() -> None:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
-from fednode.core.policy import NodeContext
 from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors
@@ -20,6 +19,7 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS, Plan
 from fednode.policies.plan.objective import Objective, aggregate
+from fednode.testing.player import frame
 from tests.unit.learn.jobs import batch, given, job, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -204,16 +204,7 @@ def test_parameters_are_as_many_as_the_paper_has() -> None:
 
 def node(model: Backbone, **set_: Any) -> tuple[Plan, Objective]:
     one = objective(model, **set_)
-    context = NodeContext(
-        name="a",
-        peers=("b",),
-        mesh="m",
-        policy="plan",
-        fingerprint="f",
-        seed=1,
-        rounds=RoundSettings(mode="sync"),
-        samples=8,
-    )
+    context = frame("plan", peers=("b",), rounds=RoundSettings(mode="sync"))
     return Plan(one.config, context), one
 
 

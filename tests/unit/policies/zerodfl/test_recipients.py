@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from fednode.core.policy import NodeContext
-from fednode.core.settings import RoundSettings
 from fednode.policies.zerodfl.recipients import draw_recipients, join, probabilities
+from fednode.testing.player import frame
 
 COUNTS = {"a": 0, "b": 1, "c": 2, "d": 5, "e": 10}
 DRAWS = 100_000
@@ -54,15 +53,7 @@ def test_only_those_who_can_be_chosen_have_a_share() -> None:
 
 def draws(uniform: bool = False) -> Counter[str]:
     """First recipients of 100,000 rounds, each with the generator that a node makes for it."""
-    context = NodeContext(
-        name="me",
-        peers=tuple(COUNTS),
-        mesh="m",
-        policy="zerodfl",
-        fingerprint="f",
-        seed=7,
-        rounds=RoundSettings(),
-    )
+    context = frame("zerodfl", name="me", peers=tuple(COUNTS), seed=7)
     counts = dict.fromkeys(COUNTS, 1) if uniform else COUNTS
     found: Counter[str] = Counter()
     for number in range(DRAWS):

@@ -19,11 +19,12 @@ from fednode.core.events import (
     Tuned,
     Undelivered,
 )
-from fednode.core.policy import RESEND, RESEND_S, NodeContext
+from fednode.core.policy import RESEND, RESEND_S
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
+from fednode.testing.player import frame
 
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
 TIMER = SetTimer(RESEND, RESEND_S)
@@ -32,15 +33,7 @@ TIMER = SetTimer(RESEND, RESEND_S)
 def told(mode: Barrier, recipients: int = 5) -> tuple[ZeroDFL, list[Send]]:
     """Return a node after its first tuning with peers b and c, and what it sent them."""
     rounds = RoundSettings(mode=mode, max=5)
-    context = NodeContext(
-        name="a",
-        peers=("b", "c"),
-        mesh="m",
-        policy="zerodfl",
-        fingerprint="f",
-        seed=1,
-        rounds=rounds,
-    )
+    context = frame("zerodfl", rounds=rounds, samples=0)
     policy = ZeroDFL.start(ZeroDFLConfig(recipients=recipients), context, PROMPTS)
     for peer in ("b", "c"):
         policy.handle(0.0, PeerUp(peer))

@@ -1,0 +1,216 @@
+"""Where the test of a module lies: in the same folder below tests/unit, under the module's name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.tidy.tree import ROOT, imports_of, product
+
+# Modules whose test lies elsewhere: at most 40.
+ELSEWHERE: dict[str, str] = {}
+
+# Modules without a test of their own yet. This list shrinks, and goes when it is empty.
+MISSING: set[str] = {
+    "fednode.api",
+    "fednode.app.asking",
+    "fednode.app.cases",
+    "fednode.app.given",
+    "fednode.app.interfaces",
+    "fednode.app.network",
+    "fednode.app.reach",
+    "fednode.app.saved",
+    "fednode.clip.hub",
+    "fednode.clip.prefix",
+    "fednode.clip.settings",
+    "fednode.commands.check",
+    "fednode.commands.control",
+    "fednode.commands.eval",
+    "fednode.commands.identity",
+    "fednode.commands.init",
+    "fednode.commands.logs",
+    "fednode.commands.predict",
+    "fednode.commands.recover",
+    "fednode.commands.share",
+    "fednode.commands.start",
+    "fednode.commands.status",
+    "fednode.commands.top",
+    "fednode.core.best",
+    "fednode.core.events",
+    "fednode.core.members.errands",
+    "fednode.core.members.gossip",
+    "fednode.core.members.health",
+    "fednode.core.members.links",
+    "fednode.core.members.turns",
+    "fednode.core.members.unreached",
+    "fednode.core.merge.momentum",
+    "fednode.core.merge.numbers",
+    "fednode.core.policy",
+    "fednode.core.rounds.averaging",
+    "fednode.core.rounds.catchup",
+    "fednode.core.rounds.exchange",
+    "fednode.core.rounds.kind",
+    "fednode.core.rounds.mailbox",
+    "fednode.core.rounds.method",
+    "fednode.core.rounds.progress",
+    "fednode.core.rounds.stragglers",
+    "fednode.core.settings",
+    "fednode.core.varint",
+    "fednode.core.view",
+    "fednode.data.reasons",
+    "fednode.errors",
+    "fednode.identity.certificate",
+    "fednode.identity.enrol",
+    "fednode.identity.lease",
+    "fednode.lab.bench.command_scale",
+    "fednode.lab.bench.command_tuning",
+    "fednode.lab.bench.encoders",
+    "fednode.lab.bench.floor",
+    "fednode.lab.bench.losses",
+    "fednode.lab.bench.mesh",
+    "fednode.lab.bench.output",
+    "fednode.lab.bench.picture",
+    "fednode.lab.bench.tasks",
+    "fednode.lab.bench.wire",
+    "fednode.lab.commands.bench",
+    "fednode.lab.commands.demo",
+    "fednode.lab.commands.experiment",
+    "fednode.lab.commands.explain",
+    "fednode.lab.commands.simulate",
+    "fednode.lab.demo.render",
+    "fednode.lab.experiment.cell",
+    "fednode.lab.experiment.classes",
+    "fednode.lab.experiment.report",
+    "fednode.lab.experiment.run",
+    "fednode.lab.experiment.scores",
+    "fednode.lab.experiment.settings",
+    "fednode.lab.experiment.tracked",
+    "fednode.lab.experiment.vary",
+    "fednode.lab.explain_pictures",
+    "fednode.lab.simulate.byzantine",
+    "fednode.lab.simulate.check",
+    "fednode.lab.simulate.checkers",
+    "fednode.lab.simulate.ends",
+    "fednode.lab.simulate.faults",
+    "fednode.lab.simulate.scenario",
+    "fednode.lab.simulate.speech",
+    "fednode.lab.track.base",
+    "fednode.lab.track.fake",
+    "fednode.lab.track.mlflow",
+    "fednode.lab.track.names",
+    "fednode.lab.track.node",
+    "fednode.lab.track.tensorboard",
+    "fednode.lab.track.wandb",
+    "fednode.lab.track.worker",
+    "fednode.learn.build",
+    "fednode.learn.images",
+    "fednode.learn.learner",
+    "fednode.learn.memory",
+    "fednode.learn.objective",
+    "fednode.learn.settings",
+    "fednode.learn.share",
+    "fednode.learn.start",
+    "fednode.learn.texts",
+    "fednode.objective",
+    "fednode.observe.doorway",
+    "fednode.observe.logs",
+    "fednode.observe.others",
+    "fednode.observe.page",
+    "fednode.policies.diprompt.config",
+    "fednode.policies.diprompt.exchange",
+    "fednode.policies.domains",
+    "fednode.policies.fedclip.config",
+    "fednode.policies.fedclip.exchange",
+    "fednode.policies.fedclip.objective",
+    "fednode.policies.feddpt.config",
+    "fednode.policies.feddpt.slots",
+    "fednode.policies.fedmaple.config",
+    "fednode.policies.fedmaple.exchange",
+    "fednode.policies.fedmaple.objective",
+    "fednode.policies.fedotp.config",
+    "fednode.policies.fedotp.exchange",
+    "fednode.policies.fedpgp.config",
+    "fednode.policies.fedpgp.exchange",
+    "fednode.policies.fedtpg.config",
+    "fednode.policies.fedtpg.exchange",
+    "fednode.policies.fedtpg.objective",
+    "fednode.policies.local.objective",
+    "fednode.policies.plan.aggregator",
+    "fednode.policies.plan.config",
+    "fednode.policies.plan.exchange",
+    "fednode.policies.promptfl.config",
+    "fednode.policies.promptfl.exchange",
+    "fednode.policies.promptfl.objective",
+    "fednode.policies.trip.config",
+    "fednode.policies.trip.exchange",
+    "fednode.policies.trip.routing",
+    "fednode.policies.zerodfl.accounting",
+    "fednode.policies.zerodfl.config",
+    "fednode.policies.zerodfl.exchange",
+    "fednode.policies.zerodfl.objective",
+    "fednode.policies.zerodfl.rows",
+    "fednode.policies.zerodfl.state",
+    "fednode.policies.zerodfl.trial",
+    "fednode.policy",
+    "fednode.settings.faults",
+    "fednode.settings.output",
+    "fednode.settings.peers",
+    "fednode.shipped",
+    "fednode.sim.host",
+    "fednode.sim.network",
+    "fednode.sim.setup",
+    "fednode.storage.journal",
+    "fednode.storage.recover",
+    "fednode.terminal.classwise",
+    "fednode.terminal.formats",
+    "fednode.terminal.live",
+    "fednode.terminal.paths",
+    "fednode.terminal.show",
+    "fednode.testing.learners",
+    "fednode.testing.player",
+    "fednode.testing.policies",
+    "fednode.testing.seeds",
+    "fednode.transports.base",
+    "fednode.transports.exchange",
+    "fednode.transports.framing",
+    "fednode.transports.ports",
+    "fednode.transports.room",
+    "fednode.units",
+    "fednode.wire.outgoing",
+    "fednode_bootstrap.forks",
+    "fednode_bootstrap.introducer_command",
+    "fednode_bootstrap.invite",
+    "fednode_bootstrap.mesh_command",
+    "fednode_bootstrap.preload",
+    "fednode_bootstrap.process",
+    "fednode_bootstrap.tether",
+    "fednode_bootstrap.watch",
+}
+
+
+def place(module: str) -> Path:
+    """Return the file that holds the tests of a module."""
+    root, *folders, last = module.split(".")
+    inside = ("bootstrap",) if root == "fednode_bootstrap" else ()
+    return ROOT.joinpath("tests", "unit", *inside, *folders, f"test_{last}.py")
+
+
+def covers(test: Path, module: str) -> bool:
+    """Tell whether a test file exists and imports the module itself."""
+    return test.exists() and any(
+        target == module or target.startswith(f"{module}.") for target in imports_of(test)
+    )
+
+
+def mirrored(module: str) -> bool:
+    """Tell whether a module has its test in its place."""
+    return covers(place(module), module)
+
+
+def mirror_fault(module: str) -> str | None:
+    """Return what is wrong with the place of a module's test, or None."""
+    if product()[module].name == "__init__.py" or module in MISSING or mirrored(module):
+        return None
+    named = ELSEWHERE.get(module)
+    if named is None:
+        return f"there is no {place(module).relative_to(ROOT)} that imports it"
+    return None if covers(ROOT / named, module) else f"{named} does not import it"
