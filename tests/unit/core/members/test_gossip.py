@@ -1,0 +1,65 @@
+"""Gossip by value: which news a message carries, in which order, and how often."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fednode.core.members.gossip import NEWS_MAX, TOLD_MULT, Gossip
+from fednode.core.members.table import Members
+from fednode.core.types import Update
+
+
+def gossip(*names: str) -> tuple[Members, Gossip]:
+    members = Members(names)
+    return members, Gossip(members)
+
+
+def names(news: tuple[Update, ...]) -> list[str]:
+    return [update.name for update in news]
+
+
+def test_the_least_told_items_come_first_and_equals_by_name() -> None:
+    _, news = gossip("b", "c", "d", "e")
+    for name in ("d", "c"):
+        news.add(Update(name, "dead", 1))
+    assert names(news.take("b")) == ["c", "d"]
+    news.add(Update("e", "dead", 1))
+    assert names(news.take("b")) == ["e", "c", "d"]
+
+
+def test_a_peer_hears_what_is_held_of_itself_and_not_twice() -> None:
+    members, news = gossip("b", "c")
+    assert news.about("b") == []  # nothing is known of it yet
+    members.heard("b", 1.0, 1)
+    news.add(Update("b", "dead", 7))
+    news.add(Update("c", "dead", 1))
+    assert news.take("b") == (Update("b", "alive", 0), Update("c", "dead", 1))
+
+
+@pytest.mark.parametrize("count", [2, 6, 30])
+def test_an_item_is_told_by_the_logarithm_of_the_mesh_and_then_forgotten(count: int) -> None:
+    _, news = gossip(*(f"p{number:02}" for number in range(count)))
+    news.add(Update("p00", "dead", 1))
+    told = 0
+    while news.take("p01"):
+        told += 1
+    assert told == math.ceil(TOLD_MULT * math.log2(count + 2))
+
+
+def test_newer_news_of_a_member_replaces_older_news_and_is_told_anew() -> None:
+    _, news = gossip("b", "c", "d")
+    news.add(Update("c", "suspect", 1))
+    news.take("b")
+    news.add(Update("d", "dead", 1))
+    news.add(Update("c", "dead", 1))
+    assert news.take("b") == (Update("c", "dead", 1), Update("d", "dead", 1))
+
+
+def test_a_message_carries_a_bounded_number_of_items() -> None:
+    members, news = gossip(*(f"p{number:02}" for number in range(NEWS_MAX + 5)))
+    members.heard("p00", 1.0, 1)
+    for number in range(1, NEWS_MAX + 5):
+        news.add(Update(f"p{number:02}", "dead", 1))
+    assert len(news.take("p00")) == NEWS_MAX + 1  # and the item about p00

@@ -1,0 +1,76 @@
+"""The core's settings refuse what makes no sense, with the value and the limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from fednode.core.settings import (
+    GuardSettings,
+    LimitSettings,
+    MembershipSettings,
+    MergeSettings,
+    RoundSettings,
+    StartSettings,
+    TopologySettings,
+    bounded,
+    positive,
+)
+
+
+@pytest.mark.parametrize("value", [0.0, 5.0, 10.0])
+def test_a_bound_holds_its_ends(value: float) -> None:
+    bounded("x", value, 0, 10)
+
+
+@pytest.mark.parametrize("value", [-0.1, 10.1, math.nan, math.inf])
+def test_a_value_out_of_bounds_is_named_with_the_bounds(value: float) -> None:
+    with pytest.raises(ValueError, match=rf"^x is {value:g}; it must be from 0 to 10\.$"):
+        bounded("x", value, 0, 10)
+
+
+def test_a_bound_without_an_upper_end_still_refuses_what_is_not_finite() -> None:
+    with pytest.raises(ValueError, match=r"^x is inf; it must be at least 0\.$"):
+        bounded("x", math.inf, 0)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_positive_means_above_zero_and_finite(value: float) -> None:
+    positive("x", 1e-9)
+    with pytest.raises(ValueError, match=rf"^x is {value:g}; it must be above 0\.$"):
+        positive("x", value)
+    with pytest.raises(ValueError, match=r"^x is 3; it must be above 0 and at most 2\.$"):
+        positive("x", 3.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("make", "key"),
+    [
+        (lambda: StartSettings(peers=-1), "rounds.start.peers"),
+        (lambda: StartSettings(timeout_s=-1), "rounds.start.timeout_s"),
+        (lambda: RoundSettings(max=-1), "rounds.max"),
+        (lambda: RoundSettings(deadline_s=0), "rounds.deadline_s"),
+        (lambda: RoundSettings(min_interval_s=-1), "rounds.min_interval_s"),
+        (lambda: RoundSettings(lead=-1), "rounds.lead"),
+        (lambda: GuardSettings(merged_rise=-0.1), "guard.merged_rise"),
+        (lambda: MergeSettings(liars=-1), "policy.merge.liars"),
+        (lambda: MergeSettings(trim=0.6), "policy.merge.trim"),
+        (lambda: LimitSettings(messages_s=0), "limits.messages_s"),
+        (lambda: LimitSettings(megabytes_s=0), "limits.megabytes_s"),
+        (lambda: MembershipSettings(probe_interval_s=0), "membership.probe_interval_s"),
+        (lambda: TopologySettings(degree=0), "topology.degree"),
+        (lambda: TopologySettings(kind="edges"), "topology.edges"),
+        (lambda: TopologySettings(edges=(("a", "b"),)), "topology.edges"),
+    ],
+)
+def test_a_section_names_the_key_that_is_wrong(make: Callable[[], object], key: str) -> None:
+    with pytest.raises(ValueError, match=key):
+        make()
+
+
+def test_a_guard_that_needs_validation_images_says_by_which_key() -> None:
+    assert GuardSettings().judged_by == ""
+    assert GuardSettings(keep_best=True).judged_by == "guard.keep_best"
+    assert GuardSettings(merged_rise=0.0).judged_by == "guard.merged_rise"
