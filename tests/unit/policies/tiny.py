@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import open_clip
+import pytest
 import torch
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
@@ -61,3 +63,27 @@ def drawn(tensors: Tensors, seed: int, deviation: float = 0.3) -> Tensors:
     return Tensors(
         {name: deviation * generator.standard_normal(one.shape) for name, one in tensors.items()}
     )
+
+
+class Sizes:
+    """What an objective asks of a ViT-B/16 to say how its arrays start."""
+
+    class text:
+        width, layers = 512, 12
+
+        @staticmethod
+        def embed_words(words: str) -> torch.Tensor:
+            return torch.zeros(len(words.split()), 512)
+
+    class vision:
+        width, layers = 768, 12
+
+
+def count_published(kind: Any, config: Any, length: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the parameters of an objective with ViT-B/16; METHODS section 5 has the papers'."""
+    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
+    monkeypatch.setattr(
+        "fednode.learn.texts.ClassTexts.written", lambda self, names, template: torch.zeros(1, 512)
+    )
+    one = kind(Sizes, tuning(context_length=length, init_words=None), config)
+    return sum(math.prod(shape) for shape in one.initial(1).shapes.values())

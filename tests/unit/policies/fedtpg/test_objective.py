@@ -1,0 +1,112 @@
+"""FedTPG against torch's own layers and its paper's count of parameters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fednode.clip.backbone import Backbone
+from fednode.errors import ConfigError
+from fednode.policies.fedtpg.config import FedTPGConfig
+from fednode.policies.fedtpg.objective import Objective as FedTPG
+from tests.unit.learn.jobs import batch, given, leaves
+from tests.unit.policies.tiny import (
+    CLASSES,
+    LABELS,
+    count_published,
+    drawn,
+    features,
+    softmax,
+    tuning,
+    wide,
+)
+
+
+def test_fedtpg_against_torchs_own_layers(model: Backbone) -> None:
+    """nn.MultiheadAttention, LayerNorm and Linear, in float64, with our weights put in."""
+    one = FedTPG(model, tuning(), FedTPGConfig(heads=4))
+    tensors = drawn(one.initial(1), 3, 0.2)
+    w = {name: torch.tensor(np.asarray(x, dtype=np.float64)) for name, x in tensors.items()}
+    width, names = 32, 16
+    attention = nn.MultiheadAttention(width, 4, kdim=names, vdim=names, batch_first=True).double()
+    assert attention.in_proj_bias is not None
+    with torch.no_grad():
+        for part, target in (("query", "q"), ("key", "k"), ("value", "v")):
+            getattr(attention, f"{target}_proj_weight").copy_(w[f"attend.{part}.weight"])
+        attention.in_proj_bias.copy_(
+            torch.cat([w[f"attend.{part}.bias"] for part in ("query", "key", "value")])
+        )
+        attention.out_proj.weight.copy_(w["attend.out.weight"])
+        attention.out_proj.bias.copy_(w["attend.out.bias"])
+
+        def norm(name: str, x: torch.Tensor) -> torch.Tensor:
+            layer = nn.LayerNorm(x.shape[1]).double()
+            layer.weight.copy_(w[f"norm.{name}.weight"])
+            layer.bias.copy_(w[f"norm.{name}.bias"])
+            found: torch.Tensor = layer(x)
+            return found
+
+        named = torch.tensor(wide(one.texts.written(CLASSES, "{}")))
+        keys = norm("names", named)[None]
+        x = attention(norm("query", w["queries"])[None], keys, keys)[0][0]
+        hidden = norm("ffn", x) @ w["ffn.in.weight"].T + w["ffn.in.bias"]
+        value, gate = hidden[:, : 4 * width], hidden[:, 4 * width :]
+        x = x + (value * nn.functional.gelu(gate)) @ w["ffn.out.weight"].T + w["ffn.out.bias"]
+    found = one.context(leaves(tensors), CLASSES)
+    assert np.allclose(wide(found), x.numpy(), atol=1e-5)
+    others = one.context(leaves(tensors), ("dog", "saw"))
+    assert (others - found).abs().max() > 1e-2, "the prompt depends on the class names"
+    tokens = model.text.tokens(CLASSES, 3)
+    logits = model.logit_scale * wide(features()) @ wide(model.text.encode(tokens, found)).T
+    wanted = -np.log(softmax(logits)[np.arange(5), LABELS.numpy()]).mean()
+    loss = one.begin(given(leaves(tensors), CLASSES)).loss(batch(LABELS, features=features()))
+    assert float(loss) == pytest.approx(wanted, rel=1e-4)
+
+
+@pytest.mark.parametrize("features", [64, 48])
+def test_fedtpg_starts_as_torchs_attention_does(
+    features: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deviation and range of each array against torch's own layers, over ten draws."""
+    width = 64
+    monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
+    monkeypatch.setattr(
+        "fednode.learn.texts.ClassTexts.written",
+        lambda self, names, template: torch.zeros(1, features),
+    )
+    model = SimpleNamespace(text=SimpleNamespace(width=width))
+    one = FedTPG(model, tuning(), FedTPGConfig())  # type: ignore[arg-type]
+    ours = [leaves(one.initial(seed)) for seed in range(10)]
+    torch.manual_seed(1)
+    theirs = []
+    for _ in range(10):
+        layer = nn.MultiheadAttention(width, 4, kdim=features, vdim=features)
+        if features == width:
+            parts = tuple(layer.in_proj_weight.chunk(3))
+        else:
+            parts = (layer.q_proj_weight, layer.k_proj_weight, layer.v_proj_weight)
+        assert layer.in_proj_bias is not None
+        drawn_now = dict(zip(("query", "key", "value"), parts, strict=True))
+        theirs.append({f"attend.{name}.weight": x for name, x in drawn_now.items()})
+        biases = zip(("query", "key", "value"), layer.in_proj_bias.chunk(3), strict=True)
+        theirs[-1] |= {f"attend.{name}.bias": x for name, x in biases}
+        theirs[-1] |= {"attend.out.weight": layer.out_proj.weight}
+        theirs[-1] |= {"attend.out.bias": layer.out_proj.bias}
+    for name in theirs[0]:
+        mine, wanted = (torch.stack([each[name].detach() for each in x]) for x in (ours, theirs))
+        assert mine.shape == wanted.shape
+        assert float(mine.std()) == pytest.approx(float(wanted.std()), rel=0.02)
+        assert float(mine.abs().max()) == pytest.approx(float(wanted.abs().max()), rel=0.01)
+
+
+def test_heads_that_do_not_fit_are_a_sentence(model: Backbone) -> None:
+    with pytest.raises(ConfigError, match=r"policy.heads is 5, .* text width 32"):
+        FedTPG(model, tuning(), FedTPGConfig(heads=5)).initial(1)
+
+
+def test_it_has_as_many_parameters_as_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert count_published(FedTPG, FedTPGConfig(), 4, monkeypatch) == 4_206_080
