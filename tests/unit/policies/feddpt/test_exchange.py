@@ -10,17 +10,19 @@ import pytest
 
 from fednode.core.events import PeerDown, Received, RoundDue
 from fednode.core.rounds.kind import MethodPolicy
-from fednode.core.types import Tensors
+from fednode.core.rounds.method import MethodState, Round
+from fednode.core.settings import RoundSettings
+from fednode.core.types import Job, Tensors
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.feddpt.slots import text_slots, trained, visual_slots
-from fednode.testing.player import Case, Player, report, up
+from fednode.testing.player import Case, Player, frame, report, up
 
-DOMAINS = ("art", "photo")
+PAIR = ("art", "photo")
 
 
 def case(**set_: Any) -> Case:
-    config = FedDPTConfig(domains=DOMAINS, wire_dtype="float32", **set_)
+    config = FedDPTConfig(domains=PAIR, wire_dtype="float32", **set_)
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(text_slots(config), (3, 2))
     shapes.update(dict.fromkeys(visual_slots(config), (4,)))
     told = {name: shapes[name] for name in sorted(trained(config, "photo"))}
@@ -65,3 +67,50 @@ def test_the_optimizer_is_kept_or_reset_as_the_setting_says(
         player.adopted()
     kept = Tensors({"momentum": [2.0]}) if optimizer == "keep" else Tensors()
     assert player.policy.state().carry == kept
+
+
+DOMAINS = ("photo", "art", "sketch")
+
+
+def node(domain: str = "photo", **set_: Any) -> FedDPT:
+    config = FedDPTConfig(domains=DOMAINS, **set_)
+    context = frame("feddpt", peers=("b",), rounds=RoundSettings(mode="sync"), domain=domain)
+    return FedDPT(config, context)
+
+
+SLOTS = [*(f"text.{one}" for one in DOMAINS), *(f"visual.{one}" for one in DOMAINS)]
+HELD = MethodState(Tensors({name: [0.0, 1.0] for name in SLOTS}))
+
+
+def tuned(**set_: Any) -> set[str]:
+    job = node(**set_).job(Round(1, "prompts", HELD, HELD))
+    assert isinstance(job, Job)
+    assert set(job.tensors) | set(job.reference) == set(SLOTS)
+    return set(job.tensors)
+
+
+def test_a_node_trains_its_own_text_and_all_visual_tokens() -> None:
+    visual = {f"visual.{one}" for one in DOMAINS}
+    assert tuned() == {"text.photo", *visual}
+    assert tuned(text="train_all") == {*(f"text.{one}" for one in DOMAINS), *visual}
+    assert tuned(visual="split") == {"text.photo", "visual.photo"}
+
+
+def test_a_message_holds_what_some_domain_trains_and_nothing_else() -> None:
+    policy = node()
+    full = frozenset({"text.art", *(f"visual.{one}" for one in DOMAINS)})
+    assert policy.complete(full, frozenset(SLOTS))
+    assert not policy.complete(full | {"text.photo"}, frozenset(SLOTS))
+    assert not policy.complete(full - {"visual.art"}, frozenset(SLOTS))
+
+
+def test_a_domain_that_the_mesh_does_not_know_is_a_sentence() -> None:
+    config = FedDPTConfig(domains=DOMAINS)
+    for domain, said in (("", "data.domain is not set"), ("foto", "data.domain is 'foto'")):
+        assert said in FedDPT.settings_fault(config, RoundSettings(), domain)
+    with pytest.raises(ValueError, match="names 'a b'"):
+        FedDPTConfig(domains=("a b",))
+    with pytest.raises(ValueError, match="names 'art' twice"):
+        FedDPTConfig(domains=("art", "art"))
+    with pytest.raises(ValueError, match="names 0 domains"):
+        FedDPTConfig()

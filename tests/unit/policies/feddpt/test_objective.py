@@ -1,4 +1,4 @@
-"""Fed-DPT's equations 5, 6, 8 and 9 against float64, and who owns which prompt."""
+"""Fed-DPT's equations 5, 6, 8 and 9 against float64."""
 
 from __future__ import annotations
 
@@ -11,14 +11,9 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.clip.text import ClassTokens
-from fednode.core.rounds.method import MethodState, Round
-from fednode.core.settings import RoundSettings
-from fednode.core.types import Job, Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.feddpt.config import FedDPTConfig
-from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.feddpt.objective import MOVED, Objective
-from fednode.testing.player import frame
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -179,47 +174,3 @@ def test_variants_tune_what_they_say(model: Backbone) -> None:
     )
     found = agnostic.classifier(prompts, CLASSES)(Batch(pixels=pixels()))
     assert torch.allclose(found, model.logit_scale * wanted, atol=1e-4)
-
-
-def node(domain: str = "photo", **set_: Any) -> FedDPT:
-    config = FedDPTConfig(domains=DOMAINS, **set_)
-    context = frame("feddpt", peers=("b",), rounds=RoundSettings(mode="sync"), domain=domain)
-    return FedDPT(config, context)
-
-
-SLOTS = [*(f"text.{one}" for one in DOMAINS), *(f"visual.{one}" for one in DOMAINS)]
-HELD = MethodState(Tensors({name: [0.0, 1.0] for name in SLOTS}))
-
-
-def trained(**set_: Any) -> set[str]:
-    job = node(**set_).job(Round(1, "prompts", HELD, HELD))
-    assert isinstance(job, Job)
-    assert set(job.tensors) | set(job.reference) == set(SLOTS)
-    return set(job.tensors)
-
-
-def test_a_node_trains_its_own_text_and_all_visual_tokens() -> None:
-    visual = {f"visual.{one}" for one in DOMAINS}
-    assert trained() == {"text.photo", *visual}
-    assert trained(text="train_all") == {*(f"text.{one}" for one in DOMAINS), *visual}
-    assert trained(visual="split") == {"text.photo", "visual.photo"}
-
-
-def test_a_message_holds_what_some_domain_trains_and_nothing_else() -> None:
-    policy = node()
-    full = frozenset({"text.art", *(f"visual.{one}" for one in DOMAINS)})
-    assert policy.complete(full, frozenset(SLOTS))
-    assert not policy.complete(full | {"text.photo"}, frozenset(SLOTS))
-    assert not policy.complete(full - {"visual.art"}, frozenset(SLOTS))
-
-
-def test_a_domain_that_the_mesh_does_not_know_is_a_sentence() -> None:
-    config = FedDPTConfig(domains=DOMAINS)
-    for domain, said in (("", "data.domain is not set"), ("foto", "data.domain is 'foto'")):
-        assert said in FedDPT.settings_fault(config, RoundSettings(), domain)
-    with pytest.raises(ValueError, match="names 'a b'"):
-        FedDPTConfig(domains=("a b",))
-    with pytest.raises(ValueError, match="names 'art' twice"):
-        FedDPTConfig(domains=("art", "art"))
-    with pytest.raises(ValueError, match="names 0 domains"):
-        FedDPTConfig()

@@ -131,16 +131,3 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
         assert (count(one.initial(1)), count(one.private(1))) == (8_192, private)
     config = FedPGPConfig()
     assert (config.rank, config.contrast, config.temperature) == (8, 0.5, 0.5)
-
-
-@pytest.mark.parametrize(
-    ("set_", "text"),
-    [
-        ({"rank": 0}, "policy.rank is 0; it must be at least 1"),
-        ({"contrast": -1.0}, "policy.contrast is -1; it must be at least 0"),
-        ({"temperature": 0.0}, "policy.temperature is 0; it must be above 0"),
-    ],
-)
-def test_settings_out_of_range_are_a_sentence(set_: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
-        FedPGPConfig(**set_)

@@ -1,0 +1,49 @@
+"""A method as a policy: it says what its method says, and a run begins and goes on from a state."""
+
+from __future__ import annotations
+
+from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.settings import RoundSettings
+from fednode.core.types import EMPTY, PolicyState, Tensors
+from fednode.policies.promptfl.config import PromptFLConfig
+from fednode.policies.promptfl.exchange import PromptFL
+from fednode.policies.trip.config import TRIPConfig
+from fednode.policies.trip.exchange import TRIP
+from fednode.testing.player import frame
+
+KIND = MethodPolicy(TRIP)
+START = Tensors({"experts": [[[1.0, 2.0]]]})
+NODE = frame("trip", rounds=RoundSettings(mode="sync", max=9))
+
+
+def test_it_says_what_its_method_says() -> None:
+    assert (KIND.name, KIND.config_type, KIND.tuning) == ("trip", TRIPConfig, TRIP.tuning)
+    assert (KIND.default_mode, KIND.modes) == (TRIP.default_mode, TRIP.modes)
+    assert KIND.shared_state
+    fault = KIND.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
+    assert fault == TRIP.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
+    assert "rounds.max is 0" in fault
+
+
+def test_a_run_begins_at_round_0_with_the_method_s_first_state() -> None:
+    state = KIND.start(TRIPConfig(), NODE, START).state()
+    first = TRIP(TRIPConfig(), NODE).first(START)
+    assert (state.round, state.tensors, state.arrays) == (0, first.shared, first.arrays)
+    assert state.tuned == EMPTY
+
+
+def test_a_restored_run_goes_on_from_its_state() -> None:
+    before = KIND.start(TRIPConfig(), NODE, START).state()
+    later = PolicyState(4, before.tensors, before.tensors, arrays=before.arrays)
+    assert KIND.restore(TRIPConfig(), NODE, later).state().round == 4
+
+
+def test_the_paper_s_bytes_count_the_nodes_that_take_part() -> None:
+    kind, shapes = MethodPolicy(PromptFL), {"context": (4, 2)}
+    every = kind.paper_bytes(PromptFLConfig(), shapes, 10, 6)
+    drawn = kind.paper_bytes(PromptFLConfig(participants=2), shapes, 10, 6)
+    many = kind.paper_bytes(PromptFLConfig(participants=9), shapes, 10, 6)
+    assert every is not None
+    assert drawn is not None
+    assert every == 10 * 6 * 2 * 8 * 4  # up and down, in float32
+    assert drawn * 3 == every == many
