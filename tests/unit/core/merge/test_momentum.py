@@ -11,7 +11,7 @@ from fednode.core.merge.momentum import alpha
 
 def density(x: float, beta: float) -> float:
     constant = math.gamma(2 * beta) / math.gamma(beta) ** 2
-    return constant * x ** (beta - 1) * (1 - x) ** (beta - 1)
+    return float(constant * x ** (beta - 1) * (1 - x) ** (beta - 1))
 
 
 @pytest.mark.parametrize("beta", [0.3, 0.5, 2.0])
