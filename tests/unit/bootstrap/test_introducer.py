@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import ssl
 import tempfile
 import time
@@ -14,19 +16,16 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.core.types import Update
-from fednode.errors import ConfigError, IdentityError, Refused, StateError, Unreachable
+from fednode.errors import ConfigError, IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
 from fednode.identity.enrol import CONTACTS_MAX, enrol
 from fednode.identity.identity import Identity, armour, disarm
 from fednode.identity.lease import DAY_S, LEASE_DAYS
-from fednode.settings.peers import load_peers
 from fednode.transports import tls
 from fednode_bootstrap import introducer
-from fednode_bootstrap.introducer import ASKED_MAX, Roster, serve
-from fednode_bootstrap.invite import invite
+from fednode_bootstrap.introducer import ASKED_MAX, LOCK_FILE, Roster, serve
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
 GUARD_S = 20.0
@@ -111,6 +110,28 @@ def test_what_several_processes_revoke_at_once_is_all_kept(tmp_path: Path) -> No
         list(threads.map(revoke, range(3)))
     names = sorted(leases.peek(one).name for one in book(tmp_path).revocations())
     assert names == [f"n{who}-{at}" for who in range(3) for at in range(5)]
+
+
+def test_a_token_is_looked_up_and_spent_under_the_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes that read one token before either of them spent it would both give a lease."""
+    made, seen = book(tmp_path), []
+    token, spend = made.token(), Roster._spend
+
+    def watched(self: Roster, text: str, name: str) -> None:
+        with (
+            open(tmp_path / "book" / LOCK_FILE, "rb") as other,
+            contextlib.suppress(BlockingIOError),
+        ):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            seen.append("free")
+        spend(self, text, name)
+        seen.append("spent")
+
+    monkeypatch.setattr(Roster, "_spend", watched)
+    made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    assert seen == ["spent"]
 
 
 def test_tokens_may_be_for_one_name_or_for_several_nodes(tmp_path: Path) -> None:
@@ -264,36 +285,6 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Roster, str]]:
         await task
 
 
-async def test_a_node_enrols_keeps_its_lease_and_learns_of_others(
-    served: tuple[Roster, str], tmp_path: Path
-) -> None:
-    made, at = served
-    first = Identity(tmp_path / "n1", MESH, "n1")
-    told = await enrol(first, made.mesh_key, at, "127.0.0.1:1", made.token())
-    assert told.contacts == ()
-    line = made.revoke("bad", B_ID)
-    second = Identity(tmp_path / "n2", MESH, "n2")
-    told = await enrol(second, made.mesh_key, at, "127.0.0.1:2", made.token())
-    assert told.contacts == (Update("n1", "alive", 0, "127.0.0.1:1", first.id, first.proof),)
-    assert told.revocations == (disarm(line),)
-    assert not second.wants_lease()
-
-
-async def test_why_a_node_is_not_enrolled_is_said(
-    served: tuple[Roster, str], tmp_path: Path
-) -> None:
-    made, at = served
-    one = Identity(tmp_path / "n1", MESH, "n1")
-    with pytest.raises(Refused, match="refused: the token is wrong, spent"):
-        await enrol(one, made.mesh_key, at, ADDRESS, "guess")
-    other = Roster(tmp_path / "other", MESH).mesh_key
-    with pytest.raises(IdentityError, match=r"cannot be believed: .* is not the mesh_key"):
-        await enrol(one, other, at, ADDRESS, made.token())
-    with pytest.raises(Unreachable, match="does not answer"):
-        await enrol(one, made.mesh_key, "127.0.0.1:1", ADDRESS, made.token())
-    assert one.lease is None
-
-
 async def test_it_ends_once_all_are_enrolled_and_nobody_calls(tmp_path: Path) -> None:
     made = Roster(tmp_path / "book", MESH)
     token = made.token(uses=2)
@@ -317,48 +308,3 @@ def test_a_lease_that_is_nearly_over_is_not_settled(tmp_path: Path) -> None:
     assert made.settled() == 1
     now[0] += 0.7 * LEASE_DAYS * DAY_S
     assert made.settled() == 0
-
-
-def test_an_invitation_holds_all_that_a_node_needs(tmp_path: Path) -> None:
-    template, out = tmp_path / "peers.yaml", tmp_path / "mesh"
-    listed = "peers:\n  - {name: a, address: 'a:7100'}\n  - {name: b, address: 'b:7100'}\n"
-    template.write_text(f"# ours\nmesh: {MESH}\nintroducer: door:7099\n{listed}")
-    assert invite(tmp_path / "book", template, out) == [
-        "peers.yaml", "token-a", "token-b", "page-token",
-    ]  # fmt: skip
-    made = Roster(tmp_path / "book", MESH)
-    peers = load_peers(out / "peers.yaml")
-    assert (peers.mesh_key, peers.introducer, len(peers.peers)) == (made.mesh_key, "door:7099", 2)
-    assert (out / "peers.yaml").read_text().startswith("# ours\n")
-    first, second = ((out / f"token-{name}").read_text().strip() for name in "ab")
-    with pytest.raises(IdentityError, match="another name than 'b'"):
-        made.enrol(A_ID, MESH, "b", ADDRESS, first)
-    made.enrol(A_ID, MESH, "a", ADDRESS, first)
-    made.enrol(B_ID, MESH, "b", ADDRESS, second)
-    assert {path.stat().st_mode & 0o777 for path in out.glob("*token*")} == {0o600}
-    # Again: the same secrets, and what changed in the template.
-    template.write_text(template.read_text() + f"\nmesh_key: {made.mesh_key}\n")
-    assert invite(tmp_path / "book", template, out) == ["peers.yaml"]
-    assert (out / "token-a").read_text().strip() == first
-    # Another introducer's key: the old token would be good for nothing.
-    template.write_text(f"mesh: {MESH}\nintroducer: door:7099\n{listed}")
-    assert invite(tmp_path / "other", template, out) == ["peers.yaml", "token-a", "token-b"]
-    assert (out / "token-a").read_text().strip() != first
-    with pytest.raises(StateError, match=r"cannot be used: .*; choose another folder with --out"):
-        invite(tmp_path / "book", template, template / "below")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("mesh: Mesh!\n", r"line 1: mesh is 'Mesh!'; use small letters"),
-        ("peers: []\n", r"mesh is ''"),
-        (f"mesh: {MESH}\n", "list at least this node"),
-        (f"mesh: {MESH}\nmesh_key: other\n", "line 2: mesh_key is other, and the key in"),
-    ],
-)
-def test_what_is_wrong_with_a_template_is_named(tmp_path: Path, text: str, said: str) -> None:
-    template = tmp_path / "peers.yaml"
-    template.write_text(text)
-    with pytest.raises(ConfigError, match=said):
-        invite(tmp_path / "book", template, tmp_path / "mesh")

@@ -76,6 +76,22 @@ def test_rotation_makes_a_new_key_that_peers_follow(tmp_path: Path) -> None:
     assert believes.name_of(after) == "n"
 
 
+def test_a_rotation_that_cannot_prove_its_new_key_keeps_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way round, the node would come back with a key that no peer can follow."""
+    made = identity(tmp_path)
+    before = made.id
+
+    def full(path: Path, *_: object) -> None:
+        raise StateError(f"{path} cannot be written: the disk is full.")
+
+    monkeypatch.setattr("fednode.identity.identity.put", full)
+    with pytest.raises(StateError, match="disk is full"):
+        made.rotate()
+    assert made.id == before == identity(tmp_path).id
+
+
 def test_a_damaged_proof_is_named(tmp_path: Path) -> None:
     made = identity(tmp_path)
     (tmp_path / "lease").write_text("?")

@@ -7,20 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity import lease as leases
-from fednode.identity.certificate import SKEW, der, mint, read_certificate
+from fednode.identity.certificate import der, mint
 from fednode.identity.identity import armour
 from fednode.identity.lease import DAY_S, SKEW_S
 from fednode.identity.trust import Listed, Trust
 from tests.unit.identity.people import (
     LISTED,
-    MESH_KEY,
     NOW,
     STRANGER,
     A,
@@ -44,27 +40,6 @@ def shown(
 ) -> str:
     """Return why a certificate is refused; "" where it is not."""
     return believes.judge(der(mint(key, name, proof, at, days)), who)[1]
-
-
-def test_a_certificate_says_whose_key_it_is() -> None:
-    found = read_certificate(der(mint(A, "a", b"proof", NOW, 10)))
-    assert (found.id, found.name, found.lease) == (LISTED["a"], "a", b"proof")
-    assert found.expires == NOW + 10 * DAY_S
-    assert found.begins == NOW - SKEW.total_seconds()
-
-
-def test_a_certificate_of_another_hand_is_not_believed() -> None:
-    """Signed by another key than its own, as an authority's would be."""
-    real = mint(A, "a", b"", NOW)
-    forged = der(real)[:-64] + made_key(7).sign(real.tbs_certificate_bytes)
-    with pytest.raises(IdentityError, match="not signed by its own key"):
-        read_certificate(forged)
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_no_certificate(data: bytes) -> None:
-    with pytest.raises(IdentityError):
-        read_certificate(data)
 
 
 def test_listed_ids_come_in_and_others_do_not() -> None:
@@ -302,12 +277,6 @@ def test_without_keys_listed_names_are_believed_and_lead_nowhere_else() -> None:
     assert moved.address == ""
     with pytest.raises(IdentityError, match="insecure"):
         believes.take_revocation(b"")
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_are_no_proof(data: bytes) -> None:
-    with pytest.raises(IdentityError):
-        leases.read(data, MESH_KEY.public_key())
 
 
 @pytest.mark.parametrize("text", ["", "A", LISTED["a"].lower(), LISTED["a"][:-1], "Ä" * 52])

@@ -270,6 +270,8 @@ def test_images_that_come_between_rounds_are_trained_on(tmp_path: Path) -> None:
     after = one.tune(job, never, ignore)
     assert (before.steps, after.steps) == (6, 7)
     assert after.samples == one.samples == 7
+    fresh = build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
+    assert after.tensors == fresh.tune(job, never, ignore).tensors
     shutil.rmtree(tmp_path / "images" / "dog")
     assert one.tune(job, never, ignore).samples == 7
     assert any("last good look" in note for note in one.notes)

@@ -122,3 +122,15 @@ def test_runs_without_an_end_are_a_sentence() -> None:
     assert DiPrompT.settings_fault(config, RoundSettings(max=3), "") == ""
     labels = DiPrompTConfig(domains=DOMAINS, query="labels")
     assert "data.domain is not set" in DiPrompT.settings_fault(labels, RoundSettings(max=3), "")
+
+
+def test_a_domain_whose_name_begins_with_another_s_keeps_its_moments() -> None:
+    policy = DiPrompT(
+        DiPrompTConfig(domains=("real", "real2"), optimizer="reset"),
+        frame("diprompt", rounds=RoundSettings(mode="sync", max=9)),
+    )
+    now = first(policy)
+    carry = Tensors({"domain.real/exp_avg": [1.0], "domain.real2/exp_avg": [1.0]})
+    now = replace(now, draft=replace(now.draft, carry=carry))
+    change = Contribution("b", Tensors({"domain.real": [[1.0, 0.0]]}), 10)
+    assert set(policy.merge(now, [change]).carry) == {"domain.real2/exp_avg"}
