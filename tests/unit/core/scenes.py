@@ -37,7 +37,7 @@ def local(**rounds: Any) -> Policy:
 
 def message(phase: str = "prompts", sender: str = "b", **changed: Any) -> Message:
     """Return a message that node "a" takes, but for what is changed."""
-    tensors = PROMPTS if phase in {"prompts", "answer"} else EMPTY
+    tensors = PROMPTS if phase == "prompts" else EMPTY
     given: dict[str, Any] = {
         "mesh": "mesh",
         "fingerprint": fingerprint(FACTS),

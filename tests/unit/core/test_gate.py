@@ -12,6 +12,8 @@ from fednode import registry
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
 from fednode.core.types import EMPTY, PolicyState, Tensors
+from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, zerodfl
 
 NORM_MAX = 1000.0
@@ -83,10 +85,27 @@ def test_repeated_and_outdated_messages_are_named_as_such(gate: Gate) -> None:
     assert gate.check(message(sender="c", round=1), policy) == TAKEN
 
 
-@pytest.mark.parametrize("phase", ["want", "answer"])
-def test_questions_and_answers_may_be_repeated(gate: Gate, phase: str) -> None:
+class Repeats(ZeroDFL):
+    """A policy whose rows may be sent again in the same round."""
+
+    repeatable = frozenset({"prompts"})
+
+
+def test_messages_of_repeatable_phases_may_be_repeated(gate: Gate) -> None:
+    policy = Repeats.start(ZeroDFLConfig(), context(), PROMPTS)
     for _ in range(3):
-        assert gate.check(message(phase), zerodfl()) == TAKEN
+        assert gate.check(message(), policy) == TAKEN
+
+
+@pytest.mark.parametrize("phase", ["again", "want"])
+def test_where_rounds_are_run_together_a_peer_may_ask_in_a_round_that_is_over(phase: str) -> None:
+    kind = registry.policy("promptfl")
+    frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
+    policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
+    gate = Gate(frame, FACTS, Members(("b", "c")))
+    asked = message(phase, round=2, policy="promptfl", tensors=EMPTY)
+    for _ in range(3):
+        assert gate.check(asked, policy) == TAKEN
 
 
 def test_a_peer_that_begins_anew_is_heard_again(gate: Gate) -> None:
