@@ -36,7 +36,7 @@ def load(told: str) -> None:
 
         path = None if given["config"] is None else Path(given["config"])
         settings = load_settings(path, os.environ, tuple(given["flags"]))
-        import fednode.commands.start  # noqa: F401
+        import fednode.app.assemble  # noqa: F401
 
         if settings.tuning.kind != "torch":
             return

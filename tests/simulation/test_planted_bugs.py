@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fednode.core import agreement, gate, kernel, policy
+from fednode.core import agreement, assemble, gate, kernel, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, SetTimer
 from fednode.core.members import table as membership
@@ -29,6 +29,7 @@ from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.scenario import Scenario, draw, play
 from fednode.policies.zerodfl import exchange as zerodfl
 from fednode.policies.zerodfl import state as memory
+from fednode.sim import setup
 from fednode.testing.seeds import seeds
 from fednode.wire import codec
 from tests.simulation import kernel_bugs
@@ -193,15 +194,15 @@ def what_was_lost_is_not_sent_again(patch: Patch) -> None:
 
 def a_restart_goes_back_a_round(patch: Patch) -> None:
     """A node that comes back believes that it is where it was when it wrote last but one."""
-    original = kernel.Kernel.resume.__func__  # type: ignore[attr-defined]
+    original: Any = assemble.kernel_of
 
-    def resume(cls: Any, *given: Any) -> Any:
-        held = given[6]
+    def kernel_of(*given: Any) -> Any:
+        held = given[5]
         if held is not None and held.policy.round > 3:
             held = replace(held, policy=replace(held.policy, round=held.policy.round - 1))
-        return original(cls, *given[:6], held, *given[7:])
+        return original(*given[:5], held, *given[6:])
 
-    patch.setattr(kernel.Kernel, "resume", classmethod(resume))
+    patch.setattr(setup, "kernel_of", kernel_of)
 
 
 def one_word_is_enough(patch: Patch) -> None:

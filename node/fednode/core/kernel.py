@@ -13,9 +13,8 @@ the snapshot that could not be stored, so that only time is lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Self
 
 from fednode.core.agreement import Agreement
 from fednode.core.best import Best
@@ -53,11 +52,11 @@ from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.pace import Pace
-from fednode.core.policy import NodeContext, Policy, PolicyKind
+from fednode.core.policy import NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
 from fednode.core.start import Start
-from fednode.core.types import Json, Message, PolicyState, Snapshot, Tensors
+from fednode.core.types import Json, Message, PolicyState, Snapshot
 from fednode.core.view import KernelView
 
 START = "kernel.start"
@@ -103,30 +102,6 @@ class Kernel:
         self._pace = Pace(lead, context.rounds.min_interval_s)
         self._exchanges = False  # whether the policy has sent anything
         self._extra = 0  # rounds asked for beyond rounds.max
-
-    @classmethod
-    def resume(
-        cls,
-        context: NodeContext,
-        kind: PolicyKind,
-        config: Any,
-        initial: Callable[[], Tensors],
-        facts: Mapping[str, str],
-        membership: Timing,
-        held: Snapshot | None,
-        tolerance: Tolerance | None = None,
-    ) -> Self:
-        """Return the kernel of a node that starts, new or restored; not the command "resume".
-
-        held: the snapshot on disk; None to start at round 0.
-        """
-        first, tolerance = initial(), tolerance or Tolerance()
-        context = replace(context, norm_max=tolerance.norm_ratio * max(1.0, first.norm()))
-        if held is None:
-            policy = kind.start(config, context, first)
-        else:
-            policy = kind.restore(config, context, held.policy)
-        return cls(context, policy, facts, membership, held, tolerance)
 
     def step(self, now: float, event: Event) -> list[Effect]:
         """Take one event; return the effects to perform, in order.

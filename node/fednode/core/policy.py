@@ -43,7 +43,9 @@ class NodeContext:
     PeerUp and PeerDown tell the policy which peers it exchanges prompts with, by the mesh's
     topology.
 
-    mesh, fingerprint: stamped on messages. samples: number of training images of this node.
+    mesh, policy, fingerprint: stamped on messages. fednode.core.assemble fills in the policy, the
+    fingerprint, the mode of the rounds and norm_max.
+    samples: number of training images of this node.
     domain: the domain (photo, sketch, ...) of this node's images, "" if none is set.
     address, id, proof: what this node tells about itself to nodes that do not list it
     (fednode.core.types.Update).
@@ -54,10 +56,10 @@ class NodeContext:
     name: str
     peers: tuple[str, ...]
     mesh: str
-    policy: str
-    fingerprint: str
     seed: int
     rounds: RoundSettings
+    policy: str = ""
+    fingerprint: str = ""
     samples: int = 0
     domain: str = ""
     address: str = ""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from fednode.core.facts import fingerprint
+from fednode.core.assemble import kernel_of
 from fednode.core.kernel import Kernel
 from fednode.core.policy import NodeContext, PolicyKind, start_seed
 from fednode.core.reputation import Tolerance
@@ -49,15 +49,12 @@ class Setup:
     def build(self, name: str, peers: tuple[str, ...], learner: Learner) -> Build:
         """Return the function that makes a node's kernel at each of its starts."""
         facts = {"policy.name": self.policy.name, "policy": str(self.config)}
-        mode = self.rounds.mode or self.policy.default_mode
         context = NodeContext(
             name=name,
             peers=peers,
             mesh="simulated",
-            policy=self.policy.name,
-            fingerprint=fingerprint(facts),
             seed=self.seed,
-            rounds=replace(self.rounds, mode=mode),
+            rounds=self.rounds,
             samples=learner.samples,
             domain=self.domains.get(name, ""),
             topology=self.topology,
@@ -66,14 +63,14 @@ class Setup:
         )
 
         def make(held: Snapshot | None) -> Kernel:
-            return Kernel.resume(
+            return kernel_of(
                 context,
                 self.policy,
                 self.config,
-                lambda: self.first(name, learner),
+                learner.initial,
                 facts,
-                self.membership,
                 held,
+                self.membership,
                 self.tolerance,
             )
 

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from fednode.core.assemble import policy_of
 from fednode.core.events import (
     Adopt,
     Adopted,
@@ -85,7 +86,7 @@ class Case:
         )
 
     def start(self) -> Policy:
-        return self.kind.start(self.config, self.context(), self.initial)
+        return policy_of(self.context(), self.kind, self.config, self.initial, None)
 
     def player(self) -> Player:
         """Return a host of a policy that has just started."""
@@ -110,7 +111,7 @@ class Case:
         )
 
     def restore(self, state: PolicyState) -> Policy:
-        return self.kind.restore(self.config, self.context(), state)
+        return policy_of(self.context(), self.kind, self.config, self.initial, state)
 
 
 @dataclass(slots=True)

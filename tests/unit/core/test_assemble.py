@@ -1,0 +1,59 @@
+"""A kernel assembled from what a host knows: what is filled in, and where its policy begins."""
+
+from __future__ import annotations
+
+import pytest
+
+from fednode.core.assemble import kernel_of, policy_of
+from fednode.core.facts import fingerprint
+from fednode.core.policy import NodeContext, start_seed
+from fednode.core.reputation import Tolerance
+from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl.exchange import ZeroDFL
+
+FACTS = {"policy.name": "zerodfl"}
+FIRST = Tensors({"context": [[3.0, 4.0]]})  # its norm is 5
+STORED = PolicyState(7, Tensors({"context": [[1.0, 1.0]]}), FIRST)
+
+
+def context(mode: Barrier | None = None) -> NodeContext:
+    return NodeContext(
+        name="a", peers=("b",), mesh="m", seed=4, rounds=RoundSettings(mode=mode), start="own"
+    )
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [(None, "async"), ("sync", "sync")])
+def test_what_follows_from_policy_and_facts_is_filled_in(mode: Barrier | None, wanted: str) -> None:
+    seen: list[int] = []
+
+    def initial(seed: int) -> Tensors:
+        seen.append(seed)
+        return FIRST
+
+    kernel = kernel_of(
+        context(mode), ZeroDFL, ZeroDFLConfig(), initial, FACTS, None,
+        tolerance=Tolerance(norm_ratio=3.0),
+    )  # fmt: skip
+    made = kernel.context
+    assert (made.policy, made.fingerprint) == ("zerodfl", fingerprint(FACTS))
+    assert made.rounds.mode == wanted
+    assert made.norm_max == pytest.approx(15.0)
+    assert seen == [start_seed("own", 4, "a")]
+    assert kernel.policy.state().tensors == FIRST
+
+
+def test_a_stored_node_goes_on_where_it_was() -> None:
+    held = Snapshot(STORED, {"loss": 0.5})
+    kernel = kernel_of(context(), ZeroDFL, ZeroDFLConfig(), lambda seed: FIRST, FACTS, held)
+    assert kernel.policy.state().round == 7
+    assert kernel.policy.state().tensors == STORED.tensors
+    assert (kernel.view().round, kernel.view().metrics) == (7, {"loss": 0.5})
+
+
+@pytest.mark.parametrize(("held", "number"), [(None, 0), (STORED, 7)])
+def test_a_policy_alone_starts_or_goes_on(held: PolicyState | None, number: int) -> None:
+    policy = policy_of(context(), ZeroDFL, ZeroDFLConfig(), FIRST, held)
+    assert policy.state().round == number
+    assert policy.state().tensors == (FIRST if held is None else held.tensors)
