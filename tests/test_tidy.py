@@ -36,7 +36,6 @@ from tests.tidy.tree import (
 KNOWN_CIRCLES: set[tuple[str, ...]] = {
     ("fednode.data.decode", "fednode.data.dicom"),
     tuple(f"fednode.lab.experiment.{name}" for name in ("cell", "classes", "run", "table")),
-    ("fednode.api", "fednode.app", "fednode.lab"),
 }
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 70

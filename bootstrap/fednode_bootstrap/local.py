@@ -30,9 +30,8 @@ class LocalOptions:
 
     Attributes:
         run_dir: kept, and resumed if it holds state; None makes a new folder under runs/, which is
-            removed if all daemons ended well, unless `keep` or `tracker` is set
+            removed if all daemons ended well, unless `keep` is set
         rounds, policy: override `settings`
-        tracker: gets the figures of all nodes, as one group of runs in run_dir/tracker
         stay: keep serving after the last round, until told to stop
         tls: mutual TLS between the nodes
     """
@@ -42,7 +41,6 @@ class LocalOptions:
     settings: tuple[str, ...] = ()
     rounds: int | None = None
     policy: str | None = None
-    tracker: str | None = None
     run_dir: Path | None = None
     keep: bool = False
     stay: bool = False
@@ -54,10 +52,6 @@ class LocalOptions:
         """Return the settings of the mesh in a folder."""
         more = [] if self.rounds is None else [f"rounds.max={self.rounds}"]
         more += [] if self.policy is None else [f"policy.name={self.policy}"]
-        if self.tracker is not None:
-            place = folder.resolve()
-            more += [f"tracker.kind={self.tracker}", f"tracker.folder={place / 'tracker'}"]
-            more.append(f"tracker.group={place.name}")
         return MeshSettings(
             run_dir=folder,
             nodes=self.nodes,
@@ -118,7 +112,7 @@ async def run(options: LocalOptions, observer: Observer | None, console: Console
         ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
     finally:
         await observer.close()
-        if made and not options.keep and options.tracker is None and ended_well:
+        if made and not options.keep and ended_well:
             shutil.rmtree(folder)
         else:
             console.print(f"State and logs are in {folder}", soft_wrap=True, highlight=False)

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from fednode.lab.track.node import tracker_option
 from fednode.terminal.paths import PATH
 from fednode_bootstrap.local import LocalOptions, run
 
@@ -22,7 +21,6 @@ from fednode_bootstrap.local import LocalOptions, run
 @click.option("--keep", is_flag=True, help="Keep state and logs of the nodes.")
 @click.option("--stay", is_flag=True, help="Keep serving after the last round, until Ctrl-C.")
 @click.option("--tls", is_flag=True, help="Give every node a key; mutual TLS between them.")
-@tracker_option
 @click.option("--run-dir", type=PATH, help="Where state and logs are; kept, and gone on with.")
 def mesh(
     nodes: int,
@@ -33,7 +31,6 @@ def mesh(
     keep: bool,
     stay: bool,
     tls: bool,
-    tracker: str | None,
     run_dir: Path | None,
 ) -> int:
     """Run several nodes on this machine until they have finished; Ctrl-C ends all of them.
@@ -47,7 +44,6 @@ def mesh(
         settings=flags,
         rounds=rounds,
         policy=policy,
-        tracker=tracker,
         run_dir=run_dir,
         keep=keep,
         stay=stay,

@@ -43,6 +43,7 @@ COMMANDS: Final = {
         "Enrol nodes that peers.yaml does not list.",
     ),
     "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
+    "track": ("fednode.lab.commands.track", "Write figures to TensorBoard, W&B or MLflow."),
     "simulate": ("fednode.lab.commands.simulate", "Play meshes full of faults, each by its seed."),
     "bench": ("fednode.lab.commands.bench", "Measure speed and how a mesh grows."),
     "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),

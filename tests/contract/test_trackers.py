@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from fednode.lab.track.base import Run, Tracker
-from fednode.lab.track.fake import FakeTracker
+from tests.contract.fake_tracker import FakeTracker
 from tests.contract.tracker_suite import Kept, Read, TrackerContract
 
 if "FEDNODE_TRACKERS" in os.environ:  # behind all installed packages

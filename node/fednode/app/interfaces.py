@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,6 @@ from fednode.app.link import draw
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
 from fednode.errors import ConfigError
-from fednode.lab.track.node import tracked_of
 from fednode.learn.learner import Learner
 from fednode.observe.admin import Admin, Health
 from fednode.observe.events import Events
@@ -53,7 +51,6 @@ class Interfaces:
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
         self._otel = otel_of(plan, self.events)
-        self._tracked = tracked_of(plan, self.events)
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -67,8 +64,6 @@ class Interfaces:
         await self._health.loading()
         if self._otel is not None:
             self._otel.begin()
-        if self._tracked is not None:
-            self._tracked.begin()
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
@@ -82,8 +77,6 @@ class Interfaces:
     async def attach(self, node: NodeView, learner: Learner) -> None:
         """Answer from a node from now on."""
         self.service.attach(node, learner)
-        if self._tracked is not None:
-            node.telemetry.followed = self._tracked.adopted
         await self._health.serving()
 
     async def draining(self) -> None:
@@ -94,8 +87,8 @@ class Interfaces:
         """Close the other ports. Idempotent."""
         if self._web is not None:
             await self._web.close()
-        pushed = [one.close() for one in (self._otel, self._tracked) if one is not None]
-        await asyncio.gather(*pushed)
+        if self._otel is not None:
+            await self._otel.close()
         await self._admin.close()
 
 

@@ -9,7 +9,6 @@ import click
 from fednode.app.assemble import run
 from fednode.app.plan import make
 from fednode.errors import ConfigError
-from fednode.lab.track.node import tracker_option
 from fednode.observe import logs
 from fednode.storage.store import Store
 from fednode.terminal.paths import PATH, PEERS, settings_here
@@ -21,17 +20,14 @@ from fednode.terminal.paths import PATH, PEERS, settings_here
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
-@tracker_option
 def start(
     peers_path: Path | None,
     config: Path | None,
     name: str | None,
     flags: tuple[str, ...],
     state: Path | None,
-    tracker: str | None,
 ) -> None:
     """Run one node of the mesh in peers.yaml until SIGTERM or Ctrl-C."""
-    chosen = () if tracker is None else (f"tracker.kind={tracker}",)
     settings = settings_here(config)
     if settings is not config:
         click.echo(f"The settings are those of ./{settings}.", err=True)
@@ -39,7 +35,7 @@ def start(
         raise ConfigError(
             "There is no peers.yaml here: name one with --peers, or write one with `fednode init`."
         )
-    plan = make(peers_path or PEERS, settings, name, (*flags, *chosen), state)
+    plan = make(peers_path or PEERS, settings, name, flags, state)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

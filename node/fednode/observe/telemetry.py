@@ -66,15 +66,10 @@ class Refusals(Tally):
             self.show(Record("message.refused", text, "warning"))
 
 
-Followed = Callable[[int, Mapping[str, float], Mapping[str, int]], None]
-"""Take a round's number, its metrics, and the node's traffic until then (Exchanged.as_dict)."""
-
-
 class Telemetry:
     """Everything countable of one node.
 
-    peers: of its whole life, kept with each round. followed: is called with each round that is on
-    disk, on the event loop.
+    peers: of its whole life, kept with each round.
     """
 
     def __init__(
@@ -89,7 +84,6 @@ class Telemetry:
         self.measured: dict[str, float] = {}
         self._clock = clock
         self._ends: deque[float] = deque(maxlen=PACE_OF + 1)
-        self.followed: Followed | None = None
 
     @classmethod
     def restored(
@@ -170,5 +164,3 @@ class Telemetry:
             names: list[Json] = list(givers)
             text = f"round {number}: merged what came from {', '.join(givers)}"
             self.record(Record("round.merged", text, "debug", {"round": number, "givers": names}))
-        if self.followed is not None:
-            self.followed(number, snapshot.metrics, self.total.as_dict())

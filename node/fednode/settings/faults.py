@@ -20,6 +20,7 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("policy.last_row",): "it belonged to policy.strategy pull, which is gone: remove the key",
     ("policy.rows_shared", "auto"): "use a whole number of rows, or null for all rows",
     ("policy.bytes_per_round",): "bound the bytes with policy.rows_shared and policy.recipients",
+    ("tracker",): "use `fednode track NODE --to wandb|mlflow|tensorboard`, which reads a node",
     ("otel.every_s",): "metrics are not pushed now: let the collector read /metrics (page.listen)",
     ("limits.norm_ratio",): "remove it: prompts may be 1,000 times as long as the initial prompts",
     ("limits.budget",): "remove it: a peer is quarantined at 5 faults",

@@ -1,4 +1,4 @@
-"""Settings of a node's output for people and tools: log, admin port, page, traces, tracker."""
+"""Settings of a node's output for people and tools: log, admin port, page, traces."""
 
 from __future__ import annotations
 
@@ -54,23 +54,6 @@ class OtelSettings:
                 f"otel.endpoint is {self.endpoint!r}; write http://HOST:4318, as OTLP over HTTP is "
                 "served."
             )
-
-
-@dataclass(frozen=True, slots=True)
-class TrackerSettings:
-    """An experiment tracker, which gets the figures of each round."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    kind: Literal["tensorboard", "wandb", "mlflow"] | None = None
-    """The tracker; `--tracker` of start and mesh sets it. Needs `pip install fednode[KIND]`. W&B
-    and MLflow read their own variables (WANDB_*, MLFLOW_TRACKING_URI). null: none."""
-    folder: str | None = None
-    """Folder of the tracker's files; the nodes of a machine may share it. null: `tracker` in the
-    state directory."""
-    group: str | None = None
-    """Group (W&B) or experiment (MLflow) of the run, whose name is the node's. null: the name of
-    the mesh."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,6 @@ from fednode.settings.output import (
     LogSettings,
     OtelSettings,
     PageSettings,
-    TrackerSettings,
 )
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
@@ -93,7 +92,6 @@ class Settings:
     admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
     otel: OtelSettings = field(default_factory=OtelSettings)
-    tracker: TrackerSettings = field(default_factory=TrackerSettings)
 
 
 @dataclass(frozen=True, slots=True)

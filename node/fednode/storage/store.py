@@ -263,12 +263,6 @@ def read_snapshot(folder: Path) -> Snapshot:
     return newest(folder)[0]
 
 
-def read_history(folder: Path, limit: int) -> list[RoundRow]:
-    """Return the figures of the first rounds of a directory; raise StateError if it is damaged."""
-    with _looking(folder / "journal.db") as journal:
-        return journal.history(0, limit)
-
-
 @contextlib.contextmanager
 def _looking(path: Path) -> Iterator[Journal]:
     """Open a journal that a running node may be using; raise StateError if it cannot be read."""

@@ -53,11 +53,11 @@ class Canned(status_pb2_grpc.NodeServicer):
 
 
 @asynccontextmanager
-async def serving(servicer: Canned | None) -> AsyncIterator[str]:
+async def serving(servicer: Canned | None, address: str = "127.0.0.1:0") -> AsyncIterator[str]:
     server = grpc.aio.server()
     if servicer is not None:
         status_pb2_grpc.add_NodeServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_insecure_port(address)
     await server.start()
     try:
         yield f"127.0.0.1:{port}"

@@ -7,7 +7,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,11 +21,7 @@ from fednode.errors import ConfigError
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.remaining import Remaining
 from fednode.lab.experiment.scores import read
-from fednode.lab.experiment.tracked import Runs, tracked
 from fednode.lab.experiment.workers import PACKAGES, Kind, needs, share
-from fednode.lab.track.node import tracker_option
-from fednode.lab.track.tracking import Kind as TrackerKind
-from fednode.lab.track.tracking import Tracking, shipped
 from fednode.terminal.paths import PATH
 
 if TYPE_CHECKING:
@@ -57,7 +53,6 @@ TERMINATED = 128 + signal.SIGTERM
     default="local",
     help="Where cells run [local].",
 )
-@tracker_option
 @click.option(
     "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
 )
@@ -71,7 +66,6 @@ def experiment(
     worker: bool,
     shard: str | None,
     executor: Kind,
-    tracker: TrackerKind | None,
     plot: bool,
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
@@ -85,7 +79,6 @@ def experiment(
         )
     needs(executor)
     part = share(shard, os.environ) if shard else (0, 1)
-    chosen = None if tracker is None else shipped(tracker)
     found = load_experiment(file, smoke, flags)
     known = read(scores) if scores else {}
     from fednode.lab.experiment import vary  # torch takes seconds; faults none
@@ -100,12 +93,8 @@ def experiment(
     if plot:
         variants = [replace(one, experiment=_with_curve(one.experiment)) for one in variants]
     spread = all(one.experiment.model.device in ANY_GPU for one in variants)
-    with (
-        _ended_by_sigterm(),
-        opened(executor, workers, folder, spread) as pool,
-        tracked(chosen, console) as tracking,
-    ):
-        start = _Start(found, variants, pool, tracking, console, known)
+    with _ended_by_sigterm(), opened(executor, workers, folder, spread) as pool:
+        start = _Start(found, variants, pool, console, known)
         if worker or shard:
             return start.work(*part)
         return start.report(folder, _command(file, smoke, flags), plot)
@@ -118,17 +107,14 @@ class _Start:
     found: Experiment
     variants: Sequence[Variant]
     pool: Pool
-    tracking: Tracking | None
     console: Console
     known: Mapping[str, Outcome]
 
     def work(self, place: int, count: int) -> int:
         """Run each cell number place, place + count, ... that no other worker runs."""
         jobs = [job for one in self.variants for job in self._jobs(one)][place::count]
-        runs = {one.folder: self._runs(one) for one in self.variants}
-        folders = {job.cell.file: job.folder for job in jobs}
         with self._view(jobs) as view:
-            done = self._run(jobs, view, lambda one: runs[folders[one.cell.file]].note(one))
+            done = self._run(jobs, view)
         ended = "All runs have" if count == 1 else f"Share {place + 1}/{count} of the runs has"
         self._say(
             f"{ended} ended. The same command without --worker and --shard writes the tables."
@@ -143,12 +129,10 @@ class _Start:
         jobs = [self._jobs(one) for one in self.variants]
         with self._view([job for some in jobs for job in some]) as view:
             for one, mine in zip(self.variants, jobs, strict=True):
-                runs = self._runs(one)
-                done = self._run(mine, view, runs.note)
+                done = self._run(mine, view)
                 written = report.write(one.experiment, done, one.folder, command)
                 if plot:
                     picture.draw(picture.panels_of(done), one.folder / "curves.png")
-                runs.tables()
                 parts.append((one, done))
         if self.found.vary:
             shown = vary.figures(parts)
@@ -160,24 +144,15 @@ class _Start:
         self._say(f"All of it is in {folder}")
         return 2 if any(one.fault for _, done in parts for one in done) else 0
 
-    def _run(
-        self, jobs: Sequence[Job], view: _View, also: Callable[[Done], None]
-    ) -> Sequence[Done]:
+    def _run(self, jobs: Sequence[Job], view: _View) -> Sequence[Done]:
         from fednode.lab.experiment.run import run_all
 
-        def note(done: Done) -> None:
-            view.note(done)
-            also(done)
-
-        return run_all(jobs, self.pool, note, self._say, self.known)
+        return run_all(jobs, self.pool, view.note, self._say, self.known)
 
     def _jobs(self, one: Variant) -> Sequence[Job]:
         from fednode.lab.experiment.run import Job, cells
 
         return [Job(one.experiment, cell, one.folder) for cell in cells(one.experiment)]
-
-    def _runs(self, one: Variant) -> Runs:
-        return Runs(self.tracking, one.experiment, one.folder)
 
     def _view(self, jobs: Sequence[Job]) -> _View:
         return _View(self.console, [job.cell for job in jobs], self.pool.at_once)

@@ -1,7 +1,7 @@
 """What an experiment tracker is told, and what each tracker promises.
 
 A *tracker* is a program of others that keeps the figures of runs and draws them. A *run* is one
-node, or one run of a method in an experiment.
+node, or one cell of an experiment.
 """
 
 from __future__ import annotations
@@ -42,9 +42,8 @@ class Run:
 class Tracker(Protocol):
     """A run in a tracker, from its construction until `close`.
 
-    All calls come from one thread and may block or raise anything: they run in a process of their
-    own (node/fednode/lab/track/tracking.py). A run of the same name, group and folder continues:
-    its figures come after those that are there.
+    All calls come from one thread. They may block or raise anything: writing.py bounds them. A run
+    of the same name, group and folder continues: its figures come after those that are there.
     """
 
     def __init__(self, run: Run) -> None:
@@ -100,8 +99,19 @@ def kept_id(run: Run, tracker: str) -> str:
 
 
 def keep_id(run: Run, tracker: str, chosen: str) -> str:
-    """Write down the id of a run in a tracker, and return it."""
+    """Write down the id of a run that begins in a tracker, and return it."""
     file = run.folder / "ids" / f"{tracker}-{run.slug}"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(chosen, "utf-8")
+    forget(run, tracker)
     return chosen
+
+
+def note_file(run: Run, tracker: str) -> Path:
+    """Return the file that names the last round that a tracker took of a run."""
+    return run.folder / "ids" / f"{tracker}-{run.slug}.json"
+
+
+def forget(run: Run, tracker: str) -> None:
+    """Note that a tracker holds no round of a run, because the run begins."""
+    note_file(run, tracker).unlink(missing_ok=True)

@@ -1,111 +1,144 @@
-"""A node as a run in an experiment tracker, and the option `--tracker`."""
+"""A node as a run in a tracker: read its history over the network, and write each round once."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Final
 
-import click
+from fednode.app.reach import Make
+from fednode.core.types import SPLITS, ZERO_SHOT
+from fednode.errors import ConfigError, Unreachable
+from fednode.lab.track.base import Plain, Run
+from fednode.lab.track.trackers import Shipped
+from fednode.lab.track.writing import Patient, Say, Writer
+from fednode.observe.client import Client
+from fednode.wire.gen import status_pb2
 
-from fednode.app.plan import NodePlan
-from fednode.core.events import Level, Record
-from fednode.errors import StateError
-from fednode.lab.track.base import Run, flat
-from fednode.lab.track.names import figures
-from fednode.lab.track.tracking import CLOSE_S, Kind, Shipped, Tracking, shipped
-from fednode.learn.figures import csv_table
-from fednode.observe.events import Events
-from fednode.storage.files import put
-from fednode.storage.store import read_history
-
-ROUNDS_MAX: Final = 100_000
-"""Most rounds in the table, as many as the journal keeps."""
-ROUNDS: Final = "rounds.csv"
-Command = TypeVar("Command", bound=Callable[..., Any])
+POLL_S: Final = 2.0
+"""Seconds between two questions to a node that runs."""
+OUT: Final = Path("runs") / "track"
+"""Folder of the trackers' files, a folder for each mesh."""
+COUNTERS: Final = tuple(field.name for field in status_pb2.Traffic.DESCRIPTOR.fields)
 
 
-def tracker_option(command: Command) -> Command:
-    """Add `--tracker tensorboard|wandb|mlflow` to a command, which gets its name or None."""
-    return click.option(
-        "--tracker",
-        type=click.Choice(get_args(Kind)),
-        help="Pass figures on to an experiment tracker (docs/trackers.md).",
-    )(command)
+async def track(
+    make: Make,
+    address: str,
+    tracker: Shipped,
+    patient: Patient,
+    say: Say,
+    *,
+    name: str | None = None,
+    folder: Path | None = None,
+    once: bool = False,
+    poll_s: float = POLL_S,
+) -> None:
+    """Write the rounds that the node at an address holds, then new rounds until its last one.
 
-
-class NodeTracking:
-    """One node's run, from `begin` until `close`."""
-
-    def __init__(self, tracker: Shipped, plan: NodePlan, events: Events) -> None:
-        settings = plan.settings
-        chosen = settings.tracker
-        open_ = replace(settings, token=None, page=replace(settings.page, token=None))
-        self._run = Run(
-            name=plan.name,
-            group=chosen.group or plan.peers.mesh,
-            folder=Path(chosen.folder).expanduser() if chosen.folder else plan.state / "tracker",
-            settings={**flat(asdict(open_)), "rounds.mode": plan.mode},
-        )
-        self._tracker, self._state, self._events = tracker, plan.state, events
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._tracking: Tracking | None = None
-
-    def begin(self) -> None:
-        """Begin the run, or continue it after a restart."""
-        self._loop = asyncio.get_running_loop()
-        self._tracking = Tracking(
-            self._tracker,
-            say=lambda text: self._tell("tracker.ready", text, "info"),
-            warn=lambda text: self._tell("tracker.failed", text, "warning"),
-        )
-        self._tracking.begin(self._run)
-
-    def adopted(
-        self, number: int, metrics: Mapping[str, float], traffic: Mapping[str, int]
-    ) -> None:
-        """Pass on the figures of a round."""
-        if self._tracking is not None:
-            self._tracking.log(number, figures(metrics, traffic))
-
-    async def close(self) -> None:
-        """Pass on the table of all rounds and end the run, within CLOSE_S. Idempotent."""
-        tracking, self._tracking = self._tracking, None
-        if tracking is not None:
-            table = await asyncio.to_thread(self._table)
-            if table is not None:
-                tracking.table(table)
-            await asyncio.to_thread(tracking.close, CLOSE_S)
-
-    def _tell(self, kind: str, text: str, level: Level) -> None:
-        """Record a sentence from another thread."""
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._events.record, Record(kind, text, level))
-
-    def _table(self) -> Path | None:
-        """Write the journal's rounds as a table; None if that fails, which harms no round."""
-        try:
-            rows = read_history(self._state, ROUNDS_MAX)
-            lines = [(row.round, figures(row.metrics, row.traffic)) for row in rows]
-            names = sorted({name for _, values in lines for name in values})
-            table: list[list[Any]] = [["round", *names]]
-            table += [
-                [number, *(values.get(name, "") for name in names)] for number, values in lines
-            ]
-            put(self._state / ROUNDS, csv_table(table), "state directory")
-        except StateError:
-            return None
-        return self._state / ROUNDS
-
-
-def tracked_of(plan: NodePlan, events: Events) -> NodeTracking | None:
-    """Return the run of a node; None if no tracker is set.
-
-    Raise ConfigError if the tracker's package is not installed.
+    name, folder: of the run; None for the node's name and a folder of its mesh. once: write what
+    the node holds now, and end. Raise Unreachable if the node does not answer at first.
     """
-    kind = plan.settings.tracker.kind
-    return None if kind is None else NodeTracking(shipped(kind), plan, events)
+    async with make() as client:
+        status = await client.status(address)
+        run = run_of(status, name, folder)
+        async with Writer(tracker, patient, run) as writer:
+            say(writer.where)
+            await _follow(client, address, status, writer, say, once, poll_s)
+        say(f"The run {run.name!r} has the rounds until {max(0, writer.note.last)}.")
+
+
+async def _follow(
+    client: Client,
+    address: str,
+    status: status_pb2.StatusReply,
+    writer: Writer,
+    say: Say,
+    once: bool,
+    poll_s: float,
+) -> None:
+    silent = False
+    while True:
+        try:
+            await _write(client, address, status.name, writer, say)
+            if once or status.life == "finished":
+                return
+            await asyncio.sleep(poll_s)
+            status = await client.status(address)
+        except Unreachable as fault:
+            if once or writer.broken:
+                raise
+            if not silent:
+                say(f"{fault} Still following; Ctrl-C ends it.")
+            silent = True
+            await asyncio.sleep(poll_s)
+        else:
+            silent = False
+
+
+async def _write(client: Client, address: str, name: str, writer: Writer, say: Say) -> None:
+    """Write the rounds that the tracker does not have yet."""
+    last = max(0, writer.note.last)
+    rounds = await client.history(address, last)  # the last one again, to compare it
+    again = rounds[0] if rounds else status_pb2.Round(round=last)
+    if last and again.round == last and again.digest != writer.note.digest:
+        raise ConfigError(
+            f"{name!r} does not hold the round {last} that the run holds: the node was reset, or "
+            f"it recovered from damage. Begin another run: --run {name}-2, say."
+        )
+    first = next((one.round for one in rounds if one.round > last), None)
+    if first is not None and first > last + 1:
+        say(
+            f"{name!r} holds no rounds before {first}, so the rounds from {last + 1} to "
+            f"{first - 1} are not written."
+        )
+    for one in rounds:
+        traffic = {key: getattr(one.traffic, key) for key in COUNTERS}
+        await writer.log(one.round, figures(one.metrics, traffic), one.digest)
+
+
+def run_of(status: status_pb2.StatusReply, name: str | None, folder: Path | None) -> Run:
+    """Return the run of a node."""
+    settings: dict[str, Plain] = {
+        "mesh": status.mesh,
+        "node": status.name,
+        "policy.name": status.policy,
+        "model": status.model,
+        "backbone": status.backbone,
+        "settings fingerprint": status.fingerprint,
+        "rounds.max": status.rounds_max,
+        "training images": status.samples,
+        "version": status.version,
+    }
+    return Run(
+        name=name or status.name,
+        group=status.mesh,
+        folder=folder or OUT / status.mesh,
+        settings=settings,
+    )
+
+
+def figures(metrics: Mapping[str, float], traffic: Mapping[str, int]) -> dict[str, float]:
+    """Return the figures of a node's round by their names in a tracker, where "/" makes sections.
+
+    metrics: as a round adopts them. traffic: counted from the node's beginning; bytes, but for
+    numbers of messages.
+
+        loss/training, loss/validation
+        accuracy/own, accuracy/base, accuracy/new, accuracy/validation     0 to 1
+        zero-shot accuracy/own, ...       of the hand-written prompt
+        traffic/payload_out, traffic/wire_in, ..., traffic/messages_out
+    """
+    found = {_name(name): value for name, value in metrics.items()}
+    return found | {f"traffic/{name}": float(value) for name, value in traffic.items()}
+
+
+def _name(metric: str) -> str:
+    if metric in {"loss", "validation_loss"}:
+        return f"loss/{'training' if metric == 'loss' else 'validation'}"
+    if metric in SPLITS:
+        return f"accuracy/{metric}"
+    if metric.startswith(ZERO_SHOT):
+        return f"zero-shot accuracy/{metric.removeprefix(ZERO_SHOT)}"
+    return f"metrics/{metric}"

@@ -9,7 +9,7 @@ from typing import Final
 
 from tensorboardX import SummaryWriter
 
-from fednode.lab.track.base import Run
+from fednode.lab.track.base import Run, forget
 
 TEXT_MAX: Final = 100_000
 """Most characters of a table; TensorBoard shows a table as text."""
@@ -20,6 +20,8 @@ class TensorBoard:
 
     def __init__(self, run: Run) -> None:
         self._folder = run.folder
+        if not (run.folder / run.slug).exists():
+            forget(run, "tensorboardX")
         # Files are named by the second, and a second start within it would write over the first.
         suffix = f".{time.time_ns()}"
         self._writer = SummaryWriter(str(run.folder / run.slug), filename_suffix=suffix)

@@ -55,8 +55,8 @@ class Wandb:
         return self._run.url or f"wandb sync {self._folder}/wandb/offline-run-*"
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log the figures of a step."""
-        self._run.log(dict(values), step=step)
+        """Log the figures of a step, which is complete."""
+        self._run.log(dict(values), step=step, commit=True)
 
     def table(self, path: Path) -> None:
         """Save a copy of the file with the run."""

@@ -1,13 +1,13 @@
-"""Trackers that fail; the worker process of a test imports them."""
+"""Trackers that fail."""
 
 from __future__ import annotations
 
-import os
+import atexit
 import threading
 from collections.abc import Mapping
 
 from fednode.lab.track.base import Run
-from fednode.lab.track.fake import FakeTracker
+from tests.contract.fake_tracker import FakeTracker
 
 
 class NoNetwork(FakeTracker):
@@ -18,25 +18,20 @@ class NoNetwork(FakeTracker):
 
 
 class FullDisk(FakeTracker):
-    """Takes nothing, and ends the program that calls it."""
+    """Takes one round, and then ends the program that calls it."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Raise."""
-        raise SystemExit(f"no space for step {step}")
+        if step > 1:
+            raise SystemExit(f"no space for step {step}")
+        super().log(step, values)
 
 
 class Hanging(FakeTracker):
-    """Never returns."""
+    """Never returns; its exit handler neither."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Wait for ever."""
-        super().log(step, values)
+        atexit.register(threading.Event().wait)
+        print("the tracker hangs", flush=True)
         threading.Event().wait()
-
-
-class Dying(FakeTracker):
-    """Ends its process."""
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """End the process."""
-        os._exit(3)
