@@ -24,19 +24,13 @@ from typing import Final, Protocol, Self
 import yaml
 
 from fednode.app.network import IDENTITY
+from fednode.core.life import Life
 from fednode.errors import FAULT_CODES, ConfigError, FednodeError
 from fednode.identity.identity import Identity
 from fednode.transports.ports import free_ports
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import forks, preload
-from fednode_bootstrap.process import (
-    PROGRAM,
-    TETHERED,
-    Daemon,
-    Process,
-    execute,
-    how_it_ended,
-)
+from fednode_bootstrap.process import PROGRAM, TETHERED, Daemon, Process, execute, how_it_ended
 
 EVENTS_KEPT: Final = 200
 NODES_MAX: Final = 64
@@ -136,7 +130,7 @@ class Member:
     def starting(self) -> bool:
         """Tell whether the daemon runs and has not loaded its model and images yet."""
         known = self.status
-        return self.daemon.running and (known is None or known.life == "loading")
+        return self.daemon.running and (known is None or known.life == Life.LOADING)
 
     @property
     def comes_back(self) -> bool:
@@ -149,7 +143,7 @@ class Member:
         """Tell whether the node has finished its rounds, or ended for good."""
         if not self.daemon.running:
             return self.watcher is not None and self.watcher.done()
-        return self.answers and self.status is not None and self.status.life == "finished"
+        return self.answers and self.status is not None and self.status.life == Life.FINISHED
 
 
 class LocalMesh:

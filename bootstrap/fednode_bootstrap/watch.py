@@ -14,8 +14,9 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from fednode.core.life import Life
 from fednode.terminal import live
-from fednode.terminal.live import LOADING, Past, Seen
+from fednode.terminal.live import Past, Seen
 from fednode.terminal.show import rounds
 from fednode_bootstrap.mesh import LocalMesh
 
@@ -106,7 +107,7 @@ def summary(mesh: LocalMesh | None) -> str:
     parts = []
     for member in mesh.members.values():
         status = member.status
-        known = status is not None and status.life != LOADING
+        known = status is not None and status.life != Life.LOADING
         text = rounds(status.round, status.rounds_max) if status and known else ""
         if member.state != "running":
             text = f"{text} {member.state}".strip()

@@ -29,7 +29,15 @@ from fednode.core.events import (
 from fednode.core.merge.mean import mean, weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext, Policy, PolicyKind
+from fednode.core.policy import (
+    DEADLINE,
+    RESEND,
+    RESEND_S,
+    Activity,
+    NodeContext,
+    Policy,
+    PolicyKind,
+)
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
@@ -56,6 +64,7 @@ __all__ = [
     "RESEND",
     "RESEND_S",
     "STRICT",
+    "Activity",
     "Adopt",
     "Adopted",
     "Array",

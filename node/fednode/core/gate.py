@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fednode.core.events import AckCode
 from fednode.core.facts import differences
-from fednode.core.members.swim import PHASES
+from fednode.core.members.phases import PHASES
 from fednode.core.members.table import SHUT, Members
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.types import Message

@@ -1,11 +1,8 @@
 """The kernel, which every host runs: step(now, event) -> effects.
 
-The kernel owns a node's life (when rounds begin, how many there are, pause, resume, leave), its
-peers, and which messages are let in. The policy owns what happens inside a round. Rules of this
-file: no clock, no entropy, no I/O; peers are visited sorted by name; no message makes step raise.
-
-    waiting --(enough peers, or the time is up)--> running --(rounds.max adopted)--> finished
-    running <--pause, resume--> paused    finished --retune--> running    any --leave--> leaving
+The kernel owns a node's life (life.py; when rounds begin, how many there are), its peers, and which
+messages are let in. The policy owns what happens inside a round. Rules of this file: no clock, no
+entropy, no I/O; peers are visited sorted by name; no message makes step raise.
 
 If a tuning or a commit fails, the kernel records it and tries again with growing pauses. It keeps
 the snapshot that could not be stored, so that only time is lost.
@@ -46,13 +43,15 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.gate import Gate, Verdict
+from fednode.core.life import Life
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
+from fednode.core.members.phases import NOTED, PHASES, Phase
 from fednode.core.members.reach import Reach
-from fednode.core.members.swim import PHASES, PROBE, SUSPECT, SYNC, Swim
+from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
 from fednode.core.pace import Pace
-from fednode.core.policy import NodeContext, Policy
+from fednode.core.policy import Activity, NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
 from fednode.core.start import Start
@@ -88,7 +87,7 @@ class Kernel:
         self._agreement = Agreement(context.rounds.deadline_s)
         self._round = policy.state().round  # the last that is durable
         self._note_state(policy.state())
-        self._life = "waiting"
+        self._life = Life.WAITING
         self._start_wait = Start(context.rounds, self._members, self._round)
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         held = restored or Snapshot(policy.state(), {})
@@ -112,7 +111,7 @@ class Kernel:
             case Started():
                 return self._start(now)
             case Stopping():
-                self._life = "leaving"
+                self._life = Life.LEAVING
                 return []
             case Commanded(command=command):
                 return self._command(now, command)
@@ -158,7 +157,7 @@ class Kernel:
             alone=bool(peers) and not live,
             apart=self._agreement.apart(live),
             warnings=(*unreached.warnings(peers), *self._reach.warnings(live)),
-            awaited=self._start_wait.awaited if self._life == "waiting" else "",
+            awaited=self._start_wait.awaited if self._life == Life.WAITING else "",
             start_by=self._start_wait.by,
         )
 
@@ -172,24 +171,24 @@ class Kernel:
         return [*effects, *(begun or [self._start_wait.waits(self._round + 1)])]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[Effect]:
-        if self._life != "waiting" or (self._start_wait.short and not timeout):
+        if self._life != Life.WAITING or (self._start_wait.short and not timeout):
             return []
-        self._life = "running"
+        self._life = Life.RUNNING
         return [*self._start_wait.late(self._round + 1), *self._next_round(now)]
 
     def _next_round(self, now: float) -> list[Effect]:
         rounds, number = self.context.rounds, self._round + 1
-        if self._life not in {"running", "finished"} or self.policy.phase != "idle":
+        if self._life not in {Life.RUNNING, Life.FINISHED} or self.policy.phase != Activity.IDLE:
             return []
         if rounds.max and number > rounds.max and not self._extra:
-            ended = self._life == "running"
-            self._life = "finished"
+            ended = self._life == Life.RUNNING
+            self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
             return [Record("life.finished", text)] if ended else []
         wait = self._pace.wait(now, number, self._awaited)
         if wait > 0:
             return [SetTimer(ROUND, wait)]
-        self._life = "running"
+        self._life = Life.RUNNING
         self._pace.began(now)
         began = Record("round.began", f"round {number} begins", "debug", {"round": number})
         members = self._members.remaining()
@@ -209,15 +208,15 @@ class Kernel:
     def _command(self, now: float, command: Command) -> list[Effect]:
         done = Record("command", f"the operator asked to {command}")
         match command:
-            case "pause" if self._life in {"waiting", "running", "finished"}:
-                self._life = "paused"
-            case "resume" if self._life == "paused":
-                self._life = "running"
+            case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+                self._life = Life.PAUSED
+            case "resume" if self._life == Life.PAUSED:
+                self._life = Life.RUNNING
                 return [done, *self._next_round(now)]
             case "leave":
-                self._life = "leaving"
+                self._life = Life.LEAVING
                 return [done, *self._swim.leave()]
-            case "retune" if self._life in {"running", "finished"}:
+            case "retune" if self._life in {Life.RUNNING, Life.FINISHED}:
                 self._extra += 1
                 return [done, *self._next_round(now)]
             case "rollback" if self._best.roll_back():
@@ -248,7 +247,7 @@ class Kernel:
             self._agreement.adopted(state.round, state.tensors.digest)
 
     def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
-        if self._life == "leaving":
+        if self._life == Life.LEAVING:
             return []
         delay = min(BACKOFF_MAX_S, 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
@@ -260,10 +259,10 @@ class Kernel:
     def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
         sender = message.sender
         effects: list[Effect] = []
-        if self._life == "leaving":
+        if self._life == Life.LEAVING:
             return [Answer(token, "busy", "this node is leaving the mesh")]
         known = sender in self._members and self._members[sender].state != "revoked"
-        if message.phase == "hello" and not known:
+        if message.phase == Phase.HELLO and not known:
             introduction = [one for one in message.members if one.name == sender]
             effects += self._swim.meet(introduction)
         code, reason, text = self._gate.check(message, self.policy)
@@ -314,7 +313,7 @@ class Kernel:
         effects: list[Effect] = []
         if event.to in self._members:
             effects = [*self._swim.sent(now, event), *self._changes(now)]
-        if isinstance(event, Delivered) and event.message.phase in {"hello", "ping", "members"}:
+        if isinstance(event, Delivered) and event.message.phase in NOTED:
             effects += self._reach.told(now, event.to, event.note, self._swim.around_s)
         return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
@@ -347,7 +346,7 @@ class Kernel:
 
     def _timer(self, now: float, name: str) -> list[Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
-            if self._life == "leaving":
+            if self._life == Life.LEAVING:
                 return []
             return [*self._swim.timer(name), *self._changes(now)]
         if name.startswith(RELEASE):
@@ -368,7 +367,7 @@ class Kernel:
         return self._best.in_snapshots(effects)
 
     def _message(self, phase: str) -> Message:
-        facts = self._facts if phase == "hello" else None
+        facts = self._facts if phase == Phase.HELLO else None
         message = self.context.message(self._round, phase, facts=facts)
         digest = self._agreement.digest(self._round)
         return replace(message, contributors=digest) if digest else message

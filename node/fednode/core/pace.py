@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fednode.core.members.phases import Phase
 from fednode.core.types import Message
 
 PATIENCE: Final = 3.0
@@ -57,7 +58,7 @@ class Pace:
         if self._lead is None:
             return
         peer, behind = message.sender, max(0, own - message.round)
-        known = None if message.phase == "hello" else self._known.get(peer)
+        known = None if message.phase == Phase.HELLO else self._known.get(peer)
         since = known.since if known is not None and known.round == message.round else now
         least = behind if known is None else min(known.least, behind)
         self._known[peer] = _Known(message.round, now, since, least)

@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from fednode.core.events import Effect, Event
@@ -23,6 +24,15 @@ CATCH_UP: Final = "policy.catch-up"
 RESEND: Final = "policy.resend"
 # Pause before an undelivered message is sent again, while its peer lives.
 RESEND_S: Final = 0.5
+
+
+class Activity(StrEnum):
+    """What a policy is doing, for status: its own phases, in four words."""
+
+    IDLE = "idle"
+    TUNING = "tuning"
+    EXCHANGING = "exchanging"
+    ADOPTING = "adopting"
 
 
 def draw_seed(seed: int, name: str, round_number: int, purpose: str) -> int:
@@ -139,7 +149,7 @@ class Policy(Protocol):
 
     @property
     def phase(self) -> str:
-        """Return the activity for status: "idle", "tuning", "exchanging" or "adopting"."""
+        """Return the policy's activity, one of `Activity`, for status."""
         ...
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fednode.core.life import Life
 from fednode.core.members.table import Member
 
 
@@ -17,7 +18,7 @@ class KernelView:
     that wait ends, on the host's clock. warnings: which nodes cannot reach each other now.
     """
 
-    life: str
+    life: Life
     phase: str
     round: int
     rounds_max: int

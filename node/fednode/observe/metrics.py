@@ -25,7 +25,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from fednode import __version__
-from fednode.core.members.swim import PHASES
+from fednode.core.life import Life
+from fednode.core.members.phases import PHASES
 
 TYPES_MAX: Final = 24
 OTHER: Final = "other"
@@ -41,7 +42,7 @@ class Reading:
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
-    life: str = "loading"
+    life: str = Life.LOADING
     round: int = 0
     staleness: int = 0
     loss: float | None = None
@@ -51,7 +52,6 @@ class Reading:
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what a scrape carries, and nobody reads them
-LIVES: Final = ("loading", "waiting", "running", "paused", "finished", "leaving")
 
 
 class Metrics:
@@ -60,7 +60,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self._read: Callable[[], Reading] = Reading
-        self._types = set(PHASES)
+        self._types = set[str](PHASES)
         self._round_at = 0.0
         ProcessCollector(registry=registry)
         self._messages = Counter(
@@ -156,7 +156,7 @@ class _Now(Collector):
             now.staleness,
         )  # fmt: skip
         yield _each("fednode_life", "1 for what the node does now.", "state",
-                    {life: float(life == now.life) for life in LIVES})  # fmt: skip
+                    {life: float(life == now.life) for life in Life})  # fmt: skip
         yield _each("fednode_peers", "Peers, by how this node sees them.", "state", now.peers)
         yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split",
                     now.accuracies)  # fmt: skip

@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fednode.core.life import Life
 from fednode.core.members.table import LIVE
-from fednode.observe.metrics import LIVES
+from fednode.core.policy import Activity
 from fednode.observe.telemetry import MEASURED
 from fednode.units import duration
 from fednode.wire.gen import status_pb2
 
-PHASES: Final = frozenset({"idle", "tuning", "exchanging", "adopting"})
+LIVES: Final = frozenset(Life)
+ACTIVITIES: Final = frozenset(Activity)
 UNREADABLE: Final = "unreadable"
 NAMED: Final = 3
 """Most nodes that the headline names."""
@@ -79,7 +81,7 @@ class Headline:
 def left_s(reply: status_pb2.StatusReply) -> float | None:
     """Return the seconds to a running node's last round at its latest pace; None if unknown."""
     rounds = reply.rounds_max - reply.round
-    if reply.life != "running" or rounds <= 0 or not 0 < reply.round_s * rounds <= LEFT_MAX_S:
+    if reply.life != Life.RUNNING or rounds <= 0 or not 0 < reply.round_s * rounds <= LEFT_MAX_S:
         return None
     return float(reply.round_s * rounds)
 
@@ -91,7 +93,7 @@ def told(reply: status_pb2.StatusReply, members: frozenset[str], at: float) -> T
     return Told(
         at=at,
         life=reply.life if reply.life in LIVES else UNREADABLE,
-        phase=reply.phase if reply.phase in PHASES else UNREADABLE,
+        phase=reply.phase if reply.phase in ACTIVITIES else UNREADABLE,
         accuracies={key: one for key, one in accuracies.items() if 0.0 <= one <= 1.0},
         loss=reply.metrics.get("loss"),
         left_s=left_s(reply),

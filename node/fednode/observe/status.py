@@ -16,7 +16,9 @@ import grpc
 
 from fednode import __version__
 from fednode.core.events import Command, Level
+from fednode.core.life import Life
 from fednode.core.members.table import LIVE
+from fednode.core.policy import Activity
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Json
@@ -165,8 +167,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
             version=__version__,
             address=about.address,
             policy=about.policy,
-            life="loading",
-            phase="idle",
+            life=Life.LOADING,
+            phase=Activity.IDLE,
             uptime_s=time.monotonic() - self._began,
             model=about.model,
             pid=os.getpid(),

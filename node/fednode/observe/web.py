@@ -20,6 +20,7 @@ from typing import Final
 
 from aiohttp import web
 
+from fednode.core.life import Life
 from fednode.errors import AddressError, ConfigError
 from fednode.observe.doorway import Doorway
 from fednode.observe.page import Page
@@ -174,4 +175,5 @@ class Web:
 
     async def _show_health(self, request: web.Request) -> web.Response:
         life = self._service.now().life
-        return web.Response(text=f"{life}\n", status=503 if life in {"loading", "leaving"} else 200)
+        away = life in {Life.LOADING, Life.LEAVING}
+        return web.Response(text=f"{life}\n", status=503 if away else 200)

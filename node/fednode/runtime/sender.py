@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
 from fednode.core.events import Event, Send, Undelivered, acknowledged
-from fednode.core.members.errands import INDIRECT
+from fednode.core.members.phases import Phase
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
 from fednode.observe.telemetry import Telemetry
 from fednode.transports.base import Address, Transport
@@ -67,7 +67,7 @@ class Sender:
     def send(self, effect: Send) -> None:
         """Put a message into its peer's outbox; post Undelivered if there is no room."""
         outbox, reason = self._outboxes.get(effect.to), ""
-        errand = effect.message.phase == INDIRECT
+        errand = effect.message.phase == Phase.INDIRECT
         if outbox is None or outbox.full():
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
         elif errand and self._errands >= OUTBOX_MAX:
@@ -121,6 +121,6 @@ class Sender:
             return Undelivered(peer, message, "invalid", str(fault), sent=False)
         finally:
             self._telemetry.message("out", peer, message, size, code)
-        if message.phase == "ping":
+        if message.phase == Phase.PING:
             self._telemetry.metrics.rtt_seconds.observe(time.perf_counter() - began)
         return acknowledged(peer, message, code, detail)

@@ -50,6 +50,7 @@ from fednode.core.events import (
     acknowledged,
 )
 from fednode.core.kernel import Kernel
+from fednode.core.life import Life
 from fednode.core.types import Job, Message, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
@@ -197,7 +198,7 @@ class World:
     def finished(self) -> bool:
         """Tell whether every node that is on has run all its rounds."""
         on = [host.kernel for host in self.hosts.values() if host.kernel is not None]
-        return all(kernel.view().life == "finished" for kernel in on)
+        return all(kernel.view().life is Life.FINISHED for kernel in on)
 
     @property
     def events(self) -> int:

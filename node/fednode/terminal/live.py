@@ -13,6 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fednode.core.life import Life
 from fednode.terminal import show
 from fednode.units import size
 from fednode.wire.gen import status_pb2
@@ -21,8 +22,6 @@ KEPT: Final = 24
 MATRIX_MAX: Final = 12
 BARS: Final = "\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
 EVENTS: Final = 6
-LOADING: Final = "loading"
-"""The life of a node that has no rounds yet."""
 
 
 @dataclass(slots=True)
@@ -88,7 +87,7 @@ def table(nodes: Sequence[Seen]) -> Table:
     for one in nodes:
         reply = one.reply
         start = Text(one.name, "bold"), Text(one.state, show.STYLES.get(one.state, "red"))
-        if reply is None or reply.life == LOADING:
+        if reply is None or reply.life == Life.LOADING:
             found.add_row(*start)
             continue
         found.add_row(

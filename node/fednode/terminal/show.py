@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fednode.core.life import Life
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.observe.present import FIRST_ROUND
 from fednode.observe.rows import columns
@@ -17,12 +18,12 @@ from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
 STYLES: Final = {
-    **dict.fromkeys(("alive", "running"), "green"),
-    **dict.fromkeys(("suspect", "waiting", "loading", "paused", "starting"), "yellow"),
+    **dict.fromkeys(("alive", Life.RUNNING), "green"),
+    **dict.fromkeys(("suspect", Life.WAITING, Life.LOADING, Life.PAUSED, "starting"), "yellow"),
     **dict.fromkeys(
-        ("dead", "left", "refused", "revoked", "quarantined", "no answer", "leaving"), "red"
+        ("dead", "left", "refused", "revoked", "quarantined", "no answer", Life.LEAVING), "red"
     ),
-    "finished": "cyan",
+    Life.FINISHED: "cyan",
 }
 CLASSES_SHOWN: Final = 6
 LAST_S: Final = 4e9
@@ -100,7 +101,7 @@ def alive(reply: Reply) -> str:
 
 def _life(reply: Reply) -> Text:
     text = shade(reply.life)
-    if reply.life == "loading":
+    if reply.life == Life.LOADING:
         return text.append(": model and images")
     text.append(f", round {rounds(reply.round, reply.rounds_max, ' of ')}, {reply.phase}")
     if reply.steps:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fednode.core.events import Command
+from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.types import Json, Progress
 from fednode.core.view import KernelView
@@ -29,7 +30,7 @@ class FakeNode:
 
     def view(self) -> KernelView:
         return KernelView(
-            life="running", phase="idle", round=3, rounds_max=9, metrics={}, refused={},
+            life=Life.RUNNING, phase="idle", round=3, rounds_max=9, metrics={}, refused={},
             peers=self.peers, best_round=0, best_validation=0.0, alone=False,
         )  # fmt: skip
 

@@ -6,11 +6,10 @@ from typing import Final, Literal
 
 from fednode.core.events import Answer, Effect
 from fednode.core.members.lists import ANSWER
+from fednode.core.members.phases import Phase
 from fednode.core.types import Message
 
 ERRANDS_MAX: Final = 64
-INDIRECT: Final = "indirect"
-"""Phase of a message that asks for an errand."""
 
 
 class Errands:
@@ -32,7 +31,7 @@ class Errands:
 
     def end(self, peer: str, message: Message, code: Literal["ok", "silent"]) -> list[Effect]:
         """Answer those who wait, if the message to a peer was the ping of an errand."""
-        if message.phase != "ping" or ANSWER not in message.facts:
+        if message.phase != Phase.PING or ANSWER not in message.facts:
             return []
         detail = "" if code == "ok" else f"{peer} does not answer"
         return [Answer(token, code, detail) for token in self._waiting.pop(peer, [])]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from fednode.core.events import Delivered, Undelivered
-from fednode.core.members.errands import INDIRECT
+from fednode.core.members.phases import Phase
 
 FACTOR_MAX: Final = 8
 
@@ -33,9 +33,9 @@ class Health:
             return
         silent = isinstance(event, Undelivered) and event.code == "unreachable"
         phase = event.message.phase
-        if phase == "ping" and not silent:
+        if phase == Phase.PING and not silent:
             self.factor = max(1, self.factor - 1)
-        elif phase == INDIRECT and silent:
+        elif phase == Phase.INDIRECT and silent:
             self.worse()
 
     @property

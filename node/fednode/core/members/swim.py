@@ -7,9 +7,8 @@ that it is suspect contradicts with a higher incarnation. A member that speaks a
 cannot reach is no suspect: the node warns, and tells that member in its answers. News travels on
 these messages. Now and then two nodes compare their lists (lists.py). A node that seems to be at
 fault itself waits longer before it doubts others (health.py). Each interval one absent member is
-greeted: so the parts of a cut mesh meet. At its start a node greets all members.
-Phases on the wire: "hello" (settings and the sender's own entry), "ping", "indirect" (ping a member
-for the sender), "members" (digests or entries of the sender's list), "bye".
+greeted: so the parts of a cut mesh meet. At its start a node greets all members. The phases on the
+wire stand in phases.py.
 """
 
 from __future__ import annotations
@@ -31,9 +30,10 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.members import lists
-from fednode.core.members.errands import INDIRECT, Errands
+from fednode.core.members.errands import Errands
 from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
+from fednode.core.members.phases import Phase
 from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
@@ -44,7 +44,6 @@ from fednode.core.types import Message, Update
 PROBE: Final = "kernel.probe"
 SYNC: Final = "kernel.sync"
 SUSPECT: Final = "kernel.suspect."
-PHASES: Final = frozenset({"hello", "ping", INDIRECT, "members", "bye"})
 TARGET: Final = "target"
 """Fact of an "indirect" message: the member to ping."""
 HELPERS: Final = 3
@@ -112,7 +111,7 @@ class Swim:
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
-        return [Send(peer, self._message("bye")) for peer in self.members.live()]
+        return [Send(peer, self._message(Phase.BYE)) for peer in self.members.live()]
 
     def timer(self, name: str) -> list[Effect]:
         """Handle a timer: PROBE, SYNC, or SUSPECT and a peer's name."""
@@ -158,9 +157,9 @@ class Swim:
         phase, target = message.phase, message.facts.get(TARGET, "")
         self.health.sent(event)
         if isinstance(event, Delivered):
-            relayed = self._relayed(now, target, peer) if phase == INDIRECT else []
+            relayed = self._relayed(now, target, peer) if phase == Phase.INDIRECT else []
             return [*self.heard(now, peer), *relayed, *self._errands.end(peer, message, "ok")]
-        unhelped = self._unhelped(now, target, peer) if phase == INDIRECT else []
+        unhelped = self._unhelped(now, target, peer) if phase == Phase.INDIRECT else []
         if not event.sent:
             return [*unhelped, *self._errands.end(peer, message, "silent")]
         if event.code != "unreachable":
@@ -227,7 +226,8 @@ class Swim:
             return []
         self._asked[peer] = self._period
         self._probes[peer] = Probe(set(helpers), reason)
-        limit, message = self._timeout() * INDIRECT_LIMIT, self._message(INDIRECT, {TARGET: peer})
+        limit = self._timeout() * INDIRECT_LIMIT
+        message = self._message(Phase.INDIRECT, {TARGET: peer})
         return [Send(name, message, limit) for name in sorted(helpers)]
 
     def _relayed(self, now: float, target: str, helper: str) -> list[Effect]:
@@ -273,11 +273,11 @@ class Swim:
         Return effects; None if the kernel is to answer "ok", as for every phase but "indirect".
         """
         sender, phase = message.sender, message.phase
-        if phase == "bye":
+        if phase == Phase.BYE:
             self.members.left(sender, now)
             self._tell(sender)
             return None
-        if phase == "indirect":
+        if phase == Phase.INDIRECT:
             return self._run_errand(message.facts.get(TARGET, ""), token)
         return None
 
@@ -287,7 +287,7 @@ class Swim:
         Digests are answered once an interval, and only once all members were greeted: to a node
         that comes back to a large mesh, all others send digests, and its list is still short.
         """
-        if message.phase != "members" or lists.ANSWER not in message.facts:
+        if message.phase != Phase.MEMBERS or lists.ANSWER not in message.facts:
             return []
         by_digests = lists.DIGESTS in message.facts
         if by_digests and (self._greetings or self._compared == self._period):
@@ -296,7 +296,7 @@ class Swim:
         if found is None:
             return []
         self._compared = self._period if by_digests else self._compared
-        said = self._message("members", found[0])
+        said = self._message(Phase.MEMBERS, found[0])
         return [Send(message.sender, replace(said, members=tuple(found[1])))]
 
     def _run_errand(self, target: str, token: int) -> list[Effect]:
@@ -308,7 +308,7 @@ class Swim:
             return [Answer(token, "busy", "this node runs too many errands already")]
         if not self._errands.begin(target, token):
             return []
-        message = self._message("ping", {lists.ANSWER: ""})
+        message = self._message(Phase.PING, {lists.ANSWER: ""})
         return [Send(target, message, self._timing.probe_timeout_s)]
 
     # News -----------------------------------------------------------------------------------------
@@ -375,11 +375,11 @@ class Swim:
     # Messages -------------------------------------------------------------------------------------
 
     def _ping(self, peer: str) -> Send:
-        message = replace(self._message("ping"), members=self._gossip.take(peer))
+        message = replace(self._message(Phase.PING), members=self._gossip.take(peer))
         return Send(peer, message, self._timeout())
 
     def _hellos(self, peers: Iterable[str]) -> list[Effect]:
-        limit, plain = self._timeout(), replace(self._message("hello"), members=(self.own,))
+        limit, plain = self._timeout(), replace(self._message(Phase.HELLO), members=(self.own,))
         return [
             Send(peer, replace(plain, members=(self.own, *about)) if about else plain, limit)
             for peer in peers
@@ -387,7 +387,7 @@ class Swim:
         ]
 
     def _ask_list(self, peer: str) -> Send:
-        message = self._message("members", lists.question(self._list()))
+        message = self._message(Phase.MEMBERS, lists.question(self._list()))
         return Send(peer, replace(message, members=(self.own,)))
 
     def _list(self) -> list[Update]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fednode import registry
-from fednode.core.members.swim import PHASES
+from fednode.core.members.phases import PHASES
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.errors import FednodeError
 from fednode.lab.simulate.ends import consensus_distance

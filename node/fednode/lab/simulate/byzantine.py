@@ -32,8 +32,7 @@ from typing import Final
 import numpy as np
 
 from fednode.core.events import AckCode
-from fednode.core.members.errands import INDIRECT
-from fednode.core.members.swim import PHASES
+from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
 from fednode.core.types import Job, Message, Progress, Report, Tensors, Update
 from fednode.learn.learner import Learner
@@ -267,7 +266,8 @@ def _readdress(names: tuple[str, ...], generator: random.Random, __: Tensors) ->
 
 def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
-        return (generator.choice(EXCUSES), "") if message.phase == INDIRECT else (code, detail)
+        asked = message.phase == Phase.INDIRECT
+        return (generator.choice(EXCUSES), "") if asked else (code, detail)
 
     return Liar(lambda to, message: [(to, message)], answer)
 

@@ -27,8 +27,7 @@ from fednode.core.events import (
     Tuned,
     TuneFailed,
 )
-from fednode.core.members.errands import INDIRECT
-from fednode.core.members.swim import PHASES
+from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
 from fednode.core.types import Message, Tensors
@@ -162,7 +161,7 @@ class AnswersEachOnce(Check):
                 if effect.token not in waiting:
                     raise self.broken(world, name, f"answers {effect.token} again, or unasked")
                 waiting.discard(effect.token)
-        errand = isinstance(event, Received) and event.message.phase == INDIRECT
+        errand = isinstance(event, Received) and event.message.phase == Phase.INDIRECT
         if isinstance(event, Received) and event.token in waiting and not errand:
             raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
 

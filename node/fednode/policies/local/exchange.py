@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from fednode.core.events import Adopt, Adopted, Effect, Event, RoundDue, Tune, Tuned, TuneFailed
-from fednode.core.policy import NodeContext, Policy
+from fednode.core.policy import Activity, NodeContext, Policy
 from fednode.core.settings import STRICT, Barrier, RoundSettings
 from fednode.core.types import EMPTY, Job, Json, Message, PolicyState, Snapshot, Tensors
 
@@ -67,8 +67,8 @@ class Local:
     def phase(self) -> str:
         """Return "idle", "tuning" or "adopting"."""
         if self._job is not None:
-            return "tuning"
-        return "adopting" if self._adopting else "idle"
+            return Activity.TUNING
+        return Activity.ADOPTING if self._adopting else Activity.IDLE
 
     def fault(self, message: Message) -> str:
         """Refuse every message: this policy has none."""
@@ -77,7 +77,7 @@ class Local:
     def handle(self, now: float, event: Event) -> Sequence[Effect]:
         """Tune when a round is due; adopt the tuned prompts."""
         match event:
-            case RoundDue(round=number, start=start) if self.phase == "idle":
+            case RoundDue(round=number, start=start) if self.phase is Activity.IDLE:
                 self._job = Job(
                     round=number,
                     stage="prompts",

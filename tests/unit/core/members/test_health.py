@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from fednode.core.events import Delivered, Undelivered
-from fednode.core.members.errands import INDIRECT
 from fednode.core.members.health import FACTOR_MAX, Health
+from fednode.core.members.phases import Phase
 from tests.unit.core.scenes import message
 
-PING, HELP = message("ping"), message(INDIRECT)
+PING, HELP = message("ping"), message(Phase.INDIRECT)
 
 
 def unreachable(phase: str, code: str = "unreachable", sent: bool = True) -> Undelivered:
@@ -35,8 +35,8 @@ def test_patience_grows_evenly_with_the_factor() -> None:
 
 def test_silent_helpers_make_it_worse_and_answered_pings_make_it_better() -> None:
     health = Health()
-    health.sent(unreachable(INDIRECT))
-    health.sent(unreachable(INDIRECT))
+    health.sent(unreachable(Phase.INDIRECT))
+    health.sent(unreachable(Phase.INDIRECT))
     assert health.factor == 3
     health.sent(Delivered("b", PING))
     assert health.factor == 2
@@ -49,8 +49,8 @@ def test_what_says_nothing_of_this_node_changes_nothing() -> None:
     health = Health()
     health.worse()
     health.sent(unreachable("ping"))  # the ping's target may be dead: helpers will tell
-    health.sent(unreachable(INDIRECT, "silent"))  # the helper answered
+    health.sent(unreachable(Phase.INDIRECT, "silent"))  # the helper answered
     health.sent(Delivered("b", HELP))
-    health.sent(unreachable(INDIRECT, "busy", sent=False))  # it never left
+    health.sent(unreachable(Phase.INDIRECT, "busy", sent=False))  # it never left
     health.sent(unreachable("ping", "invalid", sent=False))
     assert health.factor == 2

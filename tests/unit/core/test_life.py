@@ -1,0 +1,19 @@
+"""The lives of a node: the drawing names them all, and they are the words that status shows."""
+
+from __future__ import annotations
+
+import re
+
+from fednode.core import life
+from fednode.core.life import Life
+
+
+def test_the_drawing_names_every_life() -> None:
+    drawn = [line for line in (life.__doc__ or "").splitlines() if line.startswith("    ")]
+    states = set(re.findall(r"(\w+) <?--|--> (\w+)", "\n".join(drawn)))
+    assert {word for pair in states for word in pair if word} - {"any"} == set(Life)
+
+
+def test_a_life_is_the_word_that_status_shows() -> None:
+    assert f"{Life.RUNNING}" == "running"
+    assert {Life.PAUSED: 1}["paused"] == 1  # type: ignore[index]
