@@ -136,12 +136,12 @@ def disagreements(plan: NodePlan) -> list[str]:
 
 def topology_faults(plan: NodePlan) -> list[str]:
     """Return the faults of the topology for the policy and the mesh, as sentences."""
-    chosen, waits = plan.settings.topology, plan.mode != "async"
+    chosen = plan.settings.topology
     faults: list[str] = []
-    if chosen.kind != "full" and plan.policy.kind.shared_state and waits:
+    if chosen.kind != "full" and plan.policy.kind.shared_state:
         faults.append(
-            f"topology.kind is {chosen.kind!r}; in rounds.mode {plan.mode} all nodes of policy "
-            f"{plan.policy.name} merge the same contributions, which takes 'full'."
+            f"topology.kind is {chosen.kind!r}; all nodes of policy {plan.policy.name} merge the "
+            "same contributions, which takes 'full'."
         )
     names = {peer.name for peer in plan.peers.peers}
     named = {name for pair in chosen.edges for name in pair} | {chosen.hub or plan.name}

@@ -84,7 +84,7 @@ class Gate:
         If the mesh runs its rounds together, the messages of a round are taken in any order until
         this node has ended that round. Messages of repeatable phases are always taken.
         """
-        if not policy.shared_state or self._context.rounds.mode == "async":
+        if not policy.shared_state:
             text = f"round {message.round} is older than round {newest}, which was heard before"
             return text if message.round < newest else ""
         over = policy.state().round

@@ -55,8 +55,8 @@ class RoundSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     mode: Barrier | None = None
-    """When a round stops waiting for contributions. async: at once. sync: when all live peers
-    contributed. null: the policy's own mode."""
+    """When a round stops waiting for contributions. async: at once (ZeroDFL and local alone). sync:
+    when all live peers contributed. null: the policy's own mode."""
     max: int = 100
     """Number of rounds; 0: no end. After the last round a node still serves its prompts and its
     peers. If the nodes of the policy share one state, all nodes need the same number. For more

@@ -64,7 +64,7 @@ def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
     assert "No peer is called 'z'" in fednode.out
     ring = ("--set", "policy.name=promptfl", "--set", "topology.kind=ring")
     assert fednode("check", "--peers", peers, "--name", "a", *ring, *QUICK) == 2
-    assert "fault: topology.kind is 'ring'; in rounds.mode sync all nodes" in fednode.out
+    assert "fault: topology.kind is 'ring'; all nodes of policy promptfl" in fednode.out
     words = ("--set", "listen=0.0.0.0:7191")
     assert fednode("check", "--peers", peers, "--name", "a", *words, *QUICK) == 2
     assert "the address 0.0.0.0:7191 of 'a' leaves this machine" in fednode.out

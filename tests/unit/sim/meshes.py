@@ -8,13 +8,7 @@ from typing import Any
 
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
-from fednode.core.settings import (
-    LAN,
-    Barrier,
-    RoundSettings,
-    StartSettings,
-    Timing,
-)
+from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
@@ -86,7 +80,6 @@ KINDS = {
 def mesh(
     kind: Kind,
     seed: int = 1,
-    mode: Barrier = "sync",
     most: int = 6,
     loss: float = 0.0,
     names: Sequence[str] = NAMES,
@@ -97,7 +90,7 @@ def mesh(
     """Return a mesh that has been switched on; domains alternate, images differ."""
     made = World(seed, loss=loss, **world)
     start = StartSettings(peers=len(names) - 1)
-    rounds = RoundSettings(mode=mode, max=most, start=start, deadline_s=deadline_s)
+    rounds = RoundSettings("sync", max=most, start=start, deadline_s=deadline_s)
     domains = {name: DOMAINS[at % 2] for at, name in enumerate(names)}
     shared = Setup(
         policy=kind.policy,

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fednode import registry
 from fednode.core.members.topology import neighbours
-from fednode.core.settings import TopologySettings
+from fednode.core.settings import RoundSettings, TopologySettings
 from fednode.core.types import EMPTY
 from fednode.lab.simulate.byzantine import liar
+from fednode.learn.closed_form import ClosedFormLearner
+from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 from tests.unit.sim.meshes import KINDS, LIMIT_S, digests, mesh, run, texts
@@ -101,8 +103,8 @@ def test_a_partition_of_three_and_two_heals(kind: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_async_averages_over_a_healed_ring_come_as_near_as_without_a_partition(seed: int) -> None:
-    worlds = [ring(seed), ring(seed)]
+def test_rows_over_a_healed_ring_come_as_near_as_without_a_partition(seed: int) -> None:
+    worlds = [gossip(seed, TopologySettings("ring")) for _ in range(2)]
     made = worlds[0]
     for world in worlds:
         world.run(lambda: False, 5.0)
@@ -122,33 +124,24 @@ def test_async_averages_over_a_healed_ring_come_as_near_as_without_a_partition(s
     assert distances[0] <= 1.1 * distances[1]
 
 
-def ring(seed: int) -> World:
-    """Return five nodes that average over a ring and wait for nobody."""
+def gossip(seed: int, topology: TopologySettings) -> World:
+    """Return five nodes of ZeroDFL, which send rows to their neighbours and wait for nobody."""
     made = World(seed)
-    base = mesh(KINDS["promptfl"], seed, names=FIVE, most=0)
     plan = Setup(
-        policy=KINDS["promptfl"].policy,
-        config=KINDS["promptfl"].config,
-        rounds=replace(base.kernel("a").context.rounds, mode="async", min_interval_s=0.3),
-        topology=TopologySettings("ring"),
+        policy=registry.policy("zerodfl"),
+        config=ZeroDFLConfig(recipients=4),
+        rounds=RoundSettings("async", 0, min_interval_s=0.3),
+        topology=topology,
     )
-    made.populate(plan, {name: host.learner for name, host in base.hosts.items()})
+    shapes = {"context": (4, 3)}
+    made.populate(plan, {name: ClosedFormLearner(name, shapes=shapes) for name in FIVE})
     return made
 
 
 @pytest.mark.parametrize("kind", ["ring", "k-regular", "small-world", "star"])
 def test_prompts_go_to_neighbours_alone_and_the_graph_heals_around_the_dead(kind: Any) -> None:
     settings = TopologySettings(kind, degree=2)
-    made = World(3)
-    base = mesh(KINDS["promptfl"], 3, names=FIVE, most=0)
-    rounds = replace(base.kernel("a").context.rounds, mode="async", min_interval_s=0.3)
-    plan = Setup(
-        policy=KINDS["promptfl"].policy,
-        config=KINDS["promptfl"].config,
-        rounds=rounds,
-        topology=settings,
-    )
-    made.populate(plan, {name: host.learner for name, host in base.hosts.items()})
+    made = gossip(3, settings)
     made.run(lambda: False, 10.0)
     told = {name: set[str]() for name in FIVE}
     send = made._send

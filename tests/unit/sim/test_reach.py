@@ -13,7 +13,7 @@ OTHERS = "ab"
 
 def barred(seed: int) -> World:
     """Return a mesh in which nobody can call c, and c calls everybody."""
-    made = mesh(KINDS["promptfl"], seed, "async", most=0, names=("a", "b", "c"))
+    made = mesh(KINDS["promptfl"], seed, most=0, names=("a", "b", "c"))
     for name in OTHERS:
         made.network.bar(name, "c")
     return made
@@ -79,7 +79,7 @@ def test_who_cannot_be_reached_and_dies_is_dead(seed: int) -> None:
 
 
 def test_two_that_cannot_call_each_other_and_have_a_helper_are_no_suspects() -> None:
-    made = mesh(KINDS["promptfl"], 1, "async", most=0, names=("a", "b", "c"))
+    made = mesh(KINDS["promptfl"], 1, most=0, names=("a", "b", "c"))
     made.run(lambda: False, 5.0)
     made.cut("a", "c")
     made.run(lambda: False, 60.0)

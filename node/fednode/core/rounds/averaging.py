@@ -2,8 +2,7 @@
 
 This is federated averaging without a server: each node sends to all others, and all compute the
 same mean. In int8 the nodes send what training changed. Each node adds the rounding error of its
-last change to its next change (error feedback), so that no error is lost for good. That needs equal
-prompts to begin from, so int8 needs sync mode.
+last change to its next change (error feedback), so that no error is lost for good.
 
 An objective may train private tensors, too (FedOTP's local prompt). They stay in the learner's
 carry, through every merge, and the node uses them beside the merged tensors.
@@ -21,7 +20,7 @@ from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.draw import ParticipantSettings
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
-from fednode.core.settings import Barrier, MergeSettings, RoundSettings, bounded
+from fednode.core.settings import MergeSettings, bounded
 from fednode.core.types import PRIVATE, Dtype, Report, Tensors
 
 
@@ -38,7 +37,7 @@ class AveragingConfig(ParticipantSettings):
     """When prompts are merged, keep the optimizer's momentum, or reset it."""
     wire_dtype: Dtype = "float32"
     """Number format of messages. float16 halves the bytes of float32. int8 sends changes with
-    error feedback, in a quarter of the bytes, and needs sync mode."""
+    error feedback, in a quarter of the bytes."""
     merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
@@ -50,17 +49,8 @@ class Averaging(Method):
     """Federated averaging; see the file's header."""
 
     config_type: ClassVar[type[AveragingConfig]] = AveragingConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "async")
     paper_number_bytes: ClassVar[int] = 4
     """Bytes that the method's paper counts for a number."""
-
-    @classmethod
-    def settings_fault(cls, config: AveragingConfig, rounds: RoundSettings, domain: str) -> str:
-        """Refuse int8 where nodes may begin a round from different prompts."""
-        mode = rounds.mode or cls.default_mode
-        if config.wire_dtype == "int8" and mode != "sync":
-            return f"policy.wire_dtype is int8, which needs rounds.mode sync; it is {mode}."
-        return super().settings_fault(config, rounds, domain)
 
     @classmethod
     def paper_bytes(

@@ -59,8 +59,8 @@ class Situation:
 class CatchUp:
     """One node's attempts to take over the state of others, and its answers to theirs.
 
-    waits: whether rounds wait for peers at all (not in async mode). drifts, trusting: as in
-    `Method`. stragglers: a peer that withholds its state is noted there, too.
+    drifts, trusting: as in `Method`. stragglers: a peer that withholds its state is noted there,
+    too.
     """
 
     def __init__(
@@ -68,13 +68,11 @@ class CatchUp:
         context: NodeContext,
         stragglers: Stragglers,
         *,
-        waits: bool,
         drifts: bool,
         trusting: bool,
     ) -> None:
         self.context = context
         self.stragglers = stragglers
-        self.waits = waits
         self.drifts = drifts
         self.trusting = trusting
         self._transfer = Transfer()
@@ -115,7 +113,7 @@ class CatchUp:
     def look_ahead(self, at: Situation, beyond: int) -> list[Effect]:
         """Ask for a state if half of the members are beyond a round."""
         reached = self._reached(at)
-        if not self.waits or reached <= beyond or self._transfer.resting:
+        if reached <= beyond or self._transfer.resting:
             return []
         return self._ask(at, (one for one in at.live if at.round_of(one) >= reached))
 

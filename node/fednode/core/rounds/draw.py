@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from fednode.core.policy import draw_seed
-from fednode.core.settings import STRICT, Barrier, bounded
+from fednode.core.settings import STRICT, bounded
 
 PURPOSE: Final = "participants"
 SPAN_MAX: Final = 64
@@ -29,7 +29,7 @@ class ParticipantSettings:
     participants: int = 0
     """Number H of nodes that tune and contribute in a round. All nodes draw the same H nodes by
     the seed, the round and the members' names, without a message. The other nodes merge what the
-    drawn nodes send. 0: all nodes. Not in async mode."""
+    drawn nodes send. 0: all nodes."""
 
     def __post_init__(self) -> None:
         bounded("policy.participants", self.participants, 0)
@@ -39,16 +39,6 @@ def wanted(config: Any) -> int:
     """Return `participants` of a policy's settings; 0 if they have no such field."""
     found: int = getattr(config, "participants", 0)
     return found
-
-
-def settings_fault(config: Any, mode: Barrier) -> str:
-    """Return why nodes cannot be drawn in a mode of rounds; "" if they can."""
-    if mode == "async" and wanted(config):
-        return (
-            f"policy.participants is {wanted(config)}, which needs rounds.mode sync: in "
-            "async mode nodes are in different rounds. Set rounds.mode, or participants to 0."
-        )
-    return ""
 
 
 def drawn(seed: int, number: int, names: Collection[str], count: int) -> frozenset[str]:

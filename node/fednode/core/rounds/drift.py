@@ -30,20 +30,15 @@ class Judged:
     refused: bool = False
 
 
-def first_stage(
-    now: Round, heard: Mapping[str, Message], told: str, *, trusting: bool, waits: bool
-) -> Judged:
+def first_stage(now: Round, heard: Mapping[str, Message], told: str, *, trusting: bool) -> Judged:
     """Judge the contributions to a round's first stage; all of them are merged.
 
     told: the digest that this node's own contribution named, "" if it did not contribute; since
-    then a catch-up may have changed what the node merges into. waits: False in async mode, where
-    nodes begin from what they have.
+    then a catch-up may have changed what the node merges into.
     """
     base = now.held.shared.digest
     others = ", ".join(one for one in heard if heard[one].contributors != base)
     bases = [*([told] if told else []), *(one.contributors for one in heard.values())]
-    if not waits:
-        return Judged(heard)
     note = f"round {now.number} began from other prompts at {others}" if others else ""
     agrees = base_agrees(bases, base)
     holders = majority(heard, base, trusting, bool(told)) if others else frozenset()

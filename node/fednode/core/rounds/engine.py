@@ -9,12 +9,11 @@ prompts that it will use, merged or personal (personal.py), and adopts the round
 
     Idle -> Training -> Exchanging -> (next stage) ... -> Measuring -> Adopting -> Idle
 
-In sync a stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the
-deadline at the latest; in async at once, with the contributions since the last merge. An
-undelivered message is sent again while its peer is live. If half of the members are two rounds
-ahead, the node takes over their state; no round waits for that (catchup.py). Phases on the wire:
-the stages' names, "again" (a request to repeat the messages since a round), and those of
-transfer.py.
+A stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the deadline
+at the latest. An undelivered message is sent again while its peer is live. If half of the members
+are two rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases
+on the wire: the stages' names, "again" (a request to repeat the messages since a round), and those
+of transfer.py.
 """
 
 from __future__ import annotations
@@ -65,7 +64,6 @@ from fednode.core.rounds.progress import (
 )
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
 from fednode.core.rounds.transfer import QUESTIONS, STATE, VOUCH, WANT, WITNESS, Transfer
-from fednode.core.settings import Barrier
 from fednode.core.types import Job, Message, PolicyState, Report, Snapshot, Tensors
 
 
@@ -84,18 +82,13 @@ class Rounds:
         self.now = Round(state.round, method.stages[0], held, held)
         self.stragglers = Stragglers.thaw(state.data.get(STRAGGLERS))
         self._adopted, self._used = state.round, state.tuned  # last adopted round; prompts in use
-        self._mode: Barrier = context.rounds.mode or method.default_mode
         self._waiting: Waiting = Idle()
         self._progress = Progress()
         self._personal = Personal(method, context.guard.merged_rise)
-        self._exchange = Exchange(context, self._mode, self.stragglers, wanted(method.config))
+        self._exchange = Exchange(context, self.stragglers, wanted(method.config))
         self._holders = frozenset[str]()  # peers with the most common prompts, if ours differ
         self._catch_up = CatchUp(
-            context,
-            self.stragglers,
-            waits=self._mode != "async",
-            drifts=method.drifts,
-            trusting=method.trusting,
+            context, self.stragglers, drifts=method.drifts, trusting=method.trusting
         )
         self._catch_up.adopted(state.round, held)
 
@@ -266,12 +259,11 @@ class Rounds:
         base, own = self._progress.base, self._progress.told.get(now.stage)
         if own is None and not heard:
             return self._abort(f"round {now.number}: no node that was drawn contributed")
-        trusting, waits = method.trusting, self._mode != "async"
         if self._progress.merged:
-            found = later_stage(now, heard, base, trusting=trusting, own=bool(own))
+            found = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
             told = base if own else ""
-            found = first_stage(now, heard, told, trusting=trusting, waits=waits)
+            found = first_stage(now, heard, told, trusting=method.trusting)
             self._holders = found.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=found.base_agrees)
         notes: list[Effect] = [Record("round.drift", found.note, "warning")] if found.note else []
@@ -333,7 +325,7 @@ class Rounds:
             # In time only with the last stage: a peer that sends only the first makes all wait.
             self.stragglers.kept(sender)
         self._exchange.take(message, number)
-        if self._mode == "async" or self.phase not in {"tuning", "exchanging"}:
+        if self.phase not in {"tuning", "exchanging"}:
             return []
         asked = self._look_ahead(number + 1)
         if self.phase == "tuning":

@@ -13,7 +13,6 @@ from fednode.core.policy import RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.draw import drawn, span
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
-from fednode.core.settings import Barrier
 from fednode.core.types import Message
 
 AGAIN = "again"
@@ -27,11 +26,8 @@ class Exchange:
     known: all other members, live or not.
     """
 
-    def __init__(
-        self, context: NodeContext, mode: Barrier, stragglers: Stragglers, participants: int
-    ) -> None:
+    def __init__(self, context: NodeContext, stragglers: Stragglers, participants: int) -> None:
         self.context = context
-        self.mode = mode
         self.stragglers = stragglers
         self.participants = participants
         self.live = set[str]()
@@ -46,7 +42,7 @@ class Exchange:
         self._reminded = set()
         self._draw = number, self._drawn(number)
         self.mail.span = span(1 + len(self.known), self.participants)
-        self.mail.begin(number, keep=self.mode == "async")
+        self.mail.begin(number)
 
     def _drawn(self, number: int) -> frozenset[str]:
         members = self.known | {self.context.name}
@@ -121,10 +117,7 @@ class Exchange:
 
     def take(self, message: Message, number: int) -> None:
         """Store a contribution that was received in round `number`."""
-        if self.mode == "async":
-            self.mail.take_latest(message)
-        else:
-            self.mail.take(message, number)
+        self.mail.take(message, number)
 
     def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
@@ -147,12 +140,7 @@ class Exchange:
         return [Send(peer, self.context.message(number, AGAIN)) for peer in sorted(asked)]
 
     def heard(self, number: int, stage: str) -> dict[str, Message]:
-        """Return the contributions to merge; in async mode those since the last merge."""
-        if self.mode == "async":
-            return self.mail.latest(stage)
-        return self._heard(number, stage)
-
-    def _heard(self, number: int, stage: str) -> dict[str, Message]:
+        """Return the contributions to a stage, by sender."""
         found = self.mail.heard(number, stage)
         return {name: one for name, one in found.items() if self.takes_part(name, number)}
 
@@ -162,11 +150,7 @@ class Exchange:
         A node that was not drawn and has no live peer waits for the deadline. Otherwise it would
         run through its rounds at once, and find its peers in much earlier rounds.
         """
-        if self.mode == "async":
-            return True
-        if not (self.takes_part_now or self.live):
-            return False
-        return not self.missing(number, stage)
+        return bool(self.takes_part_now or self.live) and not self.missing(number, stage)
 
     def missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
@@ -175,7 +159,7 @@ class Exchange:
         of which it stores its messages will say no more of this round. A node that was not drawn
         and heard nobody waits for stragglers, too: without a contribution it has nothing to merge.
         """
-        pending, heard = self.mail.pending, self._heard(number, stage)
+        pending, heard = self.mail.pending, self.heard(number, stage)
         near = {peer for peer in self.live if self.mail.round_of(peer) <= number + self.mail.span}
         part = {peer for peer in near if self.takes_part(peer, number)}
         awaited = part & self.stragglers.awaited(near, number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fednode.core.policy import NodeContext
 from fednode.core.rounds import draw
@@ -20,6 +20,8 @@ class MethodPolicy:
 
     method: type[Method]
     shared_state: bool = True
+    default_mode: ClassVar[Barrier] = "sync"
+    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
 
     @property
     def name(self) -> str:
@@ -32,22 +34,15 @@ class MethodPolicy:
         return self.method.config_type
 
     @property
-    def default_mode(self) -> Barrier:
-        """Return the barrier of rounds where rounds.mode is not set."""
-        return self.method.default_mode
-
-    @property
-    def modes(self) -> tuple[Barrier, ...]:
-        """Return the barriers that the method can work with."""
-        return self.method.modes
-
-    @property
     def tuning(self) -> Mapping[str, Json]:
         """Return the method's own defaults of the section `tuning`."""
         return self.method.tuning
 
     def settings_fault(self, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Return why settings do not fit together; "" if they do."""
+        if rounds.mode not in (None, "sync"):
+            only = f"policy {self.name} works with sync alone"
+            return f"rounds.mode is {rounds.mode!r}; {only}: remove rounds.mode."
         return self.method.settings_fault(config, rounds, domain)
 
     def paper_bytes(

@@ -29,18 +29,12 @@ class Mailbox:
         self._said: dict[tuple[int, str], Message] = {}
         self._lost: set[Key] = set()  # pending messages that did not get through
 
-    def begin(self, number: int, keep: bool) -> None:
-        """Begin a round: forget older messages.
-
-        Own messages of the last `span` rounds stay. Received messages of earlier rounds are
-        dropped.
-        keep: drop no received message, whatever its round.
-        """
+    def begin(self, number: int) -> None:
+        """Begin a round: forget older messages, but for own messages of the last `span` rounds."""
         past = range(number - self.span, number)
         self._said = {key: one for key, one in self._said.items() if key[0] in past}
         self.pending = {key: one for key, one in self.pending.items() if key[1] in past}
-        if not keep:
-            self._inbox = {key: one for key, one in self._inbox.items() if key[1] >= number}
+        self._inbox = {key: one for key, one in self._inbox.items() if key[1] >= number}
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -88,32 +82,14 @@ class Mailbox:
 
     def take(self, message: Message, current: int) -> None:
         """Store a received message of the current round or of the next WINDOW * span rounds."""
-        self._note_round(message)
+        self.newest[message.sender] = max(self.round_of(message.sender), message.round)
         if current <= message.round <= current + WINDOW * self.span:
             self._inbox[_key(message.sender, message)] = message
-
-    def take_latest(self, message: Message) -> None:
-        """Store a message in place of its sender's older message of that stage, of any round."""
-        self._note_round(message)
-        own = (message.sender, message.phase)
-        for key in [key for key in self._inbox if (key[0], key[2]) == own]:
-            del self._inbox[key]
-        self._inbox[_key(message.sender, message)] = message
-
-    def _note_round(self, message: Message) -> None:
-        """Note the round that a message's sender is in."""
-        held = self.newest.get(message.sender, 0)
-        self.newest[message.sender] = max(held, message.round)
 
     def heard(self, number: int, stage: str) -> dict[str, Message]:
         """Return the messages received for a round's stage, by sender, sorted."""
         found = {key[0]: one for key, one in self._inbox.items() if key[1:] == (number, stage)}
         return dict(sorted(found.items()))
-
-    def latest(self, stage: str) -> dict[str, Message]:
-        """Return the latest message of each sender for a stage, sorted by sender, and drop them."""
-        keys = [key for key in sorted(self._inbox) if key[2] == stage]
-        return {key[0]: self._inbox.pop(key) for key in keys}
 
     def round_of(self, peer: str) -> int:
         """Return the newest round that a peer's messages named; 0 if there was none."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Self
 
 from fednode.core.policy import NodeContext
-from fednode.core.rounds import draw
-from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, Array, Dtype, Job, Json, Report, Tensors
 
 OWN: Final = "own/"
@@ -100,8 +99,6 @@ class Method(ABC):
 
     name: ClassVar[str] = ""
     config_type: ClassVar[type[Any]]
-    default_mode: ClassVar[Barrier] = "sync"
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
     tuning: ClassVar[Mapping[str, Json]] = {}
     stages: tuple[str, ...] = ("prompts",)
 
@@ -111,11 +108,8 @@ class Method(ABC):
 
     @classmethod
     def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
-        """Return which settings do not fit together, "" if all do; methods add checks."""
-        mode = rounds.mode or cls.default_mode
-        if mode not in cls.modes:
-            return f"rounds.mode is {mode!r}; policy {cls.name} works with {', '.join(cls.modes)}."
-        return draw.settings_fault(config, mode)
+        """Return which settings do not fit together, "" if all do."""
+        return ""
 
     @classmethod
     def paper_bytes(

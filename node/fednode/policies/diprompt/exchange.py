@@ -50,10 +50,8 @@ class DiPrompT(Method):
         if config.momentum and not rounds.max:
             return "rounds.max is 0; DiPrompT's moving average needs to know how many there are."
         if config.query == "labels":
-            return domains.settings_fault(config.domains, domain) or super().settings_fault(
-                config, rounds, domain
-            )
-        return super().settings_fault(config, rounds, domain)
+            return domains.settings_fault(config.domains, domain)
+        return ""
 
     @classmethod
     def paper_bytes(

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.method import Contribution, Method, MethodState, Round
-from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, Job, Json, Tensors
 from fednode.policies import domains
 from fednode.policies.feddpt.config import FedDPTConfig
@@ -28,7 +28,6 @@ class FedDPT(Method):
 
     name: ClassVar[str] = "feddpt"
     config_type: ClassVar[type[FedDPTConfig]] = FedDPTConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync", "async")
     tuning: ClassVar[Mapping[str, Json]] = {
         "context_length": 16,
         "optimizer": "adamw",
@@ -41,9 +40,7 @@ class FedDPT(Method):
     @classmethod
     def settings_fault(cls, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Refuse a node whose domain is not one of the mesh's."""
-        return domains.settings_fault(config.domains, domain) or super().settings_fault(
-            config, rounds, domain
-        )
+        return domains.settings_fault(config.domains, domain)
 
     @classmethod
     def paper_bytes(

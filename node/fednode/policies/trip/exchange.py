@@ -16,7 +16,7 @@ from fednode.core.merge.mean import mean
 from fednode.core.merge.momentum import alpha
 from fednode.core.rounds.averaging import Averaging
 from fednode.core.rounds.method import Contribution, MethodState, Round, Sent
-from fednode.core.settings import Barrier, RoundSettings
+from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Json, Report, Tensors
 from fednode.policies.trip.config import TRIPConfig
 
@@ -31,7 +31,6 @@ class TRIP(Averaging):
 
     name: ClassVar[str] = "trip"
     config_type: ClassVar[type[TRIPConfig]] = TRIPConfig
-    modes: ClassVar[tuple[Barrier, ...]] = ("sync",)
     tuning: ClassVar[Mapping[str, Json]] = {
         "context_length": 32,
         "optimizer": "adamw",
@@ -49,7 +48,7 @@ class TRIP(Averaging):
         """Refuse a moving average over a run without an end."""
         if config.average and not rounds.max:
             return "rounds.max is 0; TRIP's moving average needs to know how many there are."
-        return super().settings_fault(config, rounds, domain)
+        return ""
 
     def first(self, initial: Tensors) -> MethodState:
         """Return the state before round 1: the moving averages equal the prompts."""

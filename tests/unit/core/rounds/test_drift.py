@@ -35,13 +35,12 @@ def message(sender: str, base: str = "") -> Message:
 def test_a_first_stage_merges_all_and_names_those_who_began_elsewhere() -> None:
     bases = {"b": OURS, "c": THEIRS, "d": THEIRS}
     heard = {name: message(name, base.digest) for name, base in bases.items()}
-    found = first_stage(NOW, heard, OURS.digest, trusting=True, waits=True)
+    found = first_stage(NOW, heard, OURS.digest, trusting=True)
     most = majority(heard, OURS.digest, trusting=True)
     note = "round 3 began from other prompts at c, d"
     assert found == Judged(heard, note, base_agrees=False, holders=most)
-    assert first_stage(NOW, heard, OURS.digest, trusting=True, waits=False) == Judged(heard)
     heard = {"b": message("b", OURS.digest)}
-    assert first_stage(NOW, heard, OURS.digest, trusting=True, waits=True) == Judged(heard)
+    assert first_stage(NOW, heard, OURS.digest, trusting=True) == Judged(heard)
 
 
 def test_a_later_stage_leaves_out_those_who_merged_something_else() -> None:

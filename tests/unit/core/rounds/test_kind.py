@@ -18,11 +18,16 @@ NODE = frame("trip", rounds=RoundSettings(mode="sync", max=9))
 
 def test_it_says_what_its_method_says() -> None:
     assert (KIND.name, KIND.config_type, KIND.tuning) == ("trip", TRIPConfig, TRIP.tuning)
-    assert (KIND.default_mode, KIND.modes) == (TRIP.default_mode, TRIP.modes)
-    assert KIND.shared_state
+    assert (KIND.default_mode, KIND.modes, KIND.shared_state) == ("sync", ("sync",), True)
     fault = KIND.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
     assert fault == TRIP.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
     assert "rounds.max is 0" in fault
+
+
+def test_it_works_in_sync_alone() -> None:
+    assert KIND.settings_fault(TRIPConfig(), RoundSettings("sync", 9), "") == ""
+    fault = KIND.settings_fault(TRIPConfig(), RoundSettings("async", 9), "")
+    assert fault.startswith("rounds.mode is 'async'; policy trip works with sync alone")
 
 
 def test_a_run_begins_at_round_0_with_the_method_s_first_state() -> None:

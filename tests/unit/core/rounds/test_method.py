@@ -99,9 +99,3 @@ def test_only_the_mean_trusts_every_node_and_lets_no_difference_stay() -> None:
     krum = method(merge=MergeSettings(rule="krum"))
     assert not krum.trusting
     assert krum.drifts
-
-
-def test_a_mode_that_the_method_cannot_work_with_is_a_sentence() -> None:
-    assert Plain.settings_fault(Settings(), RoundSettings(), "") == ""
-    fault = Plain.settings_fault(Settings(), RoundSettings(mode="async"), "")
-    assert fault.startswith("rounds.mode is 'async'; policy plain works with sync")
