@@ -34,7 +34,6 @@ from tests.tidy.tree import (
 
 # Circles that still stand. This list shrinks, and goes when it is empty.
 KNOWN_CIRCLES: set[tuple[str, ...]] = {
-    ("fednode.data.decode", "fednode.data.dicom"),
     tuple(f"fednode.lab.experiment.{name}" for name in ("cell", "classes", "run", "table")),
 }
 LINES_MAX = 400

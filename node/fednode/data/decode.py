@@ -5,18 +5,19 @@
     DICOM                       see node/fednode/data/dicom.py
 
 The window is `data.window`. If that is not set, a DICOM file's own window tags give it, and
-otherwise the percentiles PERCENTILES of the image.
+otherwise percentiles of the image (pixels.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image, ImageOps
+
+from fednode.data import dicom
+from fednode.data.pixels import Decoded, Window, grey, require_room
 
 VERSION: Final = 1
 """Version of the decoder. Raise it if any file's pixels change, so that no cache mixes both."""
@@ -25,10 +26,6 @@ SUFFIXES: Final = (
     ".bmp", *DICOM_SUFFIXES, ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp",
 )  # fmt: skip
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
-PIXELS_MAX: Final = 89_478_485
-"""Pillow's own limit against decompression bombs: a quarter GiB of RGB."""
-PERCENTILES: Final = (0.5, 99.5)
-"""Of an image without a window: values below the first become black, above the second white."""
 
 _DEEP: Final = ("I", "F")
 """Modes of more than 8 bits, beside those that begin with "I;16"."""
@@ -36,22 +33,6 @@ _PREAMBLE_BYTES: Final = 128
 _MAGIC: Final = b"DICM"
 _PHOTOMETRIC: Final = 262
 """TIFF's tag; its value 0 says that the smallest number is white."""
-
-Window = tuple[float, float] | None
-"""The values that become black and white; None: by the file's tags or its percentiles."""
-Values = npt.NDArray[Any]
-
-
-class Unusable(ValueError):
-    """A sound file that cannot be used as an image; the text says why, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decoded:
-    """An RGB image, and the number of frames in its file (more than one: the middle of a DICOM)."""
-
-    image: Image.Image
-    frames: int = 1
 
 
 def is_image(path: Path) -> bool:
@@ -86,8 +67,6 @@ def decode(path: Path, side: int | None = None, window: Window = None) -> Decode
     damaged or no image, usually OSError.
     """
     if path.suffix.lower() in DICOM_SUFFIXES or _has_magic(path):
-        from fednode.data import dicom  # pydicom is an extra
-
         return dicom.decode(path, window)
     with Image.open(path, formats=FORMATS) as image:
         require_room(image.width, image.height)
@@ -100,39 +79,6 @@ def decode(path: Path, side: int | None = None, window: Window = None) -> Decode
     shades = grey(np.asarray(upright), window)
     # Pillow inverts such files of 8 bits itself.
     return Decoded(Image.fromarray(255 - shades if inverted else shades).convert("RGB"))
-
-
-def require_room(width: int, height: int) -> None:
-    """Raise Unusable if an image of this size, known from its header, is too large to decode."""
-    if width * height > PIXELS_MAX:
-        megapixels = width * height / 1e6
-        raise Unusable(f"{megapixels:.0f} megapixels; the limit is {PIXELS_MAX / 1e6:.0f}")
-
-
-def grey(values: Values, window: Window, known: Values | None = None) -> npt.NDArray[np.uint8]:
-    """Return values [H, W] as shades 0 to 255; not-a-numbers become 0.
-
-    window: the values of black and white. known: the values that percentiles are taken of, if there
-    is no window; None: all of them.
-    """
-    low, high = percentiles(values if known is None else known) if window is None else window
-    if high <= low:
-        return np.where(values > high, np.uint8(255), np.uint8(0))
-    kind = np.float64 if values.dtype.itemsize > 4 else np.float32
-    shares: Values = np.subtract(values, low, dtype=kind) / kind(high - low)
-    shades: npt.NDArray[np.uint8] = np.rint(
-        np.clip(np.nan_to_num(shares, nan=0.0), 0.0, 1.0) * 255
-    ).astype(np.uint8)
-    return shades
-
-
-def percentiles(values: Values) -> tuple[float, float]:
-    """Return the percentiles PERCENTILES of finite values; their extremes if both are equal."""
-    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.ravel()
-    if not finite.size:
-        return 0.0, 0.0
-    low, high = (float(one) for one in np.percentile(finite, PERCENTILES))
-    return (low, high) if low < high else (float(finite.min()), float(finite.max()))
 
 
 def _flattened(image: Image.Image) -> Image.Image:

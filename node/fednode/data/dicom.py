@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fednode.data.decode import Decoded, Unusable, Values, Window, grey, require_room
+from fednode.data.pixels import Decoded, Unusable, Values, Window, grey, require_room
 
 EXTRA: Final = "pip install 'fednode[dicom]'"
 GREY: Final = ("MONOCHROME1", "MONOCHROME2")

@@ -19,7 +19,8 @@ from typing import Final, Protocol
 
 from PIL import Image, UnidentifiedImageError
 
-from fednode.data.decode import Unusable, Window, decode, decoder_key
+from fednode.data.decode import decode, decoder_key
+from fednode.data.pixels import Unusable, Window
 
 _WORKERS = 4
 _REASON_CHARACTERS_MAX = 160

@@ -10,7 +10,8 @@ import numpy as np
 
 from fednode.core import foreign
 from fednode.core.types import Array
-from fednode.data.decode import Window, read_rgb
+from fednode.data.decode import read_rgb
+from fednode.data.pixels import Window
 from fednode.errors import ConfigError, StateError
 from fednode.lab.experiment.picture import below
 

@@ -15,8 +15,8 @@ from fednode.clip.shared import SharedWeights
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
 from fednode.data.base import DataSettings, Image, NodeData, Split
-from fednode.data.decode import Window
 from fednode.data.load import load
+from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
 from fednode.learn.cache import cache_of, folder_of
 from fednode.learn.evaluation import Numbers

@@ -27,7 +27,7 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.clip.vision import Seen
 from fednode.core.types import Array, Tensors
-from fednode.data.decode import Window
+from fednode.data.pixels import Window
 from fednode.errors import ModelError
 from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Objective

@@ -27,7 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.data.decode import Window, decoder_key, read_rgb
+from fednode.data.decode import decoder_key, read_rgb
+from fednode.data.pixels import Window
 from fednode.data.views import random_view
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache

@@ -13,9 +13,10 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.pixels import apply_modality_lut, apply_windowing
 from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCaptureImageStorage
 
-from fednode.data.decode import Unusable, decode, read_rgb
+from fednode.data.decode import decode, read_rgb
 from fednode.data.dicom import by_window
 from fednode.data.images import examine
+from fednode.data.pixels import Unusable
 
 SHIPPED = Path(pydicom.__file__).parent / "data" / "test_files"
 

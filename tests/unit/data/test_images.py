@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from fednode.data import images
-from fednode.data.decode import Decoded, Unusable, Window, read_rgb
+from fednode.data.decode import read_rgb
 from fednode.data.images import Verdict, examine
+from fednode.data.pixels import Decoded, Unusable, Window
 from fednode.learn.cache import FeatureCache
 
 

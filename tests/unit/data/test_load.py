@@ -15,9 +15,9 @@ from PIL import Image
 from fednode.data import images
 from fednode.data import load as module
 from fednode.data.base import DataSettings, PartitionSettings, Split
-from fednode.data.decode import Window
 from fednode.data.images import Cache, Verdict, examine
 from fednode.data.load import check, load
+from fednode.data.pixels import Window
 from fednode.data.reasons import listed
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache

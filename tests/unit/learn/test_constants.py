@@ -18,6 +18,7 @@ from fednode.core.types import MEASURE, PRIVATE, Job, Tensors
 from fednode.data import decode as decoding
 from fednode.data.base import Image as Labelled
 from fednode.data.base import NodeData, Split
+from fednode.data.pixels import Window
 from fednode.errors import DataError, ModelError
 from fednode.learn import features as module
 from fednode.learn.build import predictor
@@ -109,7 +110,7 @@ def test_memory_has_a_bound(
 ) -> None:
     decoded: list[Path] = []
 
-    def counted(path: Path, window: decoding.Window = None) -> Image.Image:
+    def counted(path: Path, window: Window = None) -> Image.Image:
         decoded.append(path)
         return decoding.read_rgb(path, window=window)
 

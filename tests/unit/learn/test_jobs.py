@@ -13,8 +13,9 @@ from PIL import Image
 from fednode.clip.backbone import Backbone
 from fednode.core.types import MEASURE, PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import DataSettings, NodeData
-from fednode.data.decode import Window, read_rgb
+from fednode.data.decode import read_rgb
 from fednode.data.load import load
+from fednode.data.pixels import Window
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.build import predictor

@@ -21,6 +21,7 @@ from fednode.core.types import Job, Tensors
 from fednode.data import decode as decoding
 from fednode.data.base import Image as Labelled
 from fednode.data.base import NodeData, Split
+from fednode.data.pixels import Window
 from fednode.errors import DataError
 from fednode.learn import features as module
 from fednode.learn.cache import FILE, FeatureCache
@@ -57,7 +58,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the files that are decoded from now on."""
     found: list[Path] = []
 
-    def counted(path: Path, window: decoding.Window = None) -> Image.Image:
+    def counted(path: Path, window: Window = None) -> Image.Image:
         found.append(path)
         return decoding.read_rgb(path, window=window)
 
