@@ -24,7 +24,7 @@ from fednode.app.saved import recall
 from fednode.core.types import Array, Tensors
 from fednode.errors import ConfigError, DataError, ModelError
 from fednode.settings import trees
-from fednode.settings.read import Settings, Source, settings_of
+from fednode.settings.read import Settings, Source, lasting, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
@@ -209,7 +209,8 @@ def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[st
         raise ModelError(
             f"{file} holds metadata that `fednode export` did not write: export it again."
         ) from fault
-    settings = settings_of(Source(str(file), own if isinstance(own, dict) else {}))
+    source = Source(str(file), own if isinstance(own, dict) else {})
+    settings = settings_of(lasting(source))
     return settings, classes, number
 
 

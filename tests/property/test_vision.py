@@ -82,7 +82,6 @@ def reference(visual: Any, images: Tensor, prompts: Tensor) -> tuple[Tensor, Ten
             {"act_layer": QuickGELU},
         ]
     ),
-    recompute=st.booleans(),
     hybrid=st.booleans(),
     from_tokens=st.booleans(),
 )
@@ -93,7 +92,6 @@ def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
     count: int,
     images: int,
     more: dict[str, Any],
-    recompute: bool,
     hybrid: bool,
     from_tokens: bool,
 ) -> None:
@@ -107,7 +105,7 @@ def test_features_looks_and_gradients_equal_those_of_the_whole_sequence(
         leaf = start.clone().requires_grad_()
         if run == "ours":
             given = tower.tokens(pixels) if from_tokens else pixels
-            seen = tower.encode(given, leaf, recompute)
+            seen = tower.encode(given, leaf)
             parts = (seen.features, seen.query, seen.keys.expand(images, -1, -1, -1))
         else:
             parts = reference(made.visual, pixels, leaf)

@@ -13,7 +13,7 @@ import uvloop
 
 from fednode.app.interfaces import Interfaces
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
-from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, private
+from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
 from fednode.core.assemble import kernel_of
 from fednode.core.policy import NodeContext
@@ -128,7 +128,7 @@ def driver_of(
         guard=settings.guard,
         start=start_of(settings),
     )
-    store.bind({"name": plan.name, **facts}, free_facts(plan))
+    tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
     kernel = kernel_of(
         context,

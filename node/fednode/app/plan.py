@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
 from fednode.learn.settings import TuningSettings
 from fednode.settings.chosen import Chosen
-from fednode.settings.faults import GONE
+from fednode.settings.faults import GONE, lasting_fact
 from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
 from fednode.settings.read import (
     Settings,
@@ -26,7 +26,7 @@ from fednode.settings.read import (
     start_of,
     validation_fault,
 )
-from fednode.storage.store import has_rounds
+from fednode.storage.store import Store, has_rounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,13 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     endless = replace(plan.settings.rounds, max=0)
     chosen, domain = plan.policy, plan.settings.data.domain
     weighs = chosen.kind.settings_fault(chosen.config, endless, domain)
-    return GONE if weighs else GONE | {"rounds.max"}
+    gone = GONE - {f"policy.{key}" for key in asdict(chosen.config)}
+    return gone if weighs else gone | {"rounds.max"}
+
+
+def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> None:
+    """Tie a state directory to the node's settings; raise StateError if it is tied to others."""
+    store.bind({"name": plan.name, **facts}, free_facts(plan), lasting_fact)
 
 
 def private(plan: NodePlan, learner: Learner) -> Learner:

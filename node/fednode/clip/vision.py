@@ -14,22 +14,17 @@ the class token, the last block computes nothing else. Exact, forward and backwa
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from fednode.clip.blocks import Block, attend, blocks_of
 from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
-
-Run = Callable[..., Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +103,7 @@ class VisionTower:
         conv1 = getattr(self._tower, "conv1", None)
         return isinstance(conv1, Trunk) and conv1.project.weight.device.type == "cpu"
 
-    def encode(
-        self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False
-    ) -> Seen:
+    def encode(self, images: Tensor, prompts: Tensor | None = None) -> Seen:
         """Return the tower's outputs for preprocessed images.
 
         Args:
@@ -120,8 +113,6 @@ class VisionTower:
                 have d = 1. Part i replaces the outputs of part i - 1; the last part stays to the
                     end.
                 Prompts have no position; the first part passes ln_pre, the others do not.
-            recompute: compute the blocks' activations again in the backward pass instead of keeping
-                them
 
         Raise ModelError if prompts do not fit.
         """
@@ -137,13 +128,12 @@ class VisionTower:
                 f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
                 f"{self.layers}, any number, {self.width}]."
             )
-        run: Run = partial(checkpoint, use_reentrant=False) if recompute else _plainly
         x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
         deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts
         for number, block in enumerate(self._blocks[:-1]):
             step = _replaced if number + 1 < len(prompts) else _kept
-            x = run(step, block, x, deep[number])
+            x = step(block, x, deep[number])
         return self._read(x, deep[-1])
 
     @torch.no_grad()
@@ -225,10 +215,6 @@ class VisionTower:
                 f"vision tower ({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; "
                 "choose one such as ViT-B-16."
             )
-
-
-def _plainly(work: Callable[..., Tensor], *values: Any) -> Tensor:
-    return work(*values)
 
 
 def _replaced(block: Block, x: Tensor, fresh: Tensor) -> Tensor:

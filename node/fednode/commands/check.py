@@ -17,7 +17,7 @@ from typing import Literal
 
 import click
 
-from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, make, strange_tuning
+from fednode.app.plan import NodePlan, facts_of, learner_of, make, strange_tuning, tie
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
 from fednode.data.base import NodeData
@@ -324,7 +324,7 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         yield from _each("fault", fault)
         return
     try:
-        store.bind({"name": plan.name, **facts}, free_facts(plan))
+        tie(store, plan, facts)
         held = store.latest()
         yield from (Finding("note", text) for text in store.warnings)
         if held is not None:

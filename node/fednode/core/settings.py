@@ -125,14 +125,10 @@ class MergeSettings:
     """Only for trimmed: the share (0 to 0.5) of values that is cut off at either end."""
     liars: int = 1
     """Only for krum: f of multi-Krum, the number of dishonest nodes to tolerate."""
-    radius: float = 0.0
-    """Only for center and clip: the longest change, in the prompts' own units; 0: the median
-    distance of the round."""
 
     def __post_init__(self) -> None:
         bounded("policy.merge.trim", self.trim, 0, 0.5)
         bounded("policy.merge.liars", self.liars, 0)
-        bounded("policy.merge.radius", self.radius, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

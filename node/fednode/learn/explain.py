@@ -206,7 +206,7 @@ class _Vision:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tower, name)
 
-    def encode(self, images: Tensor, prompts: Tensor | None = None, recompute: bool = False) -> Any:
+    def encode(self, images: Tensor, prompts: Tensor | None = None) -> Any:
         if self._watch is None:
             found: Seen = self._tower.encode(images, prompts)
         else:

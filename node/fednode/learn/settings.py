@@ -89,9 +89,6 @@ class TuningSettings:
     views: int = 0
     """Random crops and flips of each training image; each epoch takes one of them. They are
     encoded once, so the first start takes as many times longer. 0: the image itself."""
-    recompute: bool = False
-    """Only for policies with visual prompts. true: compute activations again in the backward pass,
-    which takes less memory and a third more time."""
     pixels_mb: int = 1000
     """Only for policies with visual prompts: memory for images, in megabytes. An image is kept as
     tokens, which the model computes before the first prompt, if they are smaller than its

@@ -6,9 +6,11 @@ depend on the library that found the fault.
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -30,6 +32,15 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("membership.suspicion_mult",): "choose membership.preset, such as wan for slow machines",
     ("membership.sync_interval_s",): "remove it: it follows from membership.preset",
     ("membership.indirect",): "remove it: three members are asked to probe a silent member",
+    ("tuning.recompute",): "remove it; a smaller tuning.batch_size takes less memory",
+    ("merge.radius",): "remove it: the limit is the median distance of the round",
+    ("policy.samples_cap",): "remove it, or set policy.weights to equal to count no images",
+    ("policy.threshold",): "remove it: a plan is done at 0.001",
+    ("policy.steps",): "remove it: a plan takes 100 steps at most",
+    ("policy.heads",): "remove it: the network has 4 heads",
+    ("policy.keys",): "remove it: all nodes use the keys of seed 0",
+    ("policy.capacity_train",): "remove it: a cluster takes at most an equal share in training",
+    ("policy.capacity_test",): "remove it: a cluster takes at most two equal shares in tests",
 }
 """Removed keys, or removed values of keys -> what to use instead."""
 GONE: Final = frozenset(key for key, *value in REMOVED if not value)
@@ -149,10 +160,11 @@ def without(tree: Any, place: Sequence[str]) -> Any:
     return tree
 
 
-def lasting(tree: Any, place: Place = ()) -> Any:
+def lasting(tree: Any, known: Collection[str] = (), place: Place = ()) -> Any:
     """Return a copy of a tree without the keys and values that were removed.
 
-    A state directory's settings.yaml holds every key of the version that wrote it.
+    A state directory's settings.yaml holds every key of the version that wrote it. known: keys of
+    the chosen policy ("policy.epsilon"), which stay though another policy's was removed.
     """
     if not isinstance(tree, dict):
         return tree
@@ -160,9 +172,19 @@ def lasting(tree: Any, place: Place = ()) -> Any:
     for key, value in tree.items():
         below = (*place, str(key))
         name = ".".join(below[-2:])
-        if name not in GONE and (name, str(value)) not in REMOVED:
-            kept[key] = lasting(value, below)
+        gone = name in GONE and name not in known
+        if not gone and (name, str(value)) not in REMOVED:
+            kept[key] = lasting(value, known, below)
     return kept
+
+
+def lasting_fact(name: str, text: str) -> str:
+    """Return a fact of a state directory without the keys that were removed from its section."""
+    with contextlib.suppress(ValueError, SyntaxError):
+        section = ast.literal_eval(text) if text.startswith("{") else None
+        if isinstance(section, dict):
+            return str(lasting(section, place=tuple(name.split("."))))
+    return text
 
 
 def true_place(kind: Any, tree: Any, location: Sequence[Any]) -> Place:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, TypeVar
@@ -127,6 +127,15 @@ def load_settings(
     """Return the settings of a node; raise ConfigError with all faults in one text."""
     source = Source("settings", {}) if path is None else read_yaml(path)
     return settings_in(source, environment, flags)
+
+
+def lasting(source: Source) -> Source:
+    """Return a source of an earlier version without the settings that were removed since."""
+    policy = source.tree.get("policy")
+    name = str(policy.get("name", POLICY)) if isinstance(policy, dict) else POLICY
+    keys = faults.keys_of(registry.policy(name).config_type) if name in registry.names() else []
+    tree = faults.lasting(source.tree, {f"policy.{key}" for key in keys})
+    return replace(source, tree=tree)
 
 
 def settings_in(

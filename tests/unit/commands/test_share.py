@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 from fednode import registry
-from fednode.app.saved import recall
+from fednode.app.saved import SETTINGS, recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
-from fednode.learn.share import FORMAT, matrix
+from fednode.learn.share import FORMAT, matrix, read_arrays, write_arrays
+from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.settings.read import Settings, chosen_of
 from fednode.storage.store import read_snapshot
+from tests.unit.app.test_saved import BEFORE
 from tests.unit.commands.run import Fednode
 
 
@@ -115,3 +119,26 @@ def test_prompts_that_change_images_are_no_matrix(name: str) -> None:
     prompts = objective(frozen, tuning, config).initial(1)
     with pytest.raises(ModelError, match="more than a matrix"):
         matrix(frozen, tuning, objective, config, prompts, ("lemon", "sea"))
+
+
+def test_prompts_of_the_version_before_are_evaluated_exported_and_imported(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    """With the settings.yaml that it wrote, and a file that it exported."""
+    state = tmp_path / "state"
+    shutil.copytree(tuned / "state", state)
+    now = yaml.safe_load((state / SETTINGS).read_text())
+    before = yaml.safe_load((BEFORE / "zerodfl.yaml").read_text())
+    for section in ("data", "cache", "tuning", "rounds"):  # what was tuned on, and where
+        before[section] = {**before[section], **now[section]}
+    (state / SETTINGS).write_text(yaml.safe_dump(before, sort_keys=False))
+    assert recall(state).settings.policy.config == ZeroDFLConfig()
+    assert fednode("eval", "--state", state) == 0
+    file = tmp_path / "p.safetensors"
+    assert fednode("export", "--state", state, file) == 0
+    arrays, facts = read_arrays(file)
+    kept = yaml.safe_load(facts["settings"])
+    kept["policy"], kept["tuning"]["recompute"] = before["policy"], False
+    write_arrays(arrays, {**facts, "settings": yaml.safe_dump(kept)}, file)
+    assert fednode("import", file, "--state", tmp_path / "new") == 0
+    assert recall(tmp_path / "new").prompts == recall(tuned / "state").prompts

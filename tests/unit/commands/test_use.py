@@ -69,6 +69,8 @@ def test_settings_that_were_removed_since_are_left_out(tuned: Path, tmp_path: Pa
     tree = yaml.safe_load(path.read_text())
     for name in GONE:
         section, _, key = name.partition(".")
+        if section == "merge":  # inside `policy`, for policies that have it (app/test_saved.py)
+            continue
         if key:
             tree.setdefault(section, {})[key] = "of before"
         else:

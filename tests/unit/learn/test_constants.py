@@ -164,7 +164,7 @@ def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any
     tuning = TuningSettings(batch_size=2, epochs=2, context_length=2, lr=0.1, **set_)
     train = Split(CLASSES, tuple(Labelled(path, at % 2) for at, path in enumerate(files)))
     data = NodeData(train=train, validation=train, own=train, base=None, new=None)
-    one = FedOTP(model, tuning, FedOTPConfig(steps=5))
+    one = FedOTP(model, tuning, FedOTPConfig())
     return TorchLearner(model, one, data, tuning, made(model, folder))
 
 

@@ -85,6 +85,7 @@ def mesh(
     names: Sequence[str] = NAMES,
     deadline_s: float = 60.0,
     probes: Timing = LAN,
+    samples: Sequence[int] = range(10, 1000, 10),
     **world: Any,
 ) -> World:
     """Return a mesh that has been switched on; domains alternate, images differ."""
@@ -101,8 +102,8 @@ def mesh(
         domains=domains,
     )
     learners = {
-        name: ClosedFormLearner(name, samples=10 * (at + 1), shapes=kind.shapes)
-        for at, name in enumerate(names)
+        name: ClosedFormLearner(name, samples=count, shapes=kind.shapes)
+        for name, count in zip(names, samples, strict=False)
     }
     made.populate(shared, learners)
     return made

@@ -109,10 +109,11 @@ def test_the_mean_is_that_of_float64(weights: str) -> None:
 
 
 def test_samples_are_capped() -> None:
-    """Who says to have forty times the images gets no more than the cap gives."""
-    capped, equal = (run(mesh(promptfl(samples_cap=cap), most=2)) for cap in (1, 10))
-    even = run(mesh(promptfl(weights="equal"), most=2))
-    assert digests(capped) == digests(even) == digests(equal)
+    """A node that claims a billion images weighs as much as ten median nodes."""
+    lying, honest = (
+        run(mesh(promptfl(), most=2, samples=(10, 20, 30, claimed))) for claimed in (10**9, 250)
+    )
+    assert digests(lying) == digests(honest)
 
 
 def test_int8_with_error_feedback_stays_near_float32() -> None:

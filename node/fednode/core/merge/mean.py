@@ -30,12 +30,12 @@ def mean(arrays: Sequence[Array], weights: Sequence[float]) -> Array:
     return summed.astype(np.float32)
 
 
-def weights_of(samples: Sequence[int], cap: int) -> list[float]:
+def weights_of(samples: Sequence[int]) -> list[float]:
     """Return the weights of nodes from the numbers of images that they report.
 
-    Each weight is at least 1. It is at most `cap` (0 for no cap) and at most RATIO_MAX times the
-    median of all numbers: a node that claims a billion images weighs no more than ten honest nodes.
+    Each weight is at least 1, and at most RATIO_MAX times the median of all numbers: a node that
+    claims a billion images weighs no more than ten honest nodes.
     """
-    said = [max(1, min(one, cap) if cap else one) for one in samples]
+    said = [max(1, one) for one in samples]
     most = RATIO_MAX * median(map(float, said)) if said else 0.0
     return [min(float(one), most) for one in said]

@@ -76,15 +76,15 @@ def combine(
 def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
     """Return contributions, clipped around their median if the rule is robust.
 
-    For merges that use each contribution by itself (PLAN's aggregators). With a radius of 0 the
-    limit is the median of the distances from the coordinate-wise median. Fewer than three
-    contributions are returned as they are.
+    For merges that use each contribution by itself (PLAN's aggregators). The limit is the median
+    of the distances from the coordinate-wise median. Fewer than three contributions are returned as
+    they are.
     """
     if settings.rule == "mean" or len(contributed) < 3:
         return list(contributed)
     stacked = np.stack([one.astype(np.float64).ravel() for one in contributed])
     middle = np.median(stacked, axis=0)
-    clipped = middle + _clipped(stacked - middle, settings.radius)
+    clipped = middle + _clipped(stacked - middle)
     shape = contributed[0].shape
     return [row.reshape(shape).astype(np.float32) for row in clipped]
 
@@ -125,7 +125,7 @@ def _merge(
     count = len(stacked)
     if settings.rule == "clip" or count < 3:
         share = np.asarray(weights, dtype=np.float64) / sum(weights)
-        return np.asarray(before + share @ _clipped(stacked - before, settings.radius))
+        return np.asarray(before + share @ _clipped(stacked - before))
     if settings.rule == "median":
         return np.median(stacked, axis=0)
     if settings.rule == "trimmed":
@@ -136,7 +136,7 @@ def _merge(
         return np.asarray(stacked[_chosen(stacked, settings.liars)].mean(axis=0))
     value = before
     for _ in range(CENTER_STEPS):
-        value = value + _clipped(stacked - value, settings.radius).mean(axis=0)
+        value = value + _clipped(stacked - value).mean(axis=0)
     return value
 
 
@@ -171,10 +171,10 @@ def _apart(stacked: Vector) -> Vector:
     return np.asarray(apart + apart.T)
 
 
-def _clipped(changes: Vector, radius: float) -> Vector:
-    """Return rows shortened to at most radius, or to the lower median length if radius is 0."""
+def _clipped(changes: Vector) -> Vector:
+    """Return rows shortened to at most their lower median length."""
     lengths = np.linalg.norm(changes, axis=1)
-    limit = radius or float(np.sort(lengths)[(len(lengths) - 1) // 2])
+    limit = float(np.sort(lengths)[(len(lengths) - 1) // 2])
     factors = np.ones_like(lengths)
     np.divide(limit, lengths, out=factors, where=lengths > limit)
     return np.asarray(changes * factors[:, None])

@@ -20,7 +20,7 @@ from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
 from fednode.core.rounds.draw import ParticipantSettings
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
-from fednode.core.settings import MergeSettings, bounded
+from fednode.core.settings import MergeSettings
 from fednode.core.types import PRIVATE, Dtype, Report, Tensors
 
 
@@ -31,18 +31,12 @@ class AveragingConfig(ParticipantSettings):
     weights: Literal["samples", "equal"] = "samples"
     """Weight of a node in the mean. samples: its number of images, as the node states it (FedAvg).
     equal: the same for all nodes, as in the papers' code."""
-    samples_cap: int = 0
-    """Largest number of images that counts as a node's weight; 0: no limit."""
     optimizer: Literal["keep", "reset"] = "reset"
     """When prompts are merged, keep the optimizer's momentum, or reset it."""
     wire_dtype: Dtype = "float32"
     """Number format of messages. float16 halves the bytes of float32. int8 sends changes with
     error feedback, in a quarter of the bytes."""
     merge: MergeSettings = field(default_factory=MergeSettings)
-
-    def __post_init__(self) -> None:
-        ParticipantSettings.__post_init__(self)
-        bounded("policy.samples_cap", self.samples_cap, 0)
 
 
 class Averaging(Method):
@@ -102,10 +96,10 @@ class Averaging(Method):
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the (weighted) mean of all contributions, or their robust merge."""
-        equal, cap = self.config.weights == "equal", self.config.samples_cap
+        equal = self.config.weights == "equal"
         filled = [one for one in given if one.tensors]
         said = [one.samples for one in filled]
-        weights = [1.0] * len(filled) if equal else weights_of(said, cap)
+        weights = [1.0] * len(filled) if equal else weights_of(said)
         before = now.draft.shared
         changes = self.config.wire_dtype == "int8"
         tensors = [_added(before, one.tensors) if changes else one.tensors for one in filled]

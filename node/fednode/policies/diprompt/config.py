@@ -54,8 +54,6 @@ class DiPrompTConfig(ParticipantSettings):
     not merged, so its moments are always kept."""
     ensemble: Literal["dynamic", "top"] = "dynamic"
     """Prediction. dynamic: equation 8. top: the nearest domain's prompt alone."""
-    samples_cap: int = 0
-    """Largest number of images that counts as a node's weight; 0: no limit."""
     wire_dtype: Dtype = "float32"
     """Number format of messages: float32 or float16, which halves the bytes."""
     merge: MergeSettings = field(default_factory=MergeSettings)
@@ -66,7 +64,6 @@ class DiPrompTConfig(ParticipantSettings):
         bounded("policy.domain_weight", self.domain_weight, 0)
         bounded("policy.query_length", self.query_length, 1)
         bounded("policy.query_supervised", self.query_supervised, 0)
-        bounded("policy.samples_cap", self.samples_cap, 0)
         positive("policy.beta", self.beta)
         if self.wire_dtype == "int8":
             raise ValueError("policy.wire_dtype is int8; DiPrompT's prompts take float16 or more.")

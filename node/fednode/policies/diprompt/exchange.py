@@ -94,7 +94,7 @@ class DiPrompT(Method):
             moved = [one for one in given if name in one.tensors]
             if not moved:
                 continue
-            weights = weights_of([one.samples for one in moved], self.config.samples_cap)
+            weights = weights_of([one.samples for one in moved])
             still = {name: np.zeros_like(shared[name])}
             told = [{name: one.tensors[name]} for one in moved]
             change = combine(self.config.merge, told, weights, still)[name]

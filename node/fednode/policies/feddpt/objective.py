@@ -80,15 +80,13 @@ class Objective(Written):
                 found.update(zip(names, encoded, strict=True))
         return torch.stack([found[name] for name in slots])
 
-    def see(
-        self, prompts: Parameters, batch: Batch, recompute: bool = False
-    ) -> tuple[Tensor, Tensor]:
+    def see(self, prompts: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return image features [B, D] and the domains' weights [B, n], or ones [B, 1]."""
         names = visual_slots(self.config)
         if not names:
             return batch.seen, torch.ones_like(batch.seen[:, :1])
         visual = torch.stack([prompts[name] for name in names])[None]
-        seen = self.backbone.vision.encode(batch.looked, visual, recompute)
+        seen = self.backbone.vision.encode(batch.looked, visual)
         if self.config.components != "full":
             return seen.features, torch.ones_like(seen.features[:, :1])
         return seen.features, self.weights(seen)
@@ -130,7 +128,7 @@ class _Job:
     def loss(self, batch: Batch) -> Tensor:
         objective, given = self._objective, self._given
         prompts = {**self._others, **given.prompts}
-        features, weights = objective.see(prompts, batch, objective.settings.recompute)
+        features, weights = objective.see(prompts, batch)
         if objective.config.loss == "ce":
             banks = objective.banks(prompts, given.classes)
             cosines = objective.cosines(features, weights, banks)

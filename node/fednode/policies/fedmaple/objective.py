@@ -42,7 +42,7 @@ class Objective(Written):
 
         def loss(batch: Batch) -> Tensor:
             texts = self._texts(given.prompts, given.classes)
-            seen = self._see(given.prompts, batch.looked, self.settings.recompute)
+            seen = self._see(given.prompts, batch.looked)
             return F.cross_entropy(self.scaled(seen, texts), batch.truth)
 
         return Plain(loss)
@@ -57,8 +57,8 @@ class Objective(Written):
         deeper = prompts["deeper"] if len(prompts["deeper"]) else None
         return self.backbone.text.encode(tokens, prompts["context"], deeper)
 
-    def _see(self, prompts: Parameters, pixels: Tensor, recompute: bool = False) -> Tensor:
+    def _see(self, prompts: Parameters, pixels: Tensor) -> Tensor:
         every = torch.cat([prompts["context"][None], prompts["deeper"]])
         bias = prompts["projection.bias"][:, None]
         visual = torch.baddbmm(bias, every, prompts["projection.weight"].transpose(1, 2))
-        return self.backbone.vision.encode(pixels, visual, recompute).features
+        return self.backbone.vision.encode(pixels, visual).features

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fednode.core.rounds.averaging import AveragingConfig
-from fednode.core.settings import bounded, positive
+from fednode.core.settings import positive
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,8 @@ class FedOTPConfig(AveragingConfig):
     patches that fit no prompt are left out; 1 is balanced transport, which takes all."""
     epsilon: float = 0.1
     """Weight of the plan's entropy. A smaller value gives a sharper plan and takes more steps."""
-    threshold: float = 0.001
-    """A plan is done when a step changes the logarithms of its columns' scales by less than this,
-    on average."""
-    steps: int = 100
-    """Most steps for a plan."""
 
     def __post_init__(self) -> None:
         AveragingConfig.__post_init__(self)
         positive("policy.mass", self.mass, 1)
         positive("policy.epsilon", self.epsilon)
-        positive("policy.threshold", self.threshold)
-        bounded("policy.steps", self.steps, 1)

@@ -42,6 +42,11 @@ from fednode.policies.fedotp.config import FedOTPConfig
 
 GLOBAL: Final = "global"
 LOCAL: Final = "local"
+THRESHOLD: Final = 1e-3
+"""A plan is done when a step changes the logarithms of its columns' scales by less than this, on
+average; the released code stops there."""
+STEPS: Final = 100
+"""Most steps for a plan, as in the released code."""
 
 
 class Objective(Written):
@@ -86,9 +91,8 @@ class Objective(Written):
     def _logits(self, patches: Tensor, texts: Tensor) -> Tensor:
         """Return logits [B, classes] of patches [B, M, D] and texts [N, classes, D]."""
         similarity = torch.einsum("bmd,ncd->bcmn", patches, texts)
-        config = self.config
         plan = transport(
-            similarity.detach(), config.mass, config.epsilon, config.threshold, config.steps
+            similarity.detach(), self.config.mass, self.config.epsilon, THRESHOLD, STEPS
         )
         return self.backbone.logit_scale * (plan * similarity).sum(dim=(2, 3))
 

@@ -7,6 +7,8 @@ the width. So the prompt depends on the classes of a node or of a test set.
 
 from __future__ import annotations
 
+from typing import Final
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -15,7 +17,10 @@ from fednode.errors import ConfigError
 from fednode.learn import start
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 
-EXPANSION = 4
+EXPANSION: Final = 4
+"""The network's inner layer is so many times as wide as its outer layers."""
+HEADS: Final = 4
+"""Heads of the cross-attention, as in the released code."""
 
 
 class Objective(Written):
@@ -29,10 +34,10 @@ class Objective(Written):
         """
         start.refuse_words(self.settings, "fedtpg")
         width, draw = self.backbone.text.width, start.generator(seed)
-        if width % self.config.heads:
+        if width % HEADS:
             raise ConfigError(
-                f"policy.heads is {self.config.heads}, which does not divide the model's text "
-                f"width {width}."
+                f"The text width of {self.backbone.label} is {width}, which the {HEADS} heads of "
+                "FedTPG's network do not divide: choose another model (model.name)."
             )
         features = self.written(("thing",)).shape[1]
         wide = EXPANSION * width
@@ -93,7 +98,7 @@ class Objective(Written):
         return x + linear("ffn.out", value * F.gelu(gate))
 
     def _heads(self, x: Tensor) -> Tensor:
-        return x.view(len(x), self.config.heads, -1).transpose(0, 1)
+        return x.view(len(x), HEADS, -1).transpose(0, 1)
 
     def _encode(self, weights: Parameters, classes: tuple[str, ...]) -> Tensor:
         tokens = self.texts.tokens(classes, self.settings.context_length)

@@ -72,7 +72,7 @@ class Objective(Written):
 
     def logits(self, prompts: Parameters, batch: Batch, classes: tuple[str, ...]) -> Tensor:
         """Return s * cos, with gradients to the prompts of both towers."""
-        seen = self._see(prompts, batch, self.settings.recompute)
+        seen = self._see(prompts, batch)
         return self.scaled(seen, self._texts(prompts, classes))
 
     def merged(self, given: Given) -> dict[str, Tensor]:
@@ -92,8 +92,8 @@ class Objective(Written):
         first, deeper = prompts[TEXT][0], prompts[TEXT][1:]
         return self.backbone.text.encode(tokens, first, deeper if len(deeper) else None)
 
-    def _see(self, prompts: Parameters, batch: Batch, recompute: bool = False) -> Tensor:
-        return self.backbone.vision.encode(batch.looked, prompts[VISUAL], recompute).features
+    def _see(self, prompts: Parameters, batch: Batch) -> Tensor:
+        return self.backbone.vision.encode(batch.looked, prompts[VISUAL]).features
 
 
 class _Local:

@@ -22,13 +22,6 @@ class TRIPConfig(AveragingConfig):
     experts: int = 4
     """E: number of shared prompts, 1 to 8. Each has tuning.context_length vectors; 4 of 32 are the
     paper's 65,536 numbers with ViT-B/16."""
-    keys: int = 0
-    """Seed of the fixed keys by which clusters take prompts."""
-    capacity_train: float = 1.0
-    """Most tokens of a cluster in training, as a multiple of an equal share; tokens beyond it do
-    not count."""
-    capacity_test: float = 2.0
-    """The same where images are classified."""
     teach: float = 1.0
     """alpha: weight of the cross-entropy with zero-shot CLIP's probabilities; 0: off."""
     teacher: Literal["ensemble", "template"] = "ensemble"
@@ -42,8 +35,5 @@ class TRIPConfig(AveragingConfig):
     def __post_init__(self) -> None:
         AveragingConfig.__post_init__(self)
         bounded("policy.experts", self.experts, 1, EXPERTS_MOST)
-        bounded("policy.keys", self.keys, 0)
-        positive("policy.capacity_train", self.capacity_train)
-        positive("policy.capacity_test", self.capacity_test)
         bounded("policy.teach", self.teach, 0)
         positive("policy.beta", self.beta)

@@ -36,6 +36,11 @@ from fednode.policies.trip.config import TRIPConfig
 EXPERTS: Final = "experts"
 TRAIN, TEST = 0, 1
 """Places of the two capacities' weights among an image's constants."""
+CAPACITIES: Final = (1.0, 2.0)
+"""Most tokens of a cluster in training and where images are classified, as multiples of an equal
+share. Tokens beyond it do not count."""
+KEYS: Final = 0
+"""Seed of the fixed keys by which clusters take prompts; all nodes need the same keys."""
 
 
 class Objective(Written):
@@ -52,15 +57,14 @@ class Objective(Written):
                 f"policy.experts is {most}, and the model has {vision.length} tokens an image: "
                 "choose at most as many experts."
             )
-        known = routing.keys(self.config.keys, most, vision.width)
-        factors = (self.config.capacity_train, self.config.capacity_test)
+        known = routing.keys(KEYS, most, vision.width)
 
         def of(images: Tensor) -> Tensor:
             states = vision.states(images).float().cpu().numpy()
-            return torch.from_numpy(routing.routed(states, known, factors))
+            return torch.from_numpy(routing.routed(states, known, CAPACITIES))
 
-        name = f"trip {most} {self.config.keys} {factors[0]:g} {factors[1]:g}"
-        self.constant = Constant(name, (len(factors), most), of)
+        name = f"trip {most} {KEYS} {CAPACITIES[TRAIN]:g} {CAPACITIES[TEST]:g}"
+        self.constant = Constant(name, (len(CAPACITIES), most), of)
         self._taught: dict[tuple[str, ...], Tensor] = {}
 
     def initial(self, seed: int) -> Tensors:

@@ -40,12 +40,11 @@ def test_nothing_has_no_mean(given: list[Array], weights: list[float]) -> None:
 
 def test_a_node_that_claims_many_images_weighs_at_most_ten_times_the_median() -> None:
     assert RATIO_MAX == 10.0
-    assert weights_of([100, 10**9, 300], cap=0) == [100.0, 3000.0, 300.0]
-    assert weights_of([100, 2999, 300], cap=0) == [100.0, 2999.0, 300.0]
-    assert weights_of([1, 10**9], cap=0) == [1.0, 10**9 + 0.0]  # the median is half of the larger
+    assert weights_of([100, 10**9, 300]) == [100.0, 3000.0, 300.0]
+    assert weights_of([100, 2999, 300]) == [100.0, 2999.0, 300.0]
+    assert weights_of([1, 10**9]) == [1.0, 10**9 + 0.0]  # the median is half of the larger
 
 
-def test_a_cap_comes_before_the_median_and_no_weight_is_below_one() -> None:
-    assert weights_of([100, 10**9, 300], cap=50) == [50.0, 50.0, 50.0]
-    assert weights_of([0, 0, 70], cap=50) == [1.0, 1.0, 10.0]
-    assert weights_of([], cap=0) == []
+def test_no_weight_is_below_one() -> None:
+    assert weights_of([0, 0, 70]) == [1.0, 1.0, 10.0]
+    assert weights_of([]) == []

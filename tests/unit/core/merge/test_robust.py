@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -76,18 +77,27 @@ def test_krum_is_the_mean_of_those_with_the_nearest_neighbours() -> None:
         assert not np.allclose(found, krum_by_loops(rows, wrong, kept), rtol=1e-2)
 
 
-def test_clipping_shortens_what_is_longer_than_the_radius() -> None:
+def test_clipping_shortens_what_is_longer_than_the_lower_median() -> None:
     rows = np.zeros((2, 6), dtype=np.float32)
     rows[0, 0], rows[1, 1] = 10.0, 0.5
-    np.testing.assert_allclose(merged("clip", rows, radius=1.0)[:2], [0.5, 0.25])
-    np.testing.assert_allclose(merged("clip", rows, [3.0, 1.0], radius=1.0)[:2], [0.75, 0.125])
+    np.testing.assert_allclose(merged("clip", rows)[:2], [0.25, 0.25])
+    np.testing.assert_allclose(merged("clip", rows, [3.0, 1.0])[:2], [0.375, 0.125])
 
 
 def test_centered_clipping_of_what_agrees_is_what_agrees() -> None:
     rows = np.tile(ROWS[0], (5, 1)) + 1e-6 * ROWS[:5]  # no two have equal bits
     np.testing.assert_allclose(merged("center", rows), ROWS[0], atol=1e-5)
-    steps = merged("center", rows, radius=0.1 * float(np.linalg.norm(ROWS[0])))
-    np.testing.assert_allclose(steps, 0.5 * ROWS[0], atol=1e-5)  # five steps of a tenth
+
+
+def test_centered_clipping_takes_five_steps_of_the_lower_median_length() -> None:
+    values, found = [Fraction(1), Fraction(2), Fraction(9)], Fraction(0)
+    for _ in range(5):
+        changes = [value - found for value in values]
+        limit = sorted(map(abs, changes))[1]
+        found += sum((max(-limit, min(limit, one)) for one in changes), Fraction(0)) / 3
+    rows = np.zeros((3, 6), dtype=np.float32)
+    rows[:, 0] = 1.0, 2.0, 9.0
+    np.testing.assert_allclose(merged("center", rows), [float(found), 0, 0, 0, 0, 0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("rule", ROBUST)
@@ -189,7 +199,7 @@ def test_a_merge_stays_finite_and_within_what_was_given(rule: str, count: int, s
 def test_names_are_merged_over_those_that_gave_them_and_the_rest_stays(rule: str) -> None:
     kept = Tensors({"a": [1.0], "b": [2.0], "c": [3.0]})
     given_ = [Tensors({"a": [5.0]}), Tensors({"a": [5.0], "b": [7.0]})]
-    settings = MergeSettings(rule, radius=100.0)  # type: ignore[arg-type]
+    settings = MergeSettings(rule)  # type: ignore[arg-type]
     found = combine(settings, given_, [1.0, 1.0], kept)
     assert {name: float(one[0]) for name, one in found.items()} == {"a": 5.0, "b": 7.0, "c": 3.0}
 
@@ -202,7 +212,7 @@ def test_contributions_used_for_themselves_are_brought_near_their_middle() -> No
     assert tame(MergeSettings("median"), rows[:2]) == rows[:2]
 
 
-@pytest.mark.parametrize(("key", "value"), [("trim", 0.6), ("liars", -1), ("radius", -1.0)])
+@pytest.mark.parametrize(("key", "value"), [("trim", 0.6), ("liars", -1)])
 def test_settings_are_bounded(key: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"policy.merge.{key} is"):
         MergeSettings(**{key: value})  # type: ignore[arg-type]

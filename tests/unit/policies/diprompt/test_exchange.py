@@ -43,9 +43,10 @@ def test_changes_are_merged_by_who_changed_what() -> None:
     assert merged["global"][0].tolist() == [1.0 + (10 * 1 + 30 * 2) / 40, 2.0]
     assert merged["domain.photo"][0].tolist() == [4.0, 2.0]
     assert merged["domain.art_painting"][0].tolist() == [1.0, 2.0]
-    few = node(momentum=False, samples_cap=10)
-    capped = few.merge(first(few), heard).shared
-    assert capped["global"][0, 0] == 2.5
+    heard = [said("a", 10, common=1.0), said("b", 10**9, common=2.0), said("c", 10, common=1.0)]
+    bounded = policy.merge(first(policy), heard).shared  # b weighs ten times the median
+    wanted = 1.0 + (10 * 1 + 100 * 2 + 10 * 1) / 120
+    assert float(bounded["global"][0, 0]) == pytest.approx(wanted, abs=1e-6)
 
 
 def test_domain_prompts_are_averaged_over_rounds() -> None:

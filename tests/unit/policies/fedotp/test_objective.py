@@ -14,8 +14,8 @@ from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.fedotp.config import FedOTPConfig
+from fednode.policies.fedotp.objective import STEPS, THRESHOLD, transport
 from fednode.policies.fedotp.objective import Objective as FedOTP
-from fednode.policies.fedotp.objective import transport
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
     CLASSES,
@@ -199,5 +199,5 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
     assert math.prod(one.initial(1).shapes["global"]) == 8_192
     assert math.prod(one.private(1).shapes["local"]) == 8_192
     config = FedOTPConfig()
-    assert (config.mass, config.epsilon, config.threshold, config.steps) == (0.8, 0.1, 1e-3, 100)
+    assert (config.mass, config.epsilon, THRESHOLD, STEPS) == (0.8, 0.1, 1e-3, 100)
     assert config.weights == "samples"

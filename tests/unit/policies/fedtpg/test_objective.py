@@ -28,7 +28,7 @@ from tests.unit.policies.tiny import (
 
 def test_fedtpg_against_torchs_own_layers(model: Backbone) -> None:
     """nn.MultiheadAttention, LayerNorm and Linear, in float64, with our weights put in."""
-    one = FedTPG(model, tuning(), FedTPGConfig(heads=4))
+    one = FedTPG(model, tuning(), FedTPGConfig())
     tensors = drawn(one.initial(1), 3, 0.2)
     w = {name: torch.tensor(np.asarray(x, dtype=np.float64)) for name, x in tensors.items()}
     width, names = 32, 16
@@ -103,9 +103,12 @@ def test_fedtpg_starts_as_torchs_attention_does(
         assert float(mine.abs().max()) == pytest.approx(float(wanted.abs().max()), rel=0.01)
 
 
-def test_heads_that_do_not_fit_are_a_sentence(model: Backbone) -> None:
-    with pytest.raises(ConfigError, match=r"policy.heads is 5, .* text width 32"):
-        FedTPG(model, tuning(), FedTPGConfig(heads=5)).initial(1)
+def test_a_text_width_that_the_heads_do_not_divide_is_a_sentence(
+    model: Backbone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.text, "width", 30)
+    with pytest.raises(ConfigError, match=r"The text width of .* is 30, which the 4 heads"):
+        FedTPG(model, tuning(), FedTPGConfig()).initial(1)
 
 
 def test_it_has_as_many_parameters_as_published(monkeypatch: pytest.MonkeyPatch) -> None:

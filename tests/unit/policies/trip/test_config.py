@@ -13,7 +13,6 @@ from fednode.policies.trip.config import TRIPConfig
     ("set_", "text"),
     [
         ({"experts": 9}, "policy.experts is 9; it must be from 1 to 8"),
-        ({"capacity_train": 0.0}, "policy.capacity_train is 0; it must be above 0"),
         ({"teach": -1.0}, "policy.teach is -1"),
         ({"beta": 0.0}, "policy.beta is 0; it must be above 0"),
     ],

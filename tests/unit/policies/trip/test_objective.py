@@ -15,6 +15,7 @@ from fednode.errors import ConfigError
 from fednode.learn.objective import Batch
 from fednode.policies.trip.config import TRIPConfig
 from fednode.policies.trip.exchange import TRIP as Exchange
+from fednode.policies.trip.objective import CAPACITIES
 from fednode.policies.trip.objective import Objective as TRIP
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
@@ -116,4 +117,4 @@ def test_counts_and_defaults_are_as_published(
     one = TRIP(Sizes, tuning(context_length=length), config)  # type: ignore[arg-type]
     assert math.prod(one.initial(1).shapes["experts"]) == count
     assert TRIPConfig().experts * Exchange.tuning["context_length"] == 128  # type: ignore[operator]
-    assert (config.capacity_train, config.capacity_test, config.teach) == (1.0, 2.0, 1.0)
+    assert (CAPACITIES, config.teach) == ((1.0, 2.0), 1.0)
