@@ -14,14 +14,11 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from fednode import registry
 from fednode.app.saved import SETTINGS, recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.errors import ModelError
-from fednode.learn.share import FORMAT, matrix, read_arrays, write_arrays
+from fednode.learn.share import FORMAT, read_arrays, write_arrays
 from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.settings.read import Settings, chosen_of
 from fednode.storage.store import read_snapshot
 from tests.unit.app.test_saved import BEFORE
 from tests.unit.commands.run import Fednode
@@ -109,16 +106,6 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
     said = fednode.fault("export", "--state", tuned / "state", tmp_path / "file" / "p.safetensors")
     assert "cannot be written: a file is where a folder is to be; give another place" in said
     assert not (tmp_path / "s").exists()
-
-
-@pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
-def test_prompts_that_change_images_are_no_matrix(name: str) -> None:
-    config = chosen_of({"name": name}).config
-    objective, tuning = registry.objective(name), Settings().tuning
-    frozen = backbone.load(ModelSettings())
-    prompts = objective(frozen, tuning, config).initial(1)
-    with pytest.raises(ModelError, match="more than a matrix"):
-        matrix(frozen, tuning, objective, config, prompts, ("lemon", "sea"))
 
 
 def test_prompts_of_the_version_before_are_evaluated_exported_and_imported(

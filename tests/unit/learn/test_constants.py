@@ -23,7 +23,7 @@ from fednode.errors import DataError, ModelError
 from fednode.learn import features as module
 from fednode.learn.build import predictor
 from fednode.learn.features import BATCH, Features
-from fednode.learn.images import EVALUATED, Images
+from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.objective import Constant
 from fednode.learn.settings import TuningSettings
@@ -128,36 +128,6 @@ def test_a_lost_file_is_a_sentence(model: Backbone, files: list[Path]) -> None:
         of(made(model), model, files[:1])
     with pytest.raises(Cancelled):
         made(model).constants([(files[1], 0)], patches(model), lambda: True)
-
-
-@pytest.mark.parametrize("views", [0, 2])
-def test_batches_carry_features_and_constants_of_the_same_images(
-    model: Backbone, files: list[Path], views: int
-) -> None:
-    features, constant = made(model), patches(model)
-    settings = TuningSettings(views=views)
-    many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))
-    images = Images(features, False, settings, constant)
-    shown = list(images.in_order(many, never))
-    assert [len(one.truth) for one in shown] == [EVALUATED, 3]
-    wanted = features.of([one.path for one in many.images], never)
-    assert torch.equal(torch.cat([one.seen for one in shown]), wanted.features)
-    known = of(features, model, files)[torch.arange(EVALUATED + 3) % 5]
-    assert torch.equal(torch.cat([one.known for one in shown]), known)
-    epoch = images.epoch(many, torch.Generator().manual_seed(1), never)
-    index = torch.tensor([7, 0, 3])
-    found = epoch.batch(index)
-    assert found.truth.tolist() == [1, 0, 1]
-    by_view = [
-        (features.of(files, never, view).features, of(features, model, files, view))
-        for view in (range(1, 1 + views) if views else (0,))
-    ]
-    for at, place in enumerate(index.tolist()):
-        assert any(
-            torch.equal(found.seen[at], seen[place % 5])
-            and torch.equal(found.known[at], own[place % 5])
-            for seen, own in by_view
-        )
 
 
 def learner(model: Backbone, files: list[Path], folder: Path | None, **set_: Any) -> TorchLearner:

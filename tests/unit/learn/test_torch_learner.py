@@ -14,11 +14,11 @@ from PIL import Image
 
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
-from fednode.core.types import EMPTY, Job, Progress, Tensors
+from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData
 from fednode.data.load import load
 from fednode.errors import ModelError
-from fednode.learn.build import build, predictor
+from fednode.learn.build import build
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Given, Plain, Tuning
@@ -223,55 +223,55 @@ def test_notes_name_skipped_files_and_unknown_words(
     assert "gerenuk" in notes[3]
 
 
-def test_a_predictor_gives_probabilities_as_the_learner_would(
-    mini: Backbone, data: NodeData, features: Features
-) -> None:
-    tuning = TuningSettings()
-    predict = predictor(mini, tuning, ContextObjective, None)
-    prompts = ContextObjective(mini, tuning).initial(4)
-    paths = [image.path for image in data.own.images]
-    found = predict(prompts, paths, data.own.classes)
-    assert found.shape == (len(paths), 2)
-    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-6)
-    labels = np.array([image.label for image in data.own.images])
-    accuracy = learner(mini, data, features).evaluate(prompts, never)["own"]
-    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
+def watched(root: Path) -> TorchLearner:
+    """Return a learner that looks again at a folder of two classes."""
+    settings = DataSettings(path=str(root), shots=0, test=0.25)
+    tuning = TuningSettings(threads=1, epochs=1, batch_size=1)
+    cache = CacheSettings(size_mb=0)
+    return build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
 
 
-def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
-    tuning = TuningSettings(threads=1)
-    cache = CacheSettings(folder=str(tmp_path))
-    one = build(ModelSettings(device="cpu"), DATA, tuning, cache, ContextObjective, None)
-    assert one.classes == ("accordion", "barrel")
-    assert one.samples == 8
-    one.evaluate(Tensors(), never)
-    assert (tmp_path / "features.db").exists()
-    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0, weights_mb=0)
-    build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
-    assert not (tmp_path / "none").exists()
-
-
-def test_images_that_come_between_rounds_are_trained_on(tmp_path: Path) -> None:
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
     for name, shade in (("cat", 40), ("dog", 200)):
         (tmp_path / "images" / name).mkdir(parents=True)
         for number in range(4):
             Image.new("RGB", (32, 32), (shade, number, 0)).save(
                 tmp_path / "images" / name / f"{number}.png"
             )
-    settings = DataSettings(path=str(tmp_path / "images"), shots=0, test=0.25)
-    tuning = TuningSettings(threads=1, epochs=1, batch_size=1)
-    cache = CacheSettings(size_mb=0)
-    one = build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
+    return tmp_path / "images"
+
+
+def later(folder: Path) -> None:
+    """Let a folder's time differ, however coarse the file system's clock is."""
+    stat = folder.stat()
+    os.utime(folder, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
+
+
+def test_images_that_come_between_rounds_are_trained_on(root: Path) -> None:
+    one = watched(root)
     job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=1)
     before = one.tune(job, never, ignore)
-    Image.new("RGB", (32, 32), (9, 9, 9)).save(tmp_path / "images" / "cat" / "new.png")
-    stat = (tmp_path / "images" / "cat").stat()
-    os.utime(tmp_path / "images" / "cat", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1_000_000))
+    Image.new("RGB", (32, 32), (9, 9, 9)).save(root / "cat" / "new.png")
+    later(root / "cat")
     after = one.tune(job, never, ignore)
     assert (before.steps, after.steps) == (6, 7)
     assert after.samples == one.samples == 7
-    fresh = build(ModelSettings(device="cpu"), settings, tuning, cache, ContextObjective, None)
-    assert after.tensors == fresh.tune(job, never, ignore).tensors
-    shutil.rmtree(tmp_path / "images" / "dog")
+    shutil.rmtree(root / "dog")
     assert one.tune(job, never, ignore).samples == 7
     assert any("last good look" in note for note in one.notes)
+
+
+def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
+    """The split is the same, so what is kept for the split must not be used."""
+    one = watched(root)
+    job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=1)
+    before = one.tune(job, never, ignore)
+    for number in range(4):
+        path = root / "cat" / f"{number}.png"
+        path.unlink()
+        Image.linear_gradient("L").rotate(30 * number).convert("RGB").save(path)
+    later(root / "cat")
+    after = one.tune(job, never, ignore)
+    assert after.tensors == watched(root).tune(job, never, ignore).tensors
+    assert after.tensors != before.tensors

@@ -1,0 +1,70 @@
+"""A learner and a predictor are built from settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fednode.clip.backbone import Backbone
+from fednode.clip.settings import ModelSettings
+from fednode.core.types import Tensors
+from fednode.data.base import DataSettings, NodeData
+from fednode.data.load import load
+from fednode.learn.build import build, predictor
+from fednode.learn.context import ContextObjective
+from fednode.learn.features import Features
+from fednode.learn.settings import CacheSettings, TuningSettings
+from fednode.learn.torch_learner import TorchLearner
+
+DATA = DataSettings(
+    classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
+)
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeData:
+    return load(DATA)
+
+
+@pytest.fixture(scope="module")
+def features(mini: Backbone) -> Features:
+    return Features(mini)
+
+
+def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
+    tuning = TuningSettings(**settings)  # type: ignore[arg-type]
+    return TorchLearner(mini, ContextObjective(mini, tuning), data, tuning, features)
+
+
+def never() -> bool:
+    return False
+
+
+def test_a_predictor_gives_probabilities_as_the_learner_would(
+    mini: Backbone, data: NodeData, features: Features
+) -> None:
+    tuning = TuningSettings()
+    predict = predictor(mini, tuning, ContextObjective, None)
+    prompts = ContextObjective(mini, tuning).initial(4)
+    paths = [image.path for image in data.own.images]
+    found = predict(prompts, paths, data.own.classes)
+    assert found.shape == (len(paths), 2)
+    assert np.allclose(found.sum(axis=1), 1.0, atol=1e-6)
+    labels = np.array([image.label for image in data.own.images])
+    accuracy = learner(mini, data, features).evaluate(prompts, never)["own"]
+    assert (found.argmax(axis=1) == labels).mean() == pytest.approx(accuracy)
+
+
+def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
+    tuning = TuningSettings(threads=1)
+    cache = CacheSettings(folder=str(tmp_path))
+    one = build(ModelSettings(device="cpu"), DATA, tuning, cache, ContextObjective, None)
+    assert one.classes == ("accordion", "barrel")
+    assert one.samples == 8
+    one.evaluate(Tensors(), never)
+    assert (tmp_path / "features.db").exists()
+    off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0, weights_mb=0)
+    build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,67 @@
+"""Batches of images: features, constants and tokens of the same images, in one order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from open_clip.model import CLIP
+from torch import Tensor
+
+from fednode.clip.backbone import Backbone
+from fednode.data.base import Image as Labelled
+from fednode.data.base import Split
+from fednode.learn.features import Features
+from fednode.learn.images import EVALUATED, Images
+from fednode.learn.objective import Constant
+from fednode.learn.settings import TuningSettings
+from tests.unit.clip import tiny
+from tests.unit.learn.test_tokens import CLASSES, made, never, wrapped
+
+
+@pytest.fixture(scope="module", params=["hybrid", "plain", "large"])
+def model(request: pytest.FixtureRequest) -> Backbone:
+    """The tokens of the first two are fewer numbers than the pixels."""
+    if request.param == "large":
+        torch.manual_seed(0)
+        return wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
+    return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
+
+
+def patches(model: Backbone) -> Constant:
+    return Constant("patches", model.vision.patches_shape, model.vision.patches)
+
+
+def of(one: Features, model: Backbone, files: list[Path], view: int = 0) -> Tensor:
+    return one.constants([(path, view) for path in files], patches(model), never)
+
+
+@pytest.mark.parametrize("views", [0, 2])
+def test_batches_carry_features_and_constants_of_the_same_images(
+    model: Backbone, files: list[Path], views: int
+) -> None:
+    features, constant = made(model), patches(model)
+    settings = TuningSettings(views=views)
+    many = Split(CLASSES, tuple(Labelled(files[at % 5], at % 2) for at in range(EVALUATED + 3)))
+    images = Images(features, False, settings, constant)
+    shown = list(images.in_order(many, never))
+    assert [len(one.truth) for one in shown] == [EVALUATED, 3]
+    wanted = features.of([one.path for one in many.images], never)
+    assert torch.equal(torch.cat([one.seen for one in shown]), wanted.features)
+    known = of(features, model, files)[torch.arange(EVALUATED + 3) % 5]
+    assert torch.equal(torch.cat([one.known for one in shown]), known)
+    epoch = images.epoch(many, torch.Generator().manual_seed(1), never)
+    index = torch.tensor([7, 0, 3])
+    found = epoch.batch(index)
+    assert found.truth.tolist() == [1, 0, 1]
+    by_view = [
+        (features.of(files, never, view).features, of(features, model, files, view))
+        for view in (range(1, 1 + views) if views else (0,))
+    ]
+    for at, place in enumerate(index.tolist()):
+        assert any(
+            torch.equal(found.seen[at], seen[place % 5])
+            and torch.equal(found.known[at], own[place % 5])
+            for seen, own in by_view
+        )

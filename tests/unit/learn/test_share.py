@@ -1,0 +1,76 @@
+"""Prompts as files for other programs: what is read back, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from fednode import registry
+from fednode.clip.backbone import Backbone
+from fednode.core.types import Tensors
+from fednode.errors import ModelError, StateError
+from fednode.learn.share import matrix, read_arrays, read_coop, write_arrays, write_coop
+from fednode.settings.read import Settings, chosen_of
+
+
+@pytest.mark.parametrize("name", ["fedclip", "fedmaple"])
+def test_prompts_that_change_images_are_no_matrix(name: str, mini: Backbone) -> None:
+    config = chosen_of({"name": name}).config
+    objective, tuning = registry.objective(name), Settings().tuning
+    prompts = objective(mini, tuning, config).initial(1)
+    with pytest.raises(ModelError, match="more than a matrix"):
+        matrix(mini, tuning, objective, config, prompts, ("lemon", "sea"))
+
+
+PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
+
+
+def test_arrays_come_back_bit_for_bit_with_their_facts(tmp_path: Path) -> None:
+    prompts = Tensors({**PROMPTS, "scale": [0.1]})
+    write_arrays(prompts, {"policy": "local"}, tmp_path / "p.safetensors")
+    found, facts = read_arrays(tmp_path / "p.safetensors")
+    assert found == prompts
+    assert facts["policy"] == "local"
+
+
+def test_a_file_that_fednode_did_not_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "junk").write_bytes(b"no safetensors")
+    with pytest.raises(ModelError, match="junk cannot be read as safetensors"):
+        read_arrays(tmp_path / "junk")
+    save_file({"context": PROMPTS["context"]}, tmp_path / "other.safetensors")
+    with pytest.raises(ModelError, match="holds no prompts that `fednode export` wrote"):
+        read_arrays(tmp_path / "other.safetensors")
+    write_arrays(Tensors({"context": [float("nan")]}), {}, tmp_path / "nan.safetensors")
+    with pytest.raises(ModelError, match="or no numbers"):
+        read_arrays(tmp_path / "nan.safetensors")
+
+
+def test_a_coop_checkpoint_has_the_name_and_the_form_that_its_trainer_loads(tmp_path: Path) -> None:
+    path = write_coop(PROMPTS, 7, tmp_path)
+    assert path == tmp_path / "prompt_learner" / "model.pth.tar-7"
+    held = torch.load(path, weights_only=True)
+    assert held["epoch"] == 7
+    assert held["state_dict"]["ctx"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    assert read_coop(path) == PROMPTS
+
+
+def test_coop_holds_one_context_of_finite_numbers_and_nothing_else(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="context vectors and nothing else; .* context, scale"):
+        write_coop(Tensors({**PROMPTS, "scale": [0.1]}), 1, tmp_path)
+    for context in (torch.zeros(2, 3, 4), torch.tensor([[float("inf")]])):
+        torch.save({"state_dict": {"ctx": context}}, tmp_path / "bad")
+        with pytest.raises(ModelError, match="one context for all classes"):
+            read_coop(tmp_path / "bad")
+    torch.save({"state_dict": {}}, tmp_path / "none")
+    with pytest.raises(ModelError, match="is no CoOp checkpoint"):
+        read_coop(tmp_path / "none")
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"there is no folder .*/none; give another place for TO"):
+        write_arrays(PROMPTS, {}, tmp_path / "none" / "p.safetensors")
+    with pytest.raises(StateError, match="a folder has this name"):
+        write_arrays(PROMPTS, {}, tmp_path)
