@@ -58,7 +58,7 @@ def test_a_coop_checkpoint_has_the_name_and_the_form_that_its_trainer_loads(tmp_
 
 
 def test_coop_holds_one_context_of_finite_numbers_and_nothing_else(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="context vectors and nothing else; .* context, scale"):
+    with pytest.raises(ModelError, match=r"context vectors and nothing else; .* context, scale"):
         write_coop(Tensors({**PROMPTS, "scale": [0.1]}), 1, tmp_path)
     for context in (torch.zeros(2, 3, 4), torch.tensor([[float("inf")]])):
         torch.save({"state_dict": {"ctx": context}}, tmp_path / "bad")
