@@ -20,3 +20,8 @@ def parsed(words: Sequence[str]) -> click.Context:
         assert found is not None, name
         command, context = found, click.Context(found, parent=context)
     return command.make_context("fednode", rest, parent=context.parent)
+
+
+def named(name: str) -> click.Command | None:
+    """Return the command that a word after `fednode` leads to; it is imported."""
+    return group.get_command(click.Context(group), name)

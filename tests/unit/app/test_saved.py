@@ -1,92 +1,142 @@
-"""A state directory that an earlier version wrote: its settings and what it is tied to.
-
-`before/` holds, for each policy, the settings.yaml that the version before wrote with every key
-set, and the facts to which it tied the directory (facts.json).
-"""
+"""A state directory: what a start leaves, what later commands read, and how it is found."""
 
 from __future__ import annotations
 
-import json
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from fednode import registry
-from fednode.app.plan import NodePlan, facts_of, make, tie
-from fednode.errors import StateError
+from fednode.app.plan import facts_of, free_facts, learner_of, make
+from fednode.app.saved import CLASSES, SETTINGS, find, recall, remember, settings_text
+from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.errors import ConfigError, StateError
 from fednode.settings.faults import GONE
-from fednode.settings.read import Settings, lasting, load_settings, read_yaml, settings_in
+from fednode.settings.output import PageSettings
+from fednode.settings.read import Settings, load_settings
 from fednode.storage.store import Store
-
-BEFORE = Path(__file__).parent / "before"
-FILES = sorted(BEFORE.glob("*.yaml"))
-PEERS = """\
-mesh: m
-insecure: true
-peers:
-  - {name: a, address: "127.0.0.1:7391"}
-  - {name: b, address: "127.0.0.1:7392"}
-"""
+from tests.unit.commands.run import PEERS, Fednode
 
 
-class NoLearner:
-    backbone = schema = "none"
+def test_a_state_directory_without_what_start_leaves_says_what_to_do(
+    tuned: Path, tmp_path: Path
+) -> None:
+    for name in (SETTINGS, CLASSES):
+        kept = tuned / "state" / name
+        kept.rename(tmp_path / name)
+        try:
+            with pytest.raises(StateError, match=f"has no {name}: start the node once more"):
+                recall(tuned / "state")
+        finally:
+            (tmp_path / name).rename(kept)
 
 
-def flags_of(policy: str) -> tuple[str, ...]:
-    """Return the flags with which the files were written."""
-    needs = "domains" in registry.policy(policy).config_type.__dataclass_fields__
-    domains = ("policy.domains=[photo, sketch]", "data.domain=photo") if needs else ()
-    graph = ("topology={kind: k-regular, degree: 1}",) if policy == "zerodfl" else ()
-    return (f"policy.name={policy}", *domains, *graph)
+def test_a_damaged_file_of_a_state_directory_is_named(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(tuned / "state", tmp_path / "state")
+    for name in (SETTINGS, CLASSES):
+        path = tmp_path / "state" / name
+        held = path.read_bytes()
+        path.write_bytes(b"lemon\n\xff\xfe\x00")
+        said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
+        assert f"{path}, line 2, is not UTF-8 text: start the node once more" in said
+        path.write_bytes(held)
+    path = tmp_path / "state" / "settings.yaml"
+    path.write_text("data: [\n")
+    said = fednode.fault("predict", "--state", tmp_path / "state", tuned / "images")
+    assert f"{path} is not valid YAML: line 2" in said
+    assert said.endswith(": start the node once more on this directory to write it.")
 
 
-def planned(tmp_path: Path, policy: str, *more: str) -> NodePlan:
+def test_settings_that_were_removed_since_are_left_out(tuned: Path, tmp_path: Path) -> None:
+    """A state directory's settings.yaml holds every key of the version that wrote it."""
+    shutil.copytree(tuned / "state", tmp_path / "state")
+    path = tmp_path / "state" / SETTINGS
+    tree = yaml.safe_load(path.read_text())
+    for name in GONE:
+        section, _, key = name.partition(".")
+        if section == "merge":  # inside `policy`, for policies that have it (test_state_of_before)
+            continue
+        if key:
+            tree.setdefault(section, {})[key] = "of before"
+        else:
+            tree[section] = {"of": "before"}
+    path.write_text(yaml.safe_dump(tree, sort_keys=False))
+    assert recall(tmp_path / "state").settings == recall(tuned / "state").settings
+    with pytest.raises(ConfigError, match="was removed"):
+        load_settings(path, {})
+
+
+def test_a_start_goes_on_from_a_directory_that_was_tied_to_removed_settings(tmp_path: Path) -> None:
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
-    return make(peers, None, "a", (*flags_of(policy), *more), tmp_path / "state")
-
-
-def test_the_files_hold_every_policy() -> None:
-    assert [file.stem for file in FILES] == registry.names()
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_settings_of_before_are_read_as_todays(file: Path) -> None:
-    found = settings_in(lasting(read_yaml(file)), {})
-    wanted = load_settings(
-        None, {}, (*flags_of(file.stem), "name=a", f"state_dir={found.state_dir}")
-    )
-    assert found.policy.config == wanted.policy.config
-    for section in Settings.__dataclass_fields__:
-        if section != "policy":  # it holds what was written, here every key
-            assert getattr(found, section) == getattr(wanted, section)
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_start_goes_on_from_a_directory_of_before(file: Path, tmp_path: Path) -> None:
-    held = json.loads((BEFORE / "facts.json").read_text())[file.stem]
-    plan = planned(tmp_path, file.stem)
-    facts = facts_of(plan, NoLearner())  # type: ignore[arg-type]
+    plan = make(peers, None, "a", ("tuning.kind=closed-form",), tmp_path / "state")
+    facts = facts_of(plan, learner_of(plan.settings, "a"))
     store = Store(plan.state)
-    store.bind(held)
-    tie(store, plan, facts)
-    assert {key for key in held if key not in facts and key != "name"} <= GONE
+    store.bind({**facts, **dict.fromkeys(GONE, "of before")})
+    store.bind(facts, free_facts(plan))
+    with pytest.raises(StateError, match="was made with"):
+        store.bind(facts)
     store.close()
 
 
-def test_a_start_with_other_settings_than_before_is_refused(tmp_path: Path) -> None:
-    held = json.loads((BEFORE / "facts.json").read_text())
-    for policy, flag, key in (
-        ("promptfl", "policy.merge.rule=krum", "policy.merge"),
-        ("fedotp", "policy.epsilon=0.2", "policy.epsilon"),
-        ("zerodfl", "policy.recipients=1", "policy.recipients"),
-    ):
-        folder = tmp_path / policy
-        folder.mkdir()
-        plan = planned(folder, policy, flag)
-        store = Store(plan.state)
-        store.bind(held[policy])
-        with pytest.raises(StateError, match=f"was made with {key} "):
-            tie(store, plan, facts_of(plan, NoLearner()))  # type: ignore[arg-type]
-        store.close()
+def test_a_node_that_finished_no_round_has_nothing_to_use(
+    tmp_path: Path, fednode: Fednode, peers: Path
+) -> None:
+    plan = make(peers, None, "a", ("tuning.kind=closed-form",), tmp_path / "state")
+    store = Store(plan.state)
+    learner = learner_of(plan.settings, "a")
+    remember(plan.state, plan.name, plan.settings, learner.classes)
+    store.commit(Snapshot(PolicyState(0, learner.initial(1), Tensors()), {}))
+    store.close()
+    with pytest.raises(StateError, match="holds no tuned prompts yet"):
+        recall(plan.state)
+
+
+def test_the_only_state_directory_below_home_is_found(fednode: Fednode, tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="No node has run here"):
+        find(None)
+    root = tmp_path / ".local/state/fednode/m"
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        (root / name / "journal.db").write_text("")
+        if name == "a":
+            assert find(None) == root / "a"
+    with pytest.raises(StateError, match="2 nodes have run here: choose one"):
+        find(None)
+    assert find(tmp_path) == tmp_path
+    for name in "cdef":
+        (root / name).mkdir()
+        (root / name / "journal.db").write_text("")
+    with pytest.raises(StateError, match=r"6 nodes have run here.*/e and 1 more\)"):
+        find(None)
+
+
+def test_a_state_directory_is_found_by_the_name_of_its_node(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    """peers.yaml in the folder says which mesh is meant if nodes of two meshes have the name."""
+    root = tmp_path / ".local/state/fednode"
+    with pytest.raises(StateError, match=r"There is no folder a, and no node of this name has run"):
+        find(Path("a"))
+    for mesh in ("m", "n"):
+        (root / mesh / "a").mkdir(parents=True)
+        (root / mesh / "a" / "journal.db").write_text("")
+        if mesh == "m":
+            assert find(Path("a")) == root / "m/a"
+    with pytest.raises(StateError, match=r"2 nodes called a have run here: choose one with"):
+        find(Path("a"))
+    (tmp_path / "peers.yaml").write_text("mesh: n\ninsecure: true\n")
+    assert find(Path("a")) == root / "n/a"
+    assert find(Path("runs/a")) == Path("runs/a")
+    (tmp_path / "a").mkdir()
+    assert find(Path("a")) == Path("a")
+
+
+def test_secrets_do_not_stay_in_the_state_directory() -> None:
+    settings = Settings(token="one-time-secret", page=PageSettings(token="a-long-page-token"))
+    text = settings_text(settings)
+    assert "secret" not in text
+    assert "a-long" not in text

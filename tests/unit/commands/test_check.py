@@ -13,10 +13,12 @@ import pytest
 
 from fednode.app.plan import facts_of, learner_of, make
 from fednode.clip.settings import ModelSettings
+from fednode.commands.check import check
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
+from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
@@ -299,3 +301,7 @@ def test_the_other_ports_and_the_collector_are_looked_at_too(
     assert "page.token is not set" in fednode.out
     assert f"the port {port} is in use" in fednode.out
     assert "is not installed: run `pip install fednode[otel]`" in fednode.out
+
+
+def test_its_name_leads_here() -> None:
+    assert named("check") is check

@@ -11,12 +11,14 @@ import yaml
 
 from fednode.app.cases import AVERAGE, CASES, ROUNDS
 from fednode.app.saved import ROOT
+from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.registry import policy
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
 from fednode.transports.address import parse
+from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
@@ -208,3 +210,7 @@ def test_a_bad_mesh_name_is_refused(fednode: Fednode) -> None:
 def test_a_place_that_cannot_be_written(fednode: Fednode, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "cannot be written" in fednode.fault("init", tmp_path / "file")
+
+
+def test_its_name_leads_here() -> None:
+    assert named("init") is init

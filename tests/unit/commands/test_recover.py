@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fednode.commands.recover import recover
+from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.storage.stored import filled
 
@@ -42,3 +44,7 @@ def test_the_command_says_what_came_back_and_where_the_rest_is(
         f"{tmp_path / 's'} holds round 4 again, and `fednode start` goes on there."
     )
     assert fednode.out.endswith("The damaged file is journal.db.damaged.\n")
+
+
+def test_its_name_leads_here() -> None:
+    assert named("recover") is recover

@@ -14,6 +14,7 @@ from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.learn.private import ACCOUNT
 from fednode.storage.disk import lock
 from fednode.storage.store import Store
+from tests.command_line import named
 
 OTHERS = {"fednode.log", "fednode.log.1", "page-token", "settings.yaml", "classes.txt"}
 
@@ -112,3 +113,7 @@ def test_a_folder_of_something_else_is_not_touched(
 
 def test_the_account_is_the_one_of_the_learner() -> None:
     assert reset.ACCOUNT == ACCOUNT
+
+
+def test_its_name_leads_here() -> None:
+    assert named("reset") is reset.reset

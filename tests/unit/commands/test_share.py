@@ -17,10 +17,12 @@ from safetensors.torch import save_file
 from fednode.app.saved import SETTINGS, recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
+from fednode.commands.share import export, import_
 from fednode.learn.share import FORMAT, read_arrays, write_arrays
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.storage.store import read_snapshot
-from tests.unit.app.test_saved import BEFORE
+from tests.command_line import named
+from tests.unit.app.test_state_of_before import BEFORE
 from tests.unit.commands.run import Fednode
 
 
@@ -129,3 +131,8 @@ def test_prompts_of_the_version_before_are_evaluated_exported_and_imported(
     write_arrays(arrays, {**facts, "settings": yaml.safe_dump(kept)}, file)
     assert fednode("import", file, "--state", tmp_path / "new") == 0
     assert recall(tmp_path / "new").prompts == recall(tuned / "state").prompts
+
+
+def test_its_name_leads_here() -> None:
+    assert named("export") is export
+    assert named("import") is import_

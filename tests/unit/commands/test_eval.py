@@ -1,0 +1,100 @@
+"""`fednode eval`: accuracies and mistakes of a state directory's prompts."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fednode.commands.eval import eval
+from tests.command_line import named
+from tests.unit.commands.run import Fednode
+
+
+def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tuned: Path) -> None:
+    assert fednode("eval", "--state", tuned / "state", "--format", "json") == 0
+    found = json.loads(fednode.out)
+    assert found["round"] == 1
+    assert found["tuned"] == {"own": 1.0}  # a lemon and the sea are easily told apart
+    assert set(found["zero-shot"]) == {"own"}
+    assert (found["data"], found["classes"]) == (str(tuned / "images"), ["lemon", "sea"])
+    assert found["test_images"] == {"own": 4}
+    assert fednode("eval", "--state", tuned / "state") == 0
+    lines = fednode.out.splitlines()
+    assert lines[0].startswith("Prompts of round 1 in ")
+    assert lines[1] == f"Test images of {tuned / 'images'}, 2 classes: lemon, sea"
+    assert [lines[2].split(), lines[4].split()] == [["accuracy,", "%", "own"], ["tuned", "100.0"]]
+    assert lines[5].split() == ["test", "images", "4"]
+    assert lines[7] == "own test images, tuned prompts, each class against the rest, in percent:"
+    assert [line.split() for line in lines[9:12]] == [
+        *(["1", "lemon", "2", "100.0", "100.0", "100.0"], ["2", "sea", "2", *["100.0"] * 3]),
+        ["mean", "of", "2", "classes", "4", *["100.0"] * 3],
+    ]
+    assert [line.split() for line in lines[-3:]] == [
+        *(["1", "2"], ["1", "lemon", "2", "0"], ["2", "sea", "0", "2"]),
+    ]
+
+
+def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
+    """The sea among the lemons, under names that a spreadsheet must not compute."""
+    mixed, sea = tmp_path / "mixed", tuned / "images" / "sea"
+    shutil.copytree(tuned / "images" / "lemon", mixed / "=lemon")
+    shutil.copytree(sea, mixed / "sea")
+    for at in range(6):
+        shutil.copy(sea / f"{at}.png", mixed / "=lemon" / f"sea{at}.png")
+    chosen = ("--set", f"data.path={mixed}", "--set", "data.test=0.5")
+    words = ("eval", "--state", tuned / "state", *chosen, "--format")
+    assert fednode(*words, "csv") == 0
+    rows = list(csv.DictReader(fednode.out.splitlines()))
+    assert [(row["prompts"], row["class"]) for row in rows] == [
+        *(("zero-shot", "'=lemon"), ("zero-shot", "sea"), ("tuned", "'=lemon"), ("tuned", "sea")),
+    ]
+    assert fednode(*words, "json") == 0
+    found = json.loads(fednode.out)["by_class"]["own"]
+    assert found["classes"] == ["=lemon", "sea"]
+    for prompts in ("zero-shot", "tuned"):
+        lemon, water = (row for row in rows if row["prompts"] == prompts)
+        counts = [[int(row[f"predicted as {name}"]) for name in found["classes"]]
+                  for row in (lemon, water)]  # fmt: skip
+        tree = found[prompts]
+        assert counts == tree["confusion"]
+        assert [int(lemon["images"]), int(water["images"])] == [sum(one) for one in counts]
+        assert [sum(one) for one in counts] == [6, 3]
+        assert float(lemon["sensitivity"]) == pytest.approx(counts[0][0] / 6, abs=1e-6)
+        assert float(water["specificity"]) == pytest.approx(counts[0][0] / 6, abs=1e-6)
+        assert float(lemon["auc"]) == pytest.approx(tree["by_class"][0]["auc"], abs=1e-6)
+        assert tree["accuracy"] == pytest.approx((counts[0][0] + counts[1][1]) / 9)
+    assert found["tuned"]["confusion"][0][1] > 0, "the sea among the lemons is seen"
+
+
+def test_eval_on_other_images(fednode: Fednode, tuned: Path) -> None:
+    words = ("eval", "--state", tuned / "state", "--set", "data.path=/nowhere")
+    assert "'/nowhere' does not exist" in fednode.fault(*words)
+
+
+def test_imported_prompts_are_measured_on_images_that_were_named(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    out, new = tmp_path / "p.safetensors", tmp_path / "new"
+    assert fednode("export", "--state", tuned / "state", out) == 0
+    assert fednode("import", out, "--state", new) == 0
+    assert "No folder of images was given: `eval` takes --set data.path=FOLDER." in fednode.out
+    said = fednode.fault("eval", "--state", new)
+    assert "holds prompts for 2 classes (lemon, sea), and its settings name no folder" in said
+    assert fednode("eval", "--state", new, "--set", f"data.path={tuned / 'images'}") == 0
+    assert f"Test images of {tuned / 'images'}, 2 classes" in fednode.out
+    said = fednode.fault("import", out, "--state", tmp_path / "b", "--set", "data.path=nowhere")
+    assert f"'{tmp_path / 'nowhere'}' does not exist" in said
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "photos").symlink_to(tuned / "images")
+    assert fednode("import", out, "--state", tmp_path / "c", "--set", "data.path=photos") == 0
+    assert f"`eval` measures them on the images in {tmp_path / 'photos'}." in fednode.out
+    assert fednode("eval", "--state", tmp_path / "c", "--format", "json") == 0
+    assert json.loads(fednode.out)["data"] == str(tmp_path / "photos")
+
+
+def test_its_name_leads_here() -> None:
+    assert named("eval") is eval

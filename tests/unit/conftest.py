@@ -1,0 +1,64 @@
+"""What the tests of commands, and of what commands are made of, share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
+from fednode.clip.shared import SharedWeights
+from tests.unit.commands.run import PEERS, Fednode
+from tests.unit.commands.tuned import tune_in
+
+LOADED: dict[ModelSettings, backbone.Backbone] = {}
+
+
+@pytest.fixture
+def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load the embedded model once for all commands; a loaded model is never changed."""
+    load = backbone.load
+
+    def loaded(settings: ModelSettings, shared: SharedWeights | None = None) -> backbone.Backbone:
+        if settings.pretrained is not None:
+            return load(settings, shared)
+        if settings not in LOADED:
+            LOADED[settings] = load(settings)
+        return LOADED[settings]
+
+    monkeypatch.setattr(backbone, "load", loaded)
+
+
+@pytest.fixture
+def fednode(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    loaded_once: None,
+) -> Fednode:
+    """Return the command, in an empty folder that is also the home, 80 columns wide."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("FEDNODE_NAME", raising=False)
+    return Fednode(capsys)
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Path:
+    """Return a peers.yaml of two nodes, at its default place."""
+    path = tmp_path / "peers.yaml"
+    path.write_text(PEERS, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a folder with images, and a state directory of a node that ran one round."""
+    folder = tmp_path_factory.mktemp("node")
+    tune_in(folder)
+    yield folder
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()

@@ -1,0 +1,59 @@
+"""`fednode explain`: words and pictures of tuned prompts."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from PIL import Image
+
+from fednode.lab.commands.explain import explain
+from tests.command_line import named
+from tests.unit.commands.run import Fednode
+
+
+def test_explain_prints_words_and_draws_pictures(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    state, images = tuned / "state", tuned / "images"
+    assert fednode("explain", "words", "--state", state, "--top", "2", "--format", "json") == 0
+    (rows,) = json.loads(fednode.out).values()
+    assert {len(row) for row in rows} == {2}
+    assert all(row[0]["distance"] <= row[1]["distance"] for row in rows)
+    assert fednode("explain", "words", "--state", state) == 0
+    assert "nearest" in fednode.out
+    lemon, picture = images / "lemon" / "0.png", tmp_path / "maps.png"
+    assert fednode("explain", "maps", lemon, "--state", state, "--to", picture) == 0
+    with Image.open(picture) as drawn:
+        assert drawn.width > 2 * drawn.height  # one row of three
+    assert "0.png: predicted: " in fednode.out
+    assert ", true: lemon\n" in fednode.out
+    given = ("explain", "maps", lemon, "--class", "sea", "--state", state, "--to", picture)
+    assert fednode(*given) == 0
+    assert "0.png: looked for: sea, true: lemon\n" in fednode.out
+    elsewhere = tmp_path / "photo.png"
+    shutil.copy(lemon, elsewhere)
+    assert fednode("explain", "maps", elsewhere, "--state", state, "--to", picture) == 0
+    assert "true:" not in fednode.out
+    plane = tmp_path / "tsne.png"
+    assert fednode("explain", "scatter", images, "--state", state, "--to", plane) == 0
+    assert "tunes no visual prompts: images are seen as before" in fednode.out
+    assert plane.stat().st_size > 5_000
+
+
+def test_what_cannot_be_explained_is_said(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
+    state, lemon = tuned / "state", tuned / "images" / "lemon"
+    assert fednode("explain", "words", "--state", state, "--top", "0") == 2
+    assert "--top is 0" in fednode.err
+    assert fednode("explain", "scatter", lemon, "--state", state) == 3
+    assert "holds 6 images of 1 classes" in fednode.err
+    assert fednode("explain", "maps", *[lemon] * 3, "--state", state) == 3
+    assert "18 images were given; a picture shows 1 to 12" in fednode.err
+    nowhere = tmp_path / "none" / "maps.png"
+    assert fednode("explain", "maps", lemon / "0.png", "--state", state, "--to", nowhere) == 4
+    assert "cannot be written" in fednode.err
+
+
+def test_its_name_leads_here() -> None:
+    assert named("explain") is explain

@@ -1,0 +1,39 @@
+"""The live table: what each node measures, losses as bars, bytes a second."""
+
+from __future__ import annotations
+
+from fednode.terminal import live
+from fednode.wire.gen import status_pb2
+from tests.unit.commands.canned import drawn
+
+
+def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() -> None:
+    one = status_pb2.StatusReply(
+        name="a", life="running", round=3, rounds_max=9, phase="tuning", step=2, steps=5,
+        metrics={"loss": 1.25}, measured={"own": 0.9, "base": 0.5, "new": 0.25}, alone=True,
+    )  # fmt: skip
+    coming = status_pb2.StatusReply(name="b", life="loading")
+    nodes = [
+        live.Seen("a", "running", one, live.Past()),
+        live.Seen("b", "loading", coming, live.Past()),
+        live.Seen("c", "exit code 70", None, live.Past()),
+    ]
+    assert [" ".join(line.split()) for line in drawn(live.table(nodes)).splitlines()] == [
+        "node state round doing loss own % base % new % peers sent a second",
+        "a running 3/9 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B 0 B/s",
+        "b loading",
+        "c exit code 70",
+    ]
+
+
+def test_losses_as_bars_and_bytes_a_second() -> None:
+    assert live.bars([]) == ""
+    assert live.bars([1.0, 2.0, 3.0]) == "▁▅█"
+    assert live.bars([2.0, 2.0]) == "▁▁"
+    past = live.Past()
+    for moment, number in enumerate((5, 6, 6, 7)):
+        traffic = status_pb2.Traffic(serialized_out=1000 * moment)
+        made = status_pb2.StatusReply(round=number, metrics={"loss": number}, traffic=traffic)
+        past.note(made, 10.0 + moment)
+    assert list(past.losses) == [5, 6, 7]
+    assert past.rate == 1000.0

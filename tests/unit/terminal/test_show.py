@@ -1,0 +1,104 @@
+"""What is drawn of a node and of a mesh, compared with what was answered."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.text import Text
+
+from fednode.terminal import live, show
+from fednode.wire.gen import status_pb2
+from tests.unit.commands.canned import drawn, reply
+
+
+def test_a_node_in_full() -> None:
+    page = drawn(show.node(reply()))
+    for part in (
+        "a of mesh clinic at 127.0.0.1:7191, zerodfl, up 3 min",
+        "running, round 12 of 150, tuning (step 3 of 8); no peer answers: it goes on alone",
+        "loss 1.25, own 50.0 %, zero shot own 25.0 %",
+        "40 training images of class 0, class 1, class 2, class 3, class 4, class 5 and 3 more",
+        "fednode-mini (0123456789ab)",
+        "b (round 11, 4 rows)",
+        "2 (norm)",
+        "nobody answers",
+        "2 min ago",
+        "1.5 kB",
+        "2.0 MB",
+        "note: a note",
+        "warning: b is dead",
+    ):
+        assert part in page
+
+
+def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
+    made = reply(warnings=["b speaks, but this node cannot reach it: a reason"])
+    assert "warning: b speaks, but this node cannot reach it: a reason" in drawn(show.node(made))
+    page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
+    assert page.splitlines()[-1] == "a: b speaks, but this node cannot reach it: a reason"
+    made.notes.append("the first round waits for b, 100 s more at most")
+    page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
+    assert page.splitlines()[-2] == "a: the first round waits for b, 100 s more at most"
+    assert "a note" not in page
+    seen = live.Seen("a", "running", made, live.Past())
+    assert "a: the first round waits for b" in drawn(live.page(Text("head"), [seen]))
+    assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
+
+
+def test_what_the_policy_shows_has_its_own_rows_and_columns() -> None:
+    made = reply()
+    assert "chosen" in drawn(show.node(made))
+    assert "pool" in drawn(show.node(made))
+    del made.peers[0].shown["chosen"]
+    made.peers[0].shown["weight"] = "0.75"
+    made.shown["temperature"] = "2.5"
+    page = [line.split() for line in drawn(show.node(made)).splitlines()]
+    assert ["temperature", "2.5"] in page
+    at = next(number for number, line in enumerate(page) if line[:1] == ["peer"])
+    assert page[at][3:6] == ["round", "weight", "heard"]
+    assert page[at + 1][3:5] == ["11", "0.75"]
+    assert "chosen" not in drawn(show.node(made))
+
+
+def test_a_fault_is_shown_with_its_time() -> None:
+    made = reply()
+    made.events[0].time = 12 * 3600.0
+    shown = drawn(show.node(made))
+    clock = time.strftime("%H:%M:%S", time.localtime(12 * 3600.0))
+    assert f"warning: b is dead ({clock})" in shown
+
+
+def test_a_node_that_loads_has_no_rounds_yet() -> None:
+    page = drawn(show.node(status_pb2.StatusReply(name="a", life="loading", model="m")))
+    assert "loading: model and images" in page
+    assert "round" not in page.splitlines()[1]
+
+
+def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
+    targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
+    page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
+    assert page[0].split()[-4:] == ["own", "%", "peers", "sent"]
+    assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12/150"]
+    assert page[1].split()[4:] == ["1.25", "50.0", "0/1", "2.0", "MB"]
+    assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]
+
+
+def test_markup_and_endless_losses_are_drawn_as_they_are() -> None:
+    shown = drawn(show.node(reply(address="[/ghost]", phase="[/x]")), 300)
+    assert "[/ghost]" in shown
+    past = live.Past()
+    for number, loss in enumerate((1.0, float("inf"), float("nan"), 2.0), 1):
+        past.note(status_pb2.StatusReply(round=number, metrics={"loss": loss}), float(number))
+    assert live.bars(list(past.losses)) == "▁█"
+
+
+def test_what_an_earlier_round_measured_is_shown_as_that() -> None:
+    made = status_pb2.StatusReply(
+        name="a", life="running", round=7, metrics={"loss": 1.0}, measured={"own": 0.75}
+    )
+    console = Console(width=100, record=True)
+    console.print(show.node(made))
+    text = console.export_text()
+    assert "last round   loss 1" in text
+    assert "as measured  own 75.0 %" in text
