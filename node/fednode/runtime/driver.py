@@ -61,6 +61,8 @@ from fednode.wire.codec import Ack, Dtype
 EVENTS_MAX: Final = 4096
 FLOOD: Final = 100
 """Number of messages over the quota that cost their sender a point."""
+FLOODED: Final = "flood"
+"""The kind of refusal of such messages."""
 
 
 class FrameRefused(Exception):
@@ -293,24 +295,17 @@ class Driver:
     async def on_frame(self, frame: bytes, caller: str) -> bytes:
         """Take a peer's message; return the acknowledgement when the kernel has decided."""
         began = time.perf_counter()
-        known = self.trust.name_of(caller) if caller else ""
         try:
-            message = self._read(frame, caller, known)
+            message = self._read(frame, caller)
         except FrameRefused as fault:
-            if fault.kind:
-                self.refusals.note(
-                    fault.kind, known, f"from {known or caller or 'a peer'}: {fault}"
-                )
-            if fault.kind and known:
-                self._post(Misbehaved(known, str(fault)))
+            self._note_refused(fault, caller)
             return codec.encode_ack(fault.code, str(fault))
         finally:
             now = asyncio.get_running_loop().time()
             self._quota.spend(caller, time.perf_counter() - began, now)
         if message.sender in self.addresses:
             payload = codec.payload_bytes(message, message.dtype or self._dtype)
-            size = len(frame)
-            self.telemetry.count(message.sender, "in", payload, size)
+            self.telemetry.count(message.sender, "in", payload, len(frame))
         self._token += 1
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._answers[self._token] = answer
@@ -319,7 +314,7 @@ class Driver:
         self.telemetry.message("in", message.sender, message, len(frame), verdict.code)
         return codec.encode_ack(*verdict)
 
-    def _read(self, frame: bytes, caller: str, known: str) -> Message:
+    def _read(self, frame: bytes, caller: str) -> Message:
         """Return the message in a frame; raise FrameRefused if it is refused.
 
         Cheap checks come first. Without keys callers cannot be told apart, so no quota applies.
@@ -329,7 +324,7 @@ class Driver:
         if caller:
             over = self._quota.refuse(caller, len(frame), asyncio.get_running_loop().time())
             if over:
-                raise FrameRefused("busy", "flood" if self._flooded(known) else "", over)
+                raise FrameRefused("busy", FLOODED, over)
         try:
             message = codec.decode(frame)
         except FrameError as fault:
@@ -341,10 +336,19 @@ class Driver:
             return message
         return replace(message, members=self.trust.believed(message.sender, message.members))
 
-    def _flooded(self, known: str) -> bool:
-        """Tell whether this refusal over the quota costs a point: every FLOOD-th does."""
-        self._over[known] += 1
-        return self._over[known] % FLOOD == 0
+    def _note_refused(self, fault: FrameRefused, caller: str) -> None:
+        """Count a refused frame; if a member sent it, tell the kernel.
+
+        Of the frames over a caller's quota, only each FLOOD-th counts.
+        """
+        known = self.trust.name_of(caller) if caller else ""
+        if fault.kind == FLOODED:
+            self._over[known] += 1
+        if not fault.kind or (fault.kind == FLOODED and self._over[known] % FLOOD):
+            return
+        self.refusals.note(fault.kind, known, f"from {known or caller or 'a peer'}: {fault}")
+        if known:
+            self._post(Misbehaved(known, str(fault)))
 
     # Ending ---------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import pytest
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import LimitSettings
 from fednode.identity import keys
+from fednode.identity.trust import Trust
 from fednode.runtime import driver
 from fednode.transports.memory import Hub
 from fednode.wire import codec
@@ -45,6 +46,24 @@ async def test_a_frame_within_the_quota_comes_in_and_one_beyond_it_does_not(
         over = await answered(a, hello(a))
         assert (over.code, "slow down" in over.detail) == ("busy", True)
         assert state(a) == "alive"
+
+
+async def test_a_caller_s_name_is_looked_up_once_a_frame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    name_of = Trust.name_of
+
+    def counted(self: Trust, id: str) -> str:
+        asked.append(id)
+        return name_of(self, id)
+
+    monkeypatch.setattr(Trust, "name_of", counted)
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, limits=HURRIED, trust=trust()) as a:
+        for frame, code in ((hello(a), "ok"), (hello(a), "busy")):
+            asked.clear()
+            assert (await answered(a, frame)).code == code
+            assert asked == [LISTED["b"]]
 
 
 async def test_a_caller_speaks_in_its_own_name_alone(tmp_path: Path) -> None:
