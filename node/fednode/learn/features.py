@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,6 +54,26 @@ class Encoded(NamedTuple):
     norms: Tensor
 
 
+Source = tuple[Path, int]
+"""A file and a view of it."""
+
+
+class Kept(NamedTuple):
+    """What is computed once for each image and kept in the cache.
+
+    name: ends the keys in the cache. shape: of one image's value. compute: returns the values of at
+    most BATCH images, by digest, and filler behind them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    compute: Callable[[Mapping[bytes, Source], ThreadPoolExecutor], Tensor]
+
+    def entry(self, digest: bytes) -> bytes:
+        """Return the cache's key of an image."""
+        return hashlib.sha256(digest + f"/{self.name}".encode()).digest()
+
+
 class Features:
     """Encode images and keep the results."""
 
@@ -68,10 +89,11 @@ class Features:
         self._window = window
         made_by = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}/{decoder_key(window)}"
         self._model = made_by.encode()
+        vision = backbone.vision
+        self._kept_features = Kept("feature and length", (-1,), self._make_features)
+        self._kept_tokens = Kept("tokens", (vision.length, vision.width), self._make_tokens)
         self._known: dict[bytes, Tensor] = {}
-        self._pixels: dict[Decoded, Tensor] = {}
-        self._tokens: dict[Decoded, Tensor] = {}
-        self._constants: dict[str, dict[Decoded, Tensor]] = {}
+        self._in_memory: dict[str, dict[Decoded, Tensor]] = {}  # by what they are
         self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
 
     @property
@@ -102,16 +124,18 @@ class Features:
         """
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
             digests = list(pool.map(lambda path: self._digest(path, view), paths))
-            todo = dict(zip(digests, paths, strict=True))
-            todo = self._without_known(todo)
+            sources = {one: (path, view) for one, path in zip(digests, paths, strict=True)}
+            unknown = [one for one in sources if one not in self._known]
+            self._known |= self._cached(self._kept_features, unknown)
+            todo = [one for one in unknown if one not in self._known]
             # Nodes that start together begin at different places and find each other's results.
             begin = os.getpid() * 7919 % len(todo) if todo else 0
-            order = [*list(todo)[begin:], *list(todo)[:begin]]
+            order = [*todo[begin:], *todo[:begin]]
             for at in range(0, len(order), BATCH):
                 if cancelled():
                     raise Cancelled
-                part = {one: todo[one] for one in order[at : at + BATCH]}
-                self._encode(self._without_known(part), pool, view)
+                part = {one: sources[one] for one in order[at : at + BATCH]}
+                self._known |= self._values(self._kept_features, part, pool)
         if order:
             trim()
         if not digests:
@@ -120,7 +144,7 @@ class Features:
         found = torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
         return Encoded(found[:, :-1].contiguous(), found[:, -1].contiguous())
 
-    def pixels(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+    def pixels(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
         """Return preprocessed images [n, 3, H, W] on the model's device.
 
         wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
@@ -130,63 +154,45 @@ class Features:
         def decoded(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
             return dict(zip(missing, pool.map(self._look, missing), strict=True))
 
-        return self._gathered(self._pixels, wanted, decoded, cancelled)
+        return self._gathered("pixels", wanted, decoded, cancelled)
 
-    def tokens(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Tensor:
+    def tokens(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
         """Return tokens [n, length, width] on the model's device.
 
         wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
         since it was examined, Cancelled if `cancelled` turns true.
         """
-
-        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
-            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
-            sources = {one: key[:2] for one, key in zip(digests, missing, strict=True)}
-            tokens = self._tokens_of(sources, pool, keep=True)
-            return {key: tokens[one] for key, one in zip(missing, digests, strict=True)}
-
-        return self._gathered(self._tokens, wanted, found, cancelled)
+        return self._gathered(
+            "tokens", wanted, partial(self._of_keys, self._kept_tokens), cancelled
+        )
 
     def constants(
-        self, wanted: Sequence[tuple[Path, int]], of: Constant, cancelled: Callable[[], bool]
+        self, wanted: Sequence[Source], of: Constant, cancelled: Callable[[], bool]
     ) -> Tensor:
         """Return an objective's constants [n, *shape] on the model's device.
 
         wanted: a file and a view for each image. Raise DataError if a file was deleted or damaged
         since it was examined, Cancelled if `cancelled` turns true.
         """
-        suffix = f"/{of.name}".encode()
 
-        def found(missing: list[Decoded], pool: ThreadPoolExecutor) -> dict[Decoded, Tensor]:
-            digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
-            names = [hashlib.sha256(one + suffix).digest() for one in digests]
-            cached = self._cache.get(names) if self._cache else {}
-            known = {name: _floats(value).view(of.shape) for name, value in cached.items()}
-            todo = {
-                name: (digest, *key[:2])
-                for name, digest, key in zip(names, digests, missing, strict=True)
-                if name not in known
-            }
-            if todo:
-                sources = {digest: (path, view) for digest, path, view in todo.values()}
-                images = self._shown(sources, pool)
-                made = of.of(torch.stack(images).to(self._backbone.device)).cpu()
-                fresh = dict(zip(todo, made[: len(todo)].clone().unbind(), strict=True))
-                known.update(fresh)
-                if self._cache:
-                    self._cache.put({name: _bytes(one) for name, one in fresh.items()})
-            return {key: known[name] for key, name in zip(missing, names, strict=True)}
+        def compute(sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+            return of.of(torch.stack(self._shown(sources, pool)).to(self._backbone.device))
 
-        return self._gathered(self._constants.setdefault(of.name, {}), wanted, found, cancelled)
+        kept = Kept(of.name, of.shape, compute)
+        return self._gathered(of.name, wanted, partial(self._of_keys, kept), cancelled)
 
     def _gathered(
         self,
-        kept: dict[Decoded, Tensor],
-        wanted: Sequence[tuple[Path, int]],
+        name: str,
+        wanted: Sequence[Source],
         find: Callable[[list[Decoded], ThreadPoolExecutor], dict[Decoded, Tensor]],
         cancelled: Callable[[], bool],
     ) -> Tensor:
-        """Stack kept tensors and those that `find` returns; keep new ones while there is room."""
+        """Stack tensors in memory and those that `find` returns; keep new ones while there is room.
+
+        name: what they are.
+        """
+        kept = self._in_memory.setdefault(name, {})
         keys = [_decoded(path, view) for path, view in wanted]
         missing = sorted({key for key in keys if key not in kept})
         fresh: dict[Decoded, Tensor] = {}
@@ -208,62 +214,66 @@ class Features:
         path, view = key[0], key[1]
         return self._decode(path, self._digest(path, view).hex() if view else "")
 
-    def _tokens_of(
-        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor, keep: bool
-    ) -> dict[bytes, Tensor]:
-        """Return the tokens of at most BATCH images, from the cache or computed.
+    def _of_keys(
+        self, kept: Kept, missing: Sequence[Decoded], pool: ThreadPoolExecutor
+    ) -> dict[Decoded, Tensor]:
+        """Return the values of at most BATCH images, from the cache or computed."""
+        digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
+        sources = {one: key[:2] for one, key in zip(digests, missing, strict=True)}
+        values = self._values(kept, sources, pool)
+        return {key: values[one] for key, one in zip(missing, digests, strict=True)}
 
-        sources: file and view by digest. keep: put computed tokens into the cache.
+    def _values(
+        self,
+        kept: Kept,
+        sources: Mapping[bytes, Source],
+        pool: ThreadPoolExecutor,
+        store: bool = True,
+    ) -> dict[bytes, Tensor]:
+        """Return the values of at most BATCH images by digest, from the cache or computed.
+
+        store: put computed values into the cache.
         """
-        vision = self._backbone.vision
-        shape = (vision.length, vision.width)
-        names = {hashlib.sha256(digest + b"/tokens").digest(): digest for digest in sources}
-        cached = self._cache.get(list(names)) if self._cache else {}
-        found = {names[name]: _floats(value).view(shape) for name, value in cached.items()}
-        missing = {name: digest for name, digest in names.items() if digest not in found}
-        if missing:
-            pixels = list(pool.map(lambda one: self._seen(one, sources[one]), missing.values()))
-            if not vision.steady:
-                pixels += [pixels[0]] * (BATCH - len(pixels))
-            made = vision.tokens(torch.stack(pixels).to(self._backbone.device)).cpu()
-            fresh = dict(zip(missing, made[: len(missing)].clone().unbind(), strict=True))
-            found.update({names[name]: one for name, one in fresh.items()})
-            if self._cache and keep:
-                self._cache.put({name: _bytes(one) for name, one in fresh.items()})
+        found = self._cached(kept, sources)
+        todo = {digest: source for digest, source in sources.items() if digest not in found}
+        if todo:
+            made = kept.compute(todo, pool).cpu()[: len(todo)].clone().unbind()
+            fresh = dict(zip(todo, made, strict=True))
+            if self._cache and store:
+                self._cache.put({kept.entry(one): _bytes(value) for one, value in fresh.items()})
+            found |= fresh
         return found
 
-    def _without_known(self, wanted: dict[bytes, Path]) -> dict[bytes, Path]:
-        """Load cached features; return the images whose features are not known."""
-        missing = {_entry(digest): digest for digest in wanted if digest not in self._known}
-        cached = self._cache.get(list(missing)) if self._cache and missing else {}
-        for name, value in cached.items():
-            self._known[missing[name]] = _floats(value)
-        return {digest: wanted[digest] for digest in missing.values() if digest not in self._known}
+    def _cached(self, kept: Kept, digests: Iterable[bytes]) -> dict[bytes, Tensor]:
+        """Return the values in the cache, by digest."""
+        names = {kept.entry(digest): digest for digest in digests}
+        held = self._cache.get(list(names)) if self._cache and names else {}
+        return {names[name]: _floats(value).view(kept.shape) for name, value in held.items()}
 
-    def _encode(self, part: dict[bytes, Path], pool: ThreadPoolExecutor, view: int) -> None:
-        if not part:
-            return
-        images = self._shown({digest: (path, view) for digest, path in part.items()}, pool)
-        raw = self._backbone.encode_raw(torch.stack(images))
+    def _make_features(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+        """Compute unit features with their lengths behind them [BATCH, D + 1]."""
+        raw = self._backbone.encode_raw(torch.stack(self._shown(sources, pool)))
         norms = raw.norm(dim=1, keepdim=True)
-        encoded = torch.cat([F.normalize(raw, dim=1), norms], dim=1).cpu()
-        fresh = dict(zip(part, encoded[: len(part)].clone().unbind(), strict=True))
-        self._known.update(fresh)
-        if self._cache:
-            self._cache.put({_entry(one): _bytes(value) for one, value in fresh.items()})
+        return torch.cat([F.normalize(raw, dim=1), norms], dim=1)
 
-    def _shown(
-        self, sources: dict[bytes, tuple[Path, int]], pool: ThreadPoolExecutor
-    ) -> list[Tensor]:
+    def _make_tokens(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
+        """Compute tokens [n, length, width]."""
+        vision = self._backbone.vision
+        pixels = list(pool.map(lambda one: self._seen(*one), sources.items()))
+        if not vision.steady:
+            pixels += [pixels[0]] * (BATCH - len(pixels))
+        return vision.tokens(torch.stack(pixels).to(self._backbone.device))
+
+    def _shown(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> list[Tensor]:
         """Return BATCH tokens or decoded images: of the files and views, by digest, and filler."""
         if self.compact:
-            tokens = self._tokens_of(sources, pool, keep=False)
+            tokens = self._values(self._kept_tokens, sources, pool, store=False)
             images = [tokens[digest] for digest in sources]
         else:
             images = list(pool.map(lambda one: self._seen(*one), sources.items()))
         return images + [images[0]] * (BATCH - len(images))
 
-    def _seen(self, digest: bytes, source: tuple[Path, int]) -> Tensor:
+    def _seen(self, digest: bytes, source: Source) -> Tensor:
         path, view = source
         return self._decode(path, digest.hex() if view else "")
 
@@ -283,11 +293,6 @@ class Features:
             raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
         number = f"/view {view}".encode() if view else b""
         return hashlib.sha256(self._model + content + number).digest()
-
-
-def _entry(digest: bytes) -> bytes:
-    """Return the cache's key of an image's feature and length [D + 1]."""
-    return hashlib.sha256(digest + b"/feature and length").digest()
 
 
 def _floats(value: bytes) -> Tensor:
