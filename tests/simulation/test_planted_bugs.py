@@ -104,9 +104,9 @@ def a_far_round_is_believed(patch: Patch) -> None:
 def the_furthest_leads_zerodfl(patch: Patch) -> None:
     original = zerodfl.ZeroDFL._close
 
-    def close(self: Any, merged: Any) -> Any:
+    def close(self: Any, metrics: Any) -> Any:
         self._current = max(self._current, max(self._memory.heard.values(), default=0))
-        return original(self, merged)
+        return original(self, metrics)
 
     patch.setattr(zerodfl.ZeroDFL, "_close", close)
 

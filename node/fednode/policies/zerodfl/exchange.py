@@ -1,11 +1,15 @@
 """ZeroDFL (IJCNN 2025): every node tunes, sends its rows to a few peers, and mixes received rows.
 
-A round in sync is: tune; send; wait; merge; adopt. A round in async is: merge received
-rows; tune; send; adopt (rows.mixes_first). Recipients are drawn by equations 1 and 2. The last
-round's tuned prompts are adopted unmerged, as the published tables test them.
+A round in sync is: tune; send; wait; merge; adopt. A round in async is: merge received rows; tune;
+send; adopt. Recipients are drawn by equations 1 and 2. The last round's tuned prompts are adopted
+unmerged, as the published tables test them.
 
-Phases on the wire: "prompts" (rows), and in sync "done": the sender has finished its
-round, and did not draw the receiver.
+In async no node waits for rows. Rows that arrive while a node stores its last round are in time for
+the next round, if the merge comes first. A merge right after the tuning would replace the newly
+tuned rows by rows of the round before, and nodes of equal speed would lose every second step.
+
+Phases on the wire: "prompts" (rows), and in sync "done": the sender has finished its round, and did
+not draw the receiver.
 """
 
 from __future__ import annotations
@@ -14,50 +18,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, Self
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    CancelTimer,
-    Delivered,
-    Effect,
-    Event,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    SetTimer,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
-from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
+from fednode.core import events as ev
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
 from fednode.core.settings import Barrier, RoundSettings
-from fednode.core.types import (
-    EMPTY,
-    Array,
-    Job,
-    Json,
-    Message,
-    PolicyState,
-    Report,
-    Snapshot,
-    Tensors,
-)
+from fednode.core.types import EMPTY, Array, Json, Message, PolicyState, Report, Snapshot, Tensors
 from fednode.policies.zerodfl import rows
 from fednode.policies.zerodfl.accounting import paper_bytes
 from fednode.policies.zerodfl.config import ZeroDFLConfig
-from fednode.policies.zerodfl.pool import Entry, Pool, merge
+from fednode.policies.zerodfl.pool import Pool, merge
 from fednode.policies.zerodfl.recipients import draw_recipients, join
 from fednode.policies.zerodfl.state import ROWS, Memory
 from fednode.policies.zerodfl.trial import Trial
+from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Idle, Judging, Training, Waiting
+
+Metrics = Mapping[str, float]
 
 
 class ZeroDFL:
-    """ZeroDFL's state machine; see the file's header."""
+    """ZeroDFL's state machine; see the file's header and waiting.py."""
 
     name: ClassVar[str] = "zerodfl"
     config_type: ClassVar[type[ZeroDFLConfig]] = ZeroDFLConfig
@@ -70,15 +48,10 @@ class ZeroDFL:
 
     def __init__(self, config: ZeroDFLConfig, context: NodeContext, memory: Memory) -> None:
         self._config, self._context, self._memory = config, context, memory
-        self._mode: Barrier = context.rounds.mode or self.default_mode
-        self._mixes_first = rows.mixes_first(self._mode)
-        self._phase = "idle"
+        self._sync = (context.rounds.mode or self.default_mode) == "sync"
+        self._waiting: Waiting = Idle()
         self._live: set[str] = set()
-        self._order: tuple[str, ...] = ()  # the live peers, sorted; empty after a change
-        self._job: Job | None = None
-        self._trial: Trial | None = None  # received rows on trial
-        self._report: Report | None = None
-        self._current = 0  # the round in progress
+        self._current = 0  # the round in progress, or the last one
         self._tried: set[str] = set()  # recipients drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
         self._ahead: dict[str, Message] = {}  # rows of later rounds, one message per sender
@@ -108,208 +81,191 @@ class ZeroDFL:
 
     @property
     def phase(self) -> str:
-        """Return "idle", "tuning", "exchanging" or "adopting"."""
-        return self._phase
+        """Return the policy's activity, for status."""
+        return self._waiting.phase
 
     def fault(self, message: Message) -> str:
         """Check phase and shape: rows [s, width] in "prompts", none in "done"."""
         return rows.fault(self._config, self._memory, message)
 
-    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
         """Handle one event; return its effects, in order."""
-        match event:
-            case RoundDue(round=number, start=start) if self._phase == "idle":
+        match event, self._waiting:
+            case ev.RoundDue(), Idle():
                 self._memory.stragglers.behind = event.behind
-                return self._begin(number, start)
-            case Tuned(job=job, report=report) if job == self._job:
-                if self._trial is None:
-                    return self._tell(job, report)
-                self._trial.judge(report.metrics)
-                return self._try_next()
-            case TuneFailed(job=job) if job == self._job:
-                self._job, self._trial, self._phase = None, None, "idle"
-            case Adopted() if self._phase == "adopting":
-                self._phase = "idle"
-            case PeerUp(peer=peer):
+                return self._begin(event.round, event.start)
+            case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
+                return self._tell(report)
+            case ev.Tuned(job=job, report=report), Judging(wanted, trial, metrics) if job == wanted:
+                return self._try_next(trial.judged(report.metrics), metrics)
+            case ev.TuneFailed(job=job), Training(wanted) | Judging(wanted) if job == wanted:
+                self._waiting = Idle()
+            case ev.Adopted(), Adopting():
+                self._waiting = Idle()
+            case ev.TimerFired(name=name), Exchanging(metrics) if name == DEADLINE:
+                return [self._missed(now), *self._finish(metrics)]
+            case ev.TimerFired(name=name), _ if name == RESEND:
+                owed, self._owed = self._owed, {}
+                return [ev.Send(peer, owed[peer]) for peer in sorted(owed)]
+            case ev.PeerUp(peer=peer), _:
                 self._live.add(peer)
-                self._order = ()
                 join(self._memory.chosen, peer)
                 return self._catch_up(peer)
-            case PeerDown(peer=peer):
+            case ev.PeerDown(peer=peer), _:
                 self._live.discard(peer)
-                self._order = ()
                 self._owed.pop(peer, None)
-                return self._advance() if self._phase == "exchanging" else []
-            case Received(message=message):
-                return self._hear(message)
-            case Delivered(to=peer, message=message) if message.phase == "prompts":
+                return self._advance()
+            case ev.Received(message=message), _:
+                self._hear(message)
+                return self._advance()
+            case ev.Delivered(to=peer, message=message), _ if message.phase == "prompts":
                 self._memory.chosen[peer] = self._memory.chosen.get(peer, 0) + 1
-            case Undelivered(to=peer, message=message, code=code):
+            case ev.Undelivered(to=peer, message=message, code=code), _:
                 return self._failed(peer, message, code)
-            case TimerFired(name=name) if name == DEADLINE and self._phase == "exchanging":
-                names, limit = self._missing(), self._context.rounds.deadline_s
-                missing = self._memory.stragglers.missed(names, self._current, now, limit)
-                text = f"round {self._current}: the deadline passed without {missing}"
-                return [Record("round.deadline", text, "warning"), *self._finish()]
-            case TimerFired(name=name) if name == RESEND:
-                owed, self._owed = self._owed, {}
-                return [Send(one, owed[one]) for one in sorted(owed)]
         return []
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _begin(self, number: int, start: Tensors | None) -> list[Effect]:
-        self._current = number
-        self._phase = "tuning"
-        self._tried = set()
+    def _begin(self, number: int, start: Tensors | None) -> list[ev.Effect]:
+        memory = self._memory
+        self._current, self._tried, memory.givers = number, set(), ()
         self._owed = {}  # this round's rows replace those of earlier rounds
         for sender in sorted(self._ahead):
             if self._ahead[sender].round <= number:
-                self._keep(self._ahead.pop(sender))
-        memory = self._memory
+                memory.keep(self._ahead.pop(sender))
         if start is not None:
-            memory.tensors, memory.givers, memory.loss = start, (), None
-        elif self._mixes_first:
-            return self._admit(memory.tensors)
+            memory.tensors, memory.loss = start, None
+        elif not self._sync:
+            return self._admit({})
         return self._train()
 
-    def _train(self) -> list[Effect]:
-        self._job = rows.training(self._context, self._current, self._memory)
-        return [Tune(self._job)]
+    def _train(self) -> list[ev.Effect]:
+        job = rows.training(self._context, self._current, self._memory)
+        self._waiting = Training(job)
+        return [ev.Tune(job)]
 
-    def _tell(self, job: Job, report: Report) -> list[Effect]:
-        self._job, self._report, self._phase = None, report, "exchanging"
-        memory = self._memory
+    def _tell(self, report: Report) -> list[ev.Effect]:
+        """Send the tuned rows; end the round if nothing is missing."""
+        self._waiting = Exchanging(report.metrics)
+        memory, config = self._memory, self._config
         memory.tuned, memory.carry = report.tensors, report.carry
-        if self._config.admit_rise is not None:
+        if config.admit_rise is not None:
             memory.loss = report.metrics.get("validation_loss", memory.loss)
-        if rows.shared(self._config, self._memory) == 0:
-            return self._finish()
-        timer = SetTimer(DEADLINE, self._context.rounds.deadline_s)
-        return [*self._push(), timer, *self._advance()]
-
-    def _push(self) -> list[Effect]:
-        config, generator = self._config, self._context.random(self._current, "recipients")
-        self._order = self._order or tuple(sorted(self._live))
-        chosen = draw_recipients(
-            self._memory.chosen, self._order, config.recipients, config.epsilon, generator
-        )
-        self._tried = set(chosen)
-        said = self._rows()
-        effects: list[Effect] = [Send(peer, said) for peer in chosen]
-        if self._mode != "async":
+        if rows.shared(config, memory) == 0:
+            return self._finish(report.metrics)
+        drawn, said = self._draw(config.recipients, self._live, "recipients"), self._rows()
+        effects: list[ev.Effect] = [ev.Send(peer, said) for peer in drawn]
+        if self._sync:
             done = self._message("done")
-            effects += [Send(peer, done) for peer in sorted(self._live - self._tried)]
-        return effects
+            effects += [ev.Send(peer, done) for peer in sorted(self._live - self._tried)]
+        timer = ev.SetTimer(DEADLINE, self._context.rounds.deadline_s)
+        return [*effects, timer, *self._advance()]
 
-    def _advance(self) -> list[Effect]:
-        """End the round if nothing is missing."""
-        return [] if self._missing() else self._finish()
+    def _draw(self, how_many: int, peers: set[str], purpose: str) -> list[str]:
+        """Draw recipients of this round's rows; note that they were tried."""
+        generator = self._context.random(self._current, purpose)
+        counts, epsilon = self._memory.chosen, self._config.epsilon
+        drawn = draw_recipients(counts, peers, how_many, epsilon, generator)
+        self._tried.update(drawn)
+        return drawn
+
+    def _advance(self) -> list[ev.Effect]:
+        """End the round if the node waits for its peers, and none is missing."""
+        match self._waiting:
+            case Exchanging(metrics) if not self._missing():
+                return self._finish(metrics)
+        return []
 
     def _missing(self) -> set[str]:
         """Return the peers that this round still waits for."""
-        if self._mode == "async":
+        if not self._sync:
             return set()
-        heard, stragglers = self._memory.heard, self._memory.stragglers
-        awaited = stragglers.awaited(self._live, self._current)
-        return {one for one in awaited if heard.get(one, 0) < self._current}
+        awaited = self._memory.stragglers.awaited(self._live, self._current)
+        return {peer for peer in awaited if self._memory.heard.get(peer, 0) < self._current}
 
-    def _finish(self) -> list[Effect]:
-        memory = self._memory
-        if not self._mixes_first:
-            memory.givers = ()
-            if self._current != self._context.rounds.max:
-                return [CancelTimer(DEADLINE), *self._admit(memory.tuned)]
-        return self._close(None)
+    def _missed(self, now: float) -> ev.Record:
+        missing, limit = self._missing(), self._context.rounds.deadline_s
+        said = self._memory.stragglers.missed(missing, self._current, now, limit)
+        text = f"round {self._current}: the deadline passed without {said}"
+        return ev.Record("round.deadline", text, "warning")
 
-    def _admit(self, base: Tensors) -> list[Effect]:
-        """Merge received rows into `base`: all of them, or one after the other through the gate."""
-        config, memory, rise = self._config, self._memory, self._config.admit_rise
-        generator = self._context.random(self._current, "merge")
-        chosen = rows.drawn(config, memory, generator)
+    def _finish(self, metrics: Metrics) -> list[ev.Effect]:
+        """End a round whose exchange is over; in sync, merge first, but not in the last round."""
+        if self._sync and self._current != self._context.rounds.max:
+            return [ev.CancelTimer(DEADLINE), *self._admit(metrics)]
+        self._memory.tensors = self._memory.tuned
+        return self._close(metrics)
+
+    @property
+    def _base(self) -> Tensors:
+        """The prompts into which received rows are merged."""
+        return self._memory.tuned if self._sync else self._memory.tensors
+
+    def _admit(self, metrics: Metrics) -> list[ev.Effect]:
+        """Merge received rows: all of them, or one after the other through the gate."""
+        memory, own, rise = self._memory, self._base[ROWS], self._config.admit_rise
+        chosen = rows.drawn(self._config, memory, self._context.random(self._current, "merge"))
         if not chosen or rise is None:
-            return self._merged(merge(base[ROWS], chosen) if chosen else None)
-        self._trial = Trial(base[ROWS], memory.loss, chosen, rise)
-        return self._try_next()
+            return self._merged(merge(own, chosen) if chosen else None, metrics)
+        return self._try_next(Trial(own, memory.loss, chosen, rise), metrics)
 
-    def _try_next(self) -> list[Effect]:
-        trial, memory = self._trial, self._memory
-        assert trial is not None, "rows are on trial"
+    def _try_next(self, trial: Trial, metrics: Metrics) -> list[ev.Effect]:
         candidate = trial.candidate()
         if candidate is None:
-            self._trial = None
             text = f"round {self._current}: {trial.refused} received rows would have made it worse"
-            notes: list[Effect] = [Record("rows.refused", text)] if trial.refused else []
-            return [*notes, *self._merged(trial.rows if trial.stayed else None)]
-        base = memory.tensors if self._mixes_first else memory.tuned
-        self._job = rows.measuring(self._context, self._current, base, candidate)
-        self._phase = "tuning"
-        return [Tune(self._job)]
+            notes = [ev.Record("rows.refused", text)] if trial.refused else []
+            return [*notes, *self._merged(trial.rows if trial.stayed else None, metrics)]
+        job = rows.measuring(self._context, self._current, self._base, candidate)
+        self._waiting = Judging(job, trial, metrics)
+        return [ev.Tune(job)]
 
-    def _merged(self, merged: Array | None) -> list[Effect]:
+    def _merged(self, merged: Array | None, metrics: Metrics) -> list[ev.Effect]:
         """Go on with merged rows, or with the old rows: end the round, or begin its tuning."""
-        if not self._mixes_first:
-            return self._close(merged)
-        if merged is not None:
-            rows.take(self._config, self._memory, self._memory.tensors, merged)
-        return self._train()
+        rows.take(self._config, self._memory, self._base, merged)
+        return self._close(metrics) if self._sync else self._train()
 
-    def _close(self, merged: Array | None) -> list[Effect]:
-        memory, report = self._memory, self._report
-        assert report is not None, "a round ends only after its tuning"
-        memory.tensors = memory.tuned
-        if merged is not None:
-            rows.take(self._config, memory, memory.tuned, merged)
+    def _close(self, metrics: Metrics) -> list[ev.Effect]:
+        memory = self._memory
         # A node that fell behind continues at the others' round: peers see its round number.
-        others = {*self._context.peers, *self._live} if self._mode != "async" else set[str]()
+        others = {*self._context.peers, *self._live} if self._sync else set[str]()
         memory.round = max(self._current, memory.reached(others) - 1)
-        self._job, self._phase, self._report = None, "adopting", None
-        snapshot = Snapshot(memory.freeze(), report.metrics)
-        return [CancelTimer(DEADLINE), Adopt(snapshot, memory.givers)]
+        self._waiting = Adopting()
+        adopt = ev.Adopt(Snapshot(memory.freeze(), metrics), memory.givers)
+        return [ev.CancelTimer(DEADLINE), adopt]
 
     # Messages and changes of peers ----------------------------------------------------------------
 
-    def _hear(self, message: Message) -> list[Effect]:
-        memory, sender = self._memory, message.sender
-        memory.heard[sender] = max(memory.heard.get(sender, 0), message.round)
-        if message.round == self._current:
-            memory.stragglers.kept(sender)
-        if message.phase == "prompts":
-            if self._mode != "async" and self._phase != "idle" and message.round > self._current:
-                self._ahead[sender] = message
-            else:
-                self._keep(message)
-        return self._advance() if self._phase == "exchanging" else []
+    def _hear(self, message: Message) -> None:
+        self._memory.hear(message, self._current)
+        early = message.round > self._current and self._waiting != Idle()
+        if message.phase == "prompts" and self._sync and early:
+            self._ahead[message.sender] = message
+        elif message.phase == "prompts":
+            self._memory.keep(message)
 
-    def _keep(self, message: Message) -> None:
-        self._memory.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
-
-    def _catch_up(self, peer: str) -> list[Effect]:
+    def _catch_up(self, peer: str) -> list[ev.Effect]:
         """Send the newest finished round to a peer that is back and may wait for it."""
-        tuning = self._phase == "tuning"
-        told = self._current - tuning if self._current else self._memory.round
-        if self._mode == "async" or not told:
+        under_way = self._waiting.phase is Activity.TUNING
+        told = self._current - under_way if self._current else self._memory.round
+        if not self._sync or not told:
             return []
-        return [Send(peer, replace(self._message("done"), round=told))]
+        return [ev.Send(peer, replace(self._message("done"), round=told))]
 
-    def _failed(self, peer: str, message: Message, code: str) -> list[Effect]:
+    def _failed(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         """Draw another peer in place of a peer that a message could not reach.
 
         In sync, send the message again: the rows, or "done" if another peer got them.
         """
         if message.round != self._current:
             return []
-        effects = list[Effect]()
+        effects = list[ev.Effect]()
         if message.phase == "prompts":
-            left = sorted(self._live - self._tried - {peer})
-            generator = self._context.random(self._current, f"redraw {peer}")
-            again = draw_recipients(self._memory.chosen, left, 1, self._config.epsilon, generator)
-            self._tried |= set(again)
-            effects += [Send(other, self._rows()) for other in again]
+            again = self._draw(1, self._live - self._tried - {peer}, f"redraw {peer}")
+            effects += [ev.Send(other, self._rows()) for other in again]
             message = self._message("done") if again else message
-        if peer in self._live and self._mode != "async" and code in {"unreachable", "busy"}:
+        if peer in self._live and self._sync and code in {"unreachable", "busy"}:
             self._owed[peer] = message
-            effects.append(SetTimer(RESEND, RESEND_S))
+            effects.append(ev.SetTimer(RESEND, RESEND_S))
         return effects
 
     def _rows(self) -> Message:  # one object is encoded once

@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 
 from fednode.core.policy import NodeContext
-from fednode.core.settings import Barrier
 from fednode.core.types import EMPTY, MEASURE, Array, Job, Message, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.state import ROWS, Memory
@@ -26,17 +25,6 @@ def drawn(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> di
     memory.pool.grow_older()
     memory.givers = memory.pool.givers
     return found
-
-
-def mixes_first(mode: Barrier) -> bool:
-    """Tell whether received rows are merged before a round's tuning, not after it.
-
-    In async mode no node waits for rows. Rows that arrive while this node stores its last round are
-    in time for the next round. A merge right after the tuning would replace the newly tuned rows by
-    rows of the round before, and nodes of equal speed would lose every second step. In sync
-    mode the merge comes after the tuning, when the rows that the node waited for have arrived.
-    """
-    return mode == "async"
 
 
 def training(context: NodeContext, number: int, memory: Memory) -> Job:
@@ -58,10 +46,10 @@ def measuring(context: NodeContext, number: int, base: Tensors, tried: Array) ->
     return Job(round=number, stage=MEASURE, tensors=tensors, seed=seed, measure=False)
 
 
-def take(config: ZeroDFLConfig, memory: Memory, base: Tensors, merged: Array) -> None:
-    """Hold `base` with merged rows [m, width]."""
-    memory.tensors = Tensors({**base, ROWS: merged})
-    if config.optimizer == "reset":
+def take(config: ZeroDFLConfig, memory: Memory, base: Tensors, merged: Array | None) -> None:
+    """Hold `base`, with merged rows [m, width] in place of its own; None: as it is."""
+    memory.tensors = base if merged is None else Tensors({**base, ROWS: merged})
+    if merged is not None and config.optimizer == "reset":
         memory.carry = EMPTY
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
-from fednode.core.types import EMPTY, Json, PolicyState, Tensors
+from fednode.core.types import EMPTY, Json, Message, PolicyState, Tensors
 from fednode.policies.zerodfl.pool import Entry, Pool
 
 POOL = "pool."
@@ -43,6 +43,16 @@ class Memory:
         """
         rounds = sorted((self.heard.get(peer, 0) for peer in peers), reverse=True)
         return rounds[len(rounds) // 2] if rounds else 0
+
+    def hear(self, message: Message, current: int) -> None:
+        """Note how far the sender of a message is. current: the round of this node."""
+        self.heard[message.sender] = max(self.heard.get(message.sender, 0), message.round)
+        if message.round == current:
+            self.stragglers.kept(message.sender)
+
+    def keep(self, message: Message) -> None:
+        """Put the rows of a message into the pool."""
+        self.pool.add(Entry(message.sender, message.round, message.tensors[ROWS]))
 
     def freeze(self) -> PolicyState:
         """Return the state in the form that is stored."""

@@ -8,14 +8,14 @@ than `admit_rise` over the loss with the rows that stayed before it. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fednode.core.types import Array
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """Received rows on trial.
 
@@ -28,7 +28,7 @@ class Trial:
 
     rows: Array
     loss: float | None
-    left: dict[int, Array]
+    left: Mapping[int, Array]
     rise: float
     stayed: int = 0
     refused: int = 0
@@ -44,16 +44,15 @@ class Trial:
         tried[position] = self.left[position]
         return tried
 
-    def judge(self, metrics: Mapping[str, float]) -> None:
-        """Keep or drop the row on trial, by the validation loss with it."""
+    def judged(self, metrics: Mapping[str, float]) -> Trial:
+        """Return the trial without the row that was measured, which stays or goes by its loss."""
         tried = self.candidate()
         assert tried is not None, "a row is on trial"
         loss = metrics.get("validation_loss", float("inf"))
         if self.loss is None:
-            self.loss = loss
-            return
-        del self.left[min(self.left)]
+            return replace(self, loss=loss)
+        position = min(self.left)
+        left = {one: row for one, row in self.left.items() if one != position}
         if loss <= self.loss + self.rise:  # false if the loss is NaN
-            self.rows, self.loss, self.stayed = tried, loss, self.stayed + 1
-        else:
-            self.refused += 1
+            return replace(self, rows=tried, loss=loss, left=left, stayed=self.stayed + 1)
+        return replace(self, left=left, refused=self.refused + 1)

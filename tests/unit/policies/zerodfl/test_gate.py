@@ -11,39 +11,7 @@ from fednode.core.events import Adopt, Adopted, PeerUp, Received, Record, RoundD
 from fednode.core.types import MEASURE, Report, Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.policies.zerodfl.trial import Trial
 from tests.unit.core.scenes import PROMPTS, context, message, only
-
-ROWS = np.zeros((3, 2), dtype=np.float32)
-
-
-def row(value: float) -> Any:
-    return np.full(2, value, dtype=np.float32)
-
-
-def test_rows_are_tried_one_by_one_on_top_of_those_that_stayed() -> None:
-    trial = Trial(ROWS, 1.0, {2: row(3.0), 0: row(1.0), 1: row(2.0)}, rise=0.1)
-    losses = {0: 1.05, 1: 2.0, 2: 1.1}
-    for position in (0, 1, 2):
-        tried = trial.candidate()
-        assert tried is not None
-        np.testing.assert_array_equal(tried[position], row(position + 1.0))
-        np.testing.assert_array_equal(tried[1], row(2.0) if position == 1 else row(0.0))
-        trial.judge({"validation_loss": losses[position]})
-    assert trial.candidate() is None
-    assert (trial.stayed, trial.refused) == (2, 1)
-    np.testing.assert_array_equal(trial.rows[:, 0], [1.0, 0.0, 3.0])
-
-
-@pytest.mark.parametrize("loss", [float("nan"), float("inf"), 1.2])
-def test_a_loss_that_is_no_number_admits_nothing(loss: float) -> None:
-    trial = Trial(ROWS, 1.0, {0: row(1.0)}, rise=0.1)
-    trial.judge({"validation_loss": loss})
-    assert trial.refused == 1
-    trial = Trial(ROWS, 1.0, {0: row(1.0)}, rise=0.1)
-    trial.judge({})
-    assert trial.refused == 1
-
 
 RECEIVED = Tensors({"context": [[9.0, 9.0], [8.0, 8.0]]})
 

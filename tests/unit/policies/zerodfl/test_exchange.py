@@ -18,6 +18,8 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.types import EMPTY, Report
+from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.policies.scenes import (
     CARRY,
     OWN,
@@ -249,3 +251,15 @@ def test_a_peer_that_is_back_is_told_how_far_we_are() -> None:
     (send,) = policy.handle(0.0, PeerUp("b"))
     assert isinstance(send, Send)
     assert (send.to, send.message.phase, send.message.round) == ("b", "done", 1)
+
+
+def test_a_restarted_node_goes_on_as_it_would_have() -> None:
+    policy = node(pool_age=2)
+    adopted(policy, tuned(policy))
+    for peer in PEERS:
+        policy.handle(0.0, said(peer))
+    again = ZeroDFL.restore(ZeroDFLConfig(pool_age=2), policy._context, policy.state())
+    for peer in PEERS:
+        again.handle(0.0, PeerUp(peer))
+    assert again.state() == policy.state()
+    assert tuned(again, 2) == tuned(policy, 2)
