@@ -16,7 +16,7 @@ from fednode.errors import ConfigError
 from fednode.terminal.paths import PATH
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-Points = Sequence[tuple[float, float]]
+Points = Sequence[tuple[float | str, float]]
 
 
 def output_options(command: Command) -> Command:
@@ -48,7 +48,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One part of a plot: lines by label over numbers of something; all axes are logarithmic."""
+    """One part of a plot: lines by label over numbers of something, on logarithmic axes.
+
+    Names in place of numbers stand side by side, without lines between them.
+    """
 
     title: str
     x: str
@@ -89,12 +92,15 @@ def draw(panels: Sequence[Panel], title: str, path: Path) -> None:
     figure = Figure(figsize=(4.2 * len(panels), 4.0), layout="constrained")
     for number, panel in enumerate(panels, 1):
         axes: Any = figure.add_subplot(1, len(panels), number)
+        places = dict.fromkeys(x for points in panel.lines.values() for x, _ in points)
+        named = any(isinstance(place, str) for place in places)
         for label, points in panel.lines.items():
-            axes.plot(*zip(*points, strict=True), marker="o", label=label)
-        axes.set_xscale("log", base=2)
+            axes.plot(*zip(*points, strict=True), "o" if named else "o-", label=label)
         axes.set_yscale("log")
-        places = sorted({x for points in panel.lines.values() for x, _ in points})
-        axes.set_xticks(places, [f"{place:g}" for place in places], rotation=45)
+        if not named:
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(sorted(places), [f"{place:g}" for place in sorted(places)])
+        axes.tick_params(axis="x", rotation=45)
         heights = [y for points in panel.lines.values() for _, y in points]
         if heights:  # at least two decades, so that a few percent do not look like growth
             axes.set_ylim(min(*heights, max(heights) / 50) / 2, max(heights) * 2)

@@ -20,8 +20,8 @@ from fednode.clip import backbone, blocks
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ConfigError
-from fednode.lab.bench import command_tuning as command
 from fednode.lab.bench import encoders, floor, measure, tasks
+from fednode.lab.commands import bench_tuning as command
 from tests.unit.clip import tiny
 
 SMALL = (
@@ -205,7 +205,7 @@ def test_bfloat16_rows_are_named_so_and_near(name: str) -> None:
 
 
 def run(name: str, *words: str) -> tuple[str, BaseException | None]:
-    found = CliRunner().invoke(command.bench, ["tuning", "--model", name, *words])
+    found = CliRunner().invoke(command.tuning, ["--model", name, *words])
     return found.stdout, found.exception
 
 

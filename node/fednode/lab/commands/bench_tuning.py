@@ -1,22 +1,18 @@
-"""`fednode bench`: the group of benchmarks, and `tuning`, which times a step of local tuning."""
+"""`fednode bench tuning`: the time of a step of local tuning, beside open_clip's."""
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from fednode.errors import ConfigError
-from fednode.lab.bench.command_scale import scale
+from fednode.lab.bench.output import Column, Panel, draw, output_options, show
 
 ALLOCATOR: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(4 << 30),
@@ -25,15 +21,24 @@ ALLOCATOR: Final = {
 }
 
 
-@click.group()
-def bench() -> None:
-    """Measure speed on this machine; a reference, if there is one, is measured in the same run."""
+COLUMNS: Final = (
+    Column("name", "row"),
+    Column("reference_s", "ref.", "s"),
+    Column("ours_s", "ours", "s"),
+    Column("ratio", "ratio"),
+    Column("floor_s", "floor", "s"),
+    Column("floor_share", "of", "ours"),
+    Column("reference_share", "ref.", "rate"),
+    Column("difference", "gradient"),
+)
+NOTE: Final = (
+    "Seconds a step, medians. floor: time for the fewest operations of a step, at the rate of\n"
+    "torch's large matrix product. gradient: largest relative difference between both sides.\n"
+    "products: the rate of large matrix products, torch's (and fednode's)."
+)
 
 
-bench.add_command(scale)
-
-
-@bench.command()
+@click.command()
 @click.option("--model", default="ViT-B-16", show_default=True, help="open_clip architecture.")
 @click.option("--repeats", default=3, show_default=True, help="Runs of each, taken in turns.")
 @click.option("--bf16/--no-bf16", default=True, show_default=True, help="Measure bfloat16 too.")
@@ -46,8 +51,7 @@ bench.add_command(scale)
     multiple=True,
     help="Measure over sizes, instead of the usual rows; may be repeated.",
 )
-@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Draw a picture too.")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table")
+@output_options
 def tuning(
     model: str,
     repeats: int,
@@ -70,7 +74,7 @@ def tuning(
     logging.getLogger().addHandler(logging.NullHandler())
     if repeats < 1 or threads < 1:
         raise ConfigError("--repeats and --threads must be at least 1.")
-    from fednode.lab.bench import measure, picture, tasks
+    from fednode.lab.bench import measure, tasks
 
     chosen = [one for name in sweep for one in tasks.SWEEPS[name]] or list(tasks.TASKS)
     unknown = sorted(set(only) - {one.name for one in chosen})
@@ -88,12 +92,13 @@ def tuning(
             found.append(row)
             if form == "table":
                 click.echo(f"{row.name}: {row.ratio:.1f} times", err=True)
-    if form == "json":
-        click.echo(json.dumps({"model": model, "rows": [asdict(row) for row in found]}))
-    else:
-        Console().print(_table(model, found))
+    rates = {f"{row.rate / 1e9:.0f} ({row.own_rate / 1e9:.0f})" for row in found}
+    title = f"{model}, {threads} threads, {device}"
+    show(
+        form, f"{title}; torch (and ours): {', '.join(sorted(rates))} GFLOP/s", found, COLUMNS, NOTE
+    )
     if plot:
-        picture.draw(found, f"{model}, {threads} threads, {device}", plot)
+        draw([_panel(found)], title, plot)
     _judge(found, measure.REFERENCE_SHARE)
 
 
@@ -123,19 +128,7 @@ def _keep_memory() -> None:
     os.execve(sys.executable, command, {**os.environ, **ALLOCATOR})
 
 
-def _table(model: str, rows: Sequence[Any]) -> Table:
-    rates = {f"{row.rate / 1e9:.0f} ({row.own_rate / 1e9:.0f})" for row in rows}
-    table = Table(
-        title=f"{model}, seconds a step (medians); large products of torch (and of ours) in "
-        f"GFLOP/s: {', '.join(sorted(rates))}",
-        title_justify="left",
-        box=None,
-        padding=(0, 1, 0, 0),
-    )
-    table.add_column("row", no_wrap=True)
-    for column in ("ref.", "ours", "ratio", "floor", "of ours", "ref. rate", "gradient"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        name, *numbers, _, _, _ = asdict(row).values()
-        table.add_row(name, *(f"{number:.3g}" for number in numbers))
-    return table
+def _panel(rows: Sequence[Any]) -> Panel:
+    sides = {"open_clip": "reference_s", "fednode": "ours_s", "floor": "floor_s"}
+    lines = {side: [(row.name, getattr(row, key)) for row in rows] for side, key in sides.items()}
+    return Panel("seconds a step (median)", "", lines)
