@@ -15,6 +15,8 @@ import yaml
 
 from fednode import registry
 from fednode.core.policy import PolicyKind
+from fednode.core.rounds.averaging import AveragingConfig
+from fednode.core.settings import MergeSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.read import POLICY
 
@@ -48,6 +50,18 @@ def summary(kind: type) -> str:
     return " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
 
 
+@cache
+def common() -> dict[str, str]:
+    """Return the texts of the keys that policies have in common (fednode.core.rounds.settings)."""
+    texts = explained(AveragingConfig)
+    return {**texts, "merge": summary(MergeSettings)}
+
+
+def is_common(one: Setting) -> bool:
+    """Tell whether a key of a policy is one that policies have in common."""
+    return common().get(one.name) == one.text
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One field: its key, type, explanation and default (MISSING if it must be given).
@@ -78,7 +92,7 @@ def settings_of(kind: type) -> Iterator[Setting]:
         text = (
             summary(hint)
             if isinstance(hint, type) and is_dataclass(hint) and hint is not Chosen
-            else texts.get(one.name, "")
+            else texts.get(one.name) or common().get(one.name, "")
         )
         if not text:
             raise RuntimeError(f"{kind.__name__}.{one.name} has no text below it that explains it")

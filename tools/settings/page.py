@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -14,6 +14,9 @@ from tools.settings.fields import (
     AGREED,
     EXAMPLES,
     MARK,
+    Setting,
+    common,
+    is_common,
     marked,
     names_text,
     policies,
@@ -49,7 +52,8 @@ def page() -> str:
             lines += table(one.section, f"{one.name}.")
         elif one.name == "policy":
             lines += [f"### {one.name}", "", marked(one.name, one.text), "", *TABLE]
-            lines += [f"| `policy.name` | `{POLICY}` | text | {names_text()} |", ""]
+            lines += [f"| `policy.name` | `{POLICY}` | text | {names_text()} |"]
+            lines += [*common_rows(), ""]
             lines += [line for name in policies() for line in policy(name)]
             lines += [f"### {MERGE}", "", summary(MergeSettings)]
             lines += table(MergeSettings, f"{MERGE}.")
@@ -61,8 +65,11 @@ def page() -> str:
 def policy(name: str) -> list[str]:
     """Return a policy's section: its settings, and the defaults for `tuning` that it brings."""
     kind = policies()[name]
+    keys = list(settings_of(kind.config_type))
     lines = [f"### policy: {name}", "", summary(kind.config_type)]
-    lines += table(kind.config_type, "policy.")
+    lines += framed(row(one, "policy.") for one in keys if not is_common(one))
+    shared = ", ".join(f"`policy.{one.name}`" for one in keys if is_common(one))
+    lines += [f"It has these keys of section [policy](#policy): {shared}.", ""] if shared else []
     brought = ", ".join(f"`{key}: {shown(value)}`" for key, value in kind.tuning.items())
     return [*lines, *([f"Its defaults for `tuning`: {brought}.", ""] if brought else [])]
 
@@ -76,17 +83,56 @@ def rows(kind: type, place: str = "") -> Iterator[str]:
         elif one.section:
             yield from rows(one.section, f"{here}.") if place else ()
         elif here not in ("policy", "peers"):
-            mark = f" {MARK}" if here in AGREED else ""
-            must = one.default is MISSING or one.name in EXAMPLES
-            value = "must be given" if must else f"`{shown(one.default)}`"
-            cells = (f"`{here}`{mark}", value, words(one.hint), one.text)
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+            yield row(one, place)
+
+
+def row(one: Setting, place: str) -> str:
+    """Return the row of a plain value."""
+    here = f"{place}{one.name}"
+    mark = f" {MARK}" if here in AGREED else ""
+    must = one.default is MISSING or one.name in EXAMPLES
+    value = "must be given" if must else f"`{shown(one.default)}`"
+    return cells(f"`{here}`{mark}", value, words(one.hint), one.text)
+
+
+def cells(*texts: str) -> str:
+    """Return a row of a Markdown table."""
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def table(kind: type, place: str = "") -> list[str]:
     """Return a Markdown table of settings, between empty lines; nothing if there are none."""
-    found = list(rows(kind, place))
-    return ["", *TABLE, *found, ""] if found else [""]
+    return framed(rows(kind, place))
+
+
+def framed(found: Iterable[str]) -> list[str]:
+    """Return rows as a table between empty lines; nothing if there are no rows."""
+    lines = list(found)
+    return ["", *TABLE, *lines, ""] if lines else [""]
+
+
+def common_rows() -> Iterator[str]:
+    """Yield a row for each key that policies have in common; the default of most comes first."""
+    every = {name: list(settings_of(kind.config_type)) for name, kind in policies().items()}
+    for key, text in common().items():
+        having = {
+            name: one
+            for name, keys in every.items()
+            for one in keys
+            if one.name == key and is_common(one)
+        }
+        lacking = ", ".join(name for name in every if name not in having)
+        text = f"{text} Not for {lacking}."
+        if any(one.section for one in having.values()):
+            yield cells(f"`policy.{key}`", "see below", "section", text)
+            continue
+        by_default: dict[str, list[str]] = {}
+        for name, one in having.items():
+            by_default.setdefault(f"`{shown(one.default)}`", []).append(name)
+        first, *rest = sorted(by_default, key=lambda value: -len(by_default[value]))
+        defaults = [first, *(f"{value} for {', '.join(by_default[value])}" for value in rest)]
+        values = max((words(one.hint) for one in having.values()), key=len)
+        yield cells(f"`policy.{key}`", "; ".join(defaults), values, text)
 
 
 def words(hint: Any) -> str:

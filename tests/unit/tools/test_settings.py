@@ -120,6 +120,31 @@ def test_every_setting_is_on_the_page_once() -> None:
     assert all(line.count(" | ") >= 3 for line in lines if line.startswith("| `"))
 
 
+def test_there_are_at_most_170_settings() -> None:
+    """A setting more needs a document that says when to choose another value."""
+    rows = [line for line in page.page().splitlines() if line.startswith("| `")]
+    assert len(rows) <= 170
+
+
+def test_a_key_that_policies_have_in_common_is_explained_once() -> None:
+    lines = page.page().splitlines()
+    for key in settings.common():
+        assert sum(line.startswith(f"| `policy.{key}`") for line in lines) == 1
+    (optimizer,) = (line for line in lines if line.startswith("| `policy.optimizer`"))
+    assert "| `reset`; `keep` for zerodfl, feddpt, fedtpg |" in optimizer
+    assert optimizer.endswith("Not for local, plan. |")
+
+
+def test_a_file_of_a_policy_explains_the_keys_in_common_too() -> None:
+    for name, kind in settings.policies().items():
+        lines = files.policy_block(name)
+        for one in settings.settings_of(kind.config_type):
+            if settings.is_common(one):
+                at = next(at for at, line in enumerate(lines) if line.strip(" #") == one.name + ":"
+                          or line.startswith(f"  #{one.name}: "))  # fmt: skip
+                assert lines[at - 1].startswith("  # ")
+
+
 def test_words_for_values() -> None:
     assert page.words(int | None) == "whole number or null"
     assert page.words(tuple[str, ...]) == "list of texts"

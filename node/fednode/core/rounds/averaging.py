@@ -12,31 +12,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from fednode.core.merge.mean import weights_of
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.merge.robust import combine
-from fednode.core.rounds.draw import ParticipantSettings
 from fednode.core.rounds.method import OWN, Contribution, Method, MethodState, Round, Sent
-from fednode.core.settings import MergeSettings
-from fednode.core.types import PRIVATE, Dtype, Report, Tensors
+from fednode.core.rounds.settings import MomentSettings
+from fednode.core.types import PRIVATE, Report, Tensors
 
 
 @dataclass(frozen=True, slots=True)
-class AveragingConfig(ParticipantSettings):
+class AveragingConfig(MomentSettings):
     """Federated averaging."""
 
     weights: Literal["samples", "equal"] = "samples"
     """Weight of a node in the mean. samples: its number of images, as the node states it (FedAvg).
     equal: the same for all nodes, as in the papers' code."""
-    optimizer: Literal["keep", "reset"] = "reset"
-    """When prompts are merged, keep the optimizer's momentum, or reset it."""
-    wire_dtype: Dtype = "float32"
-    """Number format of messages. float16 halves the bytes of float32. int8 sends changes with
-    error feedback, in a quarter of the bytes."""
-    merge: MergeSettings = field(default_factory=MergeSettings)
 
 
 class Averaging(Method):

@@ -9,30 +9,13 @@ names than their lists do.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from fednode.core.policy import draw_seed
-from fednode.core.settings import STRICT, bounded
 
 PURPOSE: Final = "participants"
 SPAN_MAX: Final = 64
 """Upper limit of `span`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ParticipantSettings:
-    """How many nodes take part in a round; the base of the settings of mesh-wide policies."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    participants: int = 0
-    """Number H of nodes that tune and contribute in a round. All nodes draw the same H nodes by
-    the seed, the round and the members' names, without a message. The other nodes merge what the
-    drawn nodes send. 0: all nodes."""
-
-    def __post_init__(self) -> None:
-        bounded("policy.participants", self.participants, 0)
 
 
 def wanted(config: Any) -> int:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from fednode.core.rounds.draw import ParticipantSettings
-from fednode.core.settings import MergeSettings, bounded, positive
-from fednode.core.types import Dtype
+from fednode.core.rounds.settings import MomentSettings
+from fednode.core.settings import bounded, positive
 from fednode.policies import domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiPrompTConfig(ParticipantSettings):
+class DiPrompTConfig(MomentSettings):
     """DiPrompT (CVPR 2024): a global prompt, and a prompt for each domain.
 
     docs/divergence.md compares these settings with the paper.
@@ -49,17 +48,11 @@ class DiPrompTConfig(ParticipantSettings):
     which the nodes started, so that nothing else is kept. Only with momentum."""
     beta: float = 0.2
     """beta of that average's weights. Below 1, the first and the last rounds count most."""
-    optimizer: Literal["keep", "reset"] = "reset"
-    """When prompts are merged, keep the optimizer's moments of these prompts, or reset them. Q is
-    not merged, so its moments are always kept."""
     ensemble: Literal["dynamic", "top"] = "dynamic"
     """Prediction. dynamic: equation 8. top: the nearest domain's prompt alone."""
-    wire_dtype: Dtype = "float32"
-    """Number format of messages: float32 or float16, which halves the bytes."""
-    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
-        ParticipantSettings.__post_init__(self)
+        MomentSettings.__post_init__(self)
         domains.check(self.domains, 1)
         bounded("policy.domain_weight", self.domain_weight, 0)
         bounded("policy.query_length", self.query_length, 1)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from fednode.core.rounds.draw import ParticipantSettings
-from fednode.core.settings import MergeSettings, bounded, positive
-from fednode.core.types import Dtype
+from fednode.core.rounds.settings import MomentSettings
+from fednode.core.settings import bounded, positive
 from fednode.policies import domains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedDPTConfig(ParticipantSettings):
+class FedDPTConfig(MomentSettings):
     """Fed-DPT (Wei et al.): a text prompt for each domain.
 
     docs/divergence.md compares these settings with the paper.
@@ -41,13 +40,9 @@ class FedDPTConfig(ParticipantSettings):
     loss: Literal["cosine", "ce"] = "cosine"
     """cosine: equation 9. ce: cross-entropy over the node's classes (equation 10)."""
     optimizer: Literal["keep", "reset"] = "keep"
-    """When prompts are merged, keep the optimizer's momentum, or reset it."""
-    wire_dtype: Dtype = "float32"
-    """Number format of messages: float32 or float16, which halves the bytes."""
-    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
-        ParticipantSettings.__post_init__(self)
+        MomentSettings.__post_init__(self)
         domains.check(self.domains, 1)
         bounded("policy.alpha", self.alpha, 0, 1)
         positive("policy.temperature", self.temperature)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
-from fednode.core.rounds.draw import ParticipantSettings
-from fednode.core.settings import MergeSettings, bounded
+from fednode.core.rounds.settings import MeshWideSettings
+from fednode.core.settings import bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlanConfig(ParticipantSettings):
+class PlanConfig(MeshWideSettings):
     """PLAN (IEEE TIFS): deep prompts in both towers, merged by learned aggregators.
 
     docs/divergence.md compares these settings with the paper.
@@ -35,13 +35,11 @@ class PlanConfig(ParticipantSettings):
     """true: the global prompts are the weighted mean of the local prompts plus F_a of them, where
     F_a starts at zero (an addition of fednode). false: as in the paper, F_a alone."""
     wire_dtype: Literal["float32", "float16"] = "float32"
-    """Number format of prompts in messages."""
     aggregator_dtype: Literal["float32", "float16"] = "float32"
     """Number format of aggregators in messages. With ViT-B/16 they take 21 MB in float32."""
-    merge: MergeSettings = field(default_factory=MergeSettings)
 
     def __post_init__(self) -> None:
-        ParticipantSettings.__post_init__(self)
+        MeshWideSettings.__post_init__(self)
         bounded("policy.kl", self.kl, 0)
         bounded("policy.depth", self.depth, 0)
         bounded("policy.reduction", self.reduction, 1)

@@ -34,10 +34,7 @@ class ZeroDFLConfig:
     """shuffled: a received row may replace any row, as in the paper. kept: row i replaces row
     i."""
     optimizer: Literal["keep", "reset"] = "keep"
-    """When rows are replaced, keep the optimizer's momentum (as the released code), or reset
-    it."""
     wire_dtype: Literal["float32", "float16"] = "float16"
-    """Number format of messages. float16 halves the bytes of float32."""
     admit_rise: float | None = None
     """Largest accepted rise of the node's own validation loss by a received row; rows that raise
     it more are not used. Needs data.validation, and costs a measurement per row. null: every row
