@@ -11,8 +11,9 @@ import pytest
 from fednode import registry
 from fednode.clip import backbone
 from fednode.core.settings import StartSettings
-from fednode.lab.experiment.cell import LIMIT_S, Judge, Parts
+from fednode.lab.experiment.cell import LIMIT_S
 from fednode.lab.experiment.files import load_experiment, settings_of
+from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of

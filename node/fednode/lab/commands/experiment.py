@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from fednode.errors import ConfigError
+from fednode.lab.experiment.cells import Cell, Done, Job, Outcome
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.remaining import Remaining
 from fednode.lab.experiment.scores import read
@@ -26,7 +27,6 @@ from fednode.terminal.paths import PATH
 
 if TYPE_CHECKING:
     from fednode.lab.experiment.executors import Pool
-    from fednode.lab.experiment.run import Cell, Done, Job, Outcome
     from fednode.lab.experiment.settings import Experiment
     from fednode.lab.experiment.vary import Variant
 
@@ -150,7 +150,7 @@ class _Start:
         return run_all(jobs, self.pool, view.note, self._say, self.known)
 
     def _jobs(self, one: Variant) -> Sequence[Job]:
-        from fednode.lab.experiment.run import Job, cells
+        from fednode.lab.experiment.run import cells
 
         return [Job(one.experiment, cell, one.folder) for cell in cells(one.experiment)]
 

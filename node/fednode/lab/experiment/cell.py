@@ -20,23 +20,18 @@ from typing import Any, Final, cast
 import numpy as np
 
 from fednode import registry
-from fednode.clip import backbone
 from fednode.core.policy import start_seed
 from fednode.core.settings import LAN, StartSettings
-from fednode.core.types import EMPTY, Json, Snapshot, Tensors
+from fednode.core.types import Json, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
 from fednode.lab.experiment import classes, leak
-from fednode.lab.experiment.classes import Results
 from fednode.lab.experiment.files import learns, settings_of
+from fednode.lab.experiment.judge import Judge, Parts, Scores
 from fednode.lab.experiment.scene import Scene
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.lab.simulate.byzantine import FLIPPED, liar
 from fednode.lab.simulate.ends import consensus_distance
-from fednode.learn.cache import FeatureCache
-from fednode.learn.context import ContextObjective
-from fednode.learn.evaluation import Evaluation
-from fednode.learn.features import Features
 from fednode.learn.learner import Learner
 from fednode.learn.objective import Objective
 from fednode.learn.private import PrivateLearner
@@ -50,82 +45,6 @@ LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
 # Everyone is up from the start, and nobody dies: probes would only fill the meters.
 STILL: Final = replace(LAN, probe_interval_s=1e5, sync_interval_s=1e6)
-Scores = dict[str, dict[str, float]]
-"""Accuracy (0..1) by test and node."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What all runs of one process have in common."""
-
-    frozen: backbone.Backbone
-    features: Features
-    cache: FeatureCache | None = None
-
-
-class Judge:
-    """Test prompts, each only once: nodes that share a state have the same ones."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        objective: Objective,
-        tuning: TuningSettings,
-        own: Mapping[str, Objective] | None = None,
-    ) -> None:
-        """Take what prompts mean. own: by node, if the nodes' data sets have texts of their own."""
-        self._parts, self._objective, self._tuning = parts, objective, tuning
-        self._own = own or {}
-        self._learners: dict[Split, TorchLearner] = {}
-        self._known: dict[tuple[Split, str], float] = {}
-        self._results: dict[tuple[Split, str], Evaluation] = {}
-
-    def scores(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Scores:
-        """Return the accuracy of each node's prompts in each of its tests; none is zero-shot."""
-        return {
-            test.name: {
-                name: self._score(split, prompts.get(name, EMPTY), name)
-                for name, split in test.images.items()
-            }
-            for test in scene.tests
-        }
-
-    def results(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Results:
-        """Return the results by class of each node's prompts in its tests that have images."""
-        found: Results = {}
-        for test in scene.tests:
-            for name, split in test.images.items():
-                if split.images:
-                    found.setdefault(test.name, {})[name] = self._result(
-                        split, prompts.get(name, EMPTY), name
-                    )
-        return found
-
-    def _score(self, split: Split, prompts: Tensors, name: str) -> float:
-        key = (split, prompts.digest)
-        if key not in self._known:
-            found = self._learner(split, name).evaluate(prompts, lambda: False)
-            self._known[key] = found.get("own", float("nan"))
-        return self._known[key]
-
-    def _result(self, split: Split, prompts: Tensors, name: str) -> Evaluation:
-        key = (split, prompts.digest)
-        if key not in self._results:
-            self._results[key] = self._learner(split, name).results(prompts)["own"]
-            self._known[key] = self._results[key].accuracy
-        return self._results[key]
-
-    def _learner(self, split: Split, name: str) -> TorchLearner:
-        if split not in self._learners:
-            nothing = Split(split.classes, ())
-            self._learners[split] = TorchLearner(
-                self._parts.frozen,
-                self._own.get(name, self._objective),
-                NodeData(train=nothing, validation=nothing, own=split),
-                self._tuning,
-                self._parts.features,
-            )
-        return self._learners[split]
 
 
 def _setup(settings: Settings, scene: Scene, seed: int) -> Setup:
@@ -147,11 +66,34 @@ def run(
 ) -> dict[str, Json]:
     """Return the outcome of one method on one scene, as JSON."""
     began = time.monotonic()
-    if not learns(method):
-        tuning = TuningSettings(**{**experiment.tuning, **method.tuning})
-        own = _own_texts(experiment, method, scene, tuning, partial(ContextObjective, parts.frozen))
-        judge = Judge(parts, ContextObjective(parts.frozen, tuning), tuning, own)
-        return {**_judged(judge, scene, {}), "seconds": time.monotonic() - began}
+    prepared = prepare(experiment, method, seed, scene, parts)
+    played = play(prepared) if learns(method) else None
+    trained = time.monotonic() - began
+    outcome = judge(prepared, played)
+    if played is not None:
+        outcome["training_seconds"] = trained
+    return {**outcome, "seconds": time.monotonic() - began}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """One method on one scene, ready to be played. lying: nodes; own: objectives by node."""
+
+    experiment: Experiment
+    method: MethodSettings
+    seed: int
+    parts: Parts
+    settings: Settings
+    scene: Scene
+    lying: tuple[str, ...]
+    objective: Objective
+    own: Mapping[str, Objective]
+
+
+def prepare(
+    experiment: Experiment, method: MethodSettings, seed: int, scene: Scene, parts: Parts
+) -> Prepared:
+    """Return a method's settings, objectives and liars; raise FednodeError if it cannot run."""
     settings = settings_of(experiment, method, experiment.title, scene.domains)
     kind, config = settings.policy.kind, settings.policy.config
     for client in scene.clients:
@@ -159,44 +101,77 @@ def run(
         if settings_fault:
             raise FednodeError(f"{method.label}: {settings_fault}")
     made = partial(registry.objective(kind.name), parts.frozen, config=config)
-    objective: Objective = made(settings.tuning)
     own = _own_texts(experiment, method, scene, settings.tuning, made)
-    scene, lying = _among_liars(scene, method, seed)
-    plan = _setup(settings, scene, seed)
-    rounds = plan.rounds
-    world = World(seed, memorable=False)
-    diary = _Diary(len(scene.clients), experiment.curve_every, rounds.max, settings.guard.keep_best)
+    scene, lying = _among_liars(scene, method, seed) if learns(method) else (scene, ())
+    return Prepared(
+        experiment=experiment,
+        method=method,
+        seed=seed,
+        parts=parts,
+        settings=settings,
+        scene=scene,
+        lying=lying,
+        objective=made(settings.tuning),
+        own=own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What came of all rounds. kept: prompts by round and node; leak: figures of `leak`, or {}."""
+
+    world: World
+    diary: _Diary
+    leak: dict[str, float]
+
+
+def play(prepared: Prepared) -> Played:
+    """Run all rounds in the simulator; raise FednodeError if a node fails."""
+    experiment, settings, scene = prepared.experiment, prepared.settings, prepared.scene
+    plan = _setup(settings, scene, prepared.seed)
+    world = World(prepared.seed, memorable=False)
+    every, last = experiment.curve_every, plan.rounds.max
+    diary = _Diary(len(scene.clients), every, last, settings.guard.keep_best)
     world.watch = diary.note
     with tempfile.TemporaryDirectory(prefix="fednode-") as accounts:
-        every = {client.name: own.get(client.name, objective) for client in scene.clients}
-        learners = _learners(settings, scene, every, parts, Path(accounts), seed)
+        learners = _learners(prepared, Path(accounts))
         heard = {
             name: leak.Overheard(told, inner, _tested(experiment, scene, name))
             for name, (told, inner) in learners.items()
-            if experiment.leak and name not in lying
+            if experiment.leak and name not in prepared.lying
         }
-        tongues = lying if method.lie != FLIPPED else ()
+        tongues = prepared.lying if prepared.method.lie != FLIPPED else ()
         told = {name: one for name, (one, _) in learners.items()}
-        _play(world, plan, method, cast("dict[str, Learner]", {**told, **heard}), tongues)
-    trained = time.monotonic() - began
-    judge = Judge(parts, objective, settings.tuning, own)
-    judged = _judged(judge, scene, diary.kept[rounds.max])
-    curve = {
-        str(number): _json(judge.scores(scene, prompts))
-        for number, prompts in sorted(diary.kept.items())
-    }
-    shapes = objective.initial(seed).shapes
+        both = cast("dict[str, Learner]", {**told, **heard})
+        _play(world, plan, prepared.method, both, tongues)
     leaks = [heard[name].figures() for name in sorted(heard)]
+    return Played(world, diary, leak.mean_of(leaks) if leaks else {})
+
+
+def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
+    """Test the prompts of all rounds that were kept; without rounds, the hand-written prompt."""
+    settings, scene = prepared.settings, prepared.scene
+    judged = Judge(prepared.parts, prepared.objective, settings.tuning, prepared.own)
+    if played is None:
+        return _judged(judged, scene, {})
+    rounds, kept = settings.rounds.max, played.diary.kept
+    outcome = _judged(judged, scene, kept[rounds])
+    curve = {
+        str(number): _json(judged.scores(scene, prompts))
+        for number, prompts in sorted(kept.items())
+    }
+    policy, world = settings.policy, played.world
+    shapes = prepared.objective.initial(prepared.seed).shapes
     return {
-        **judged,
+        **outcome,
         "curve": curve,
-        "loss": list(diary.losses),
-        "consensus": list(diary.distances),
+        "loss": list(played.diary.losses),
+        "consensus": list(played.diary.distances),
         "bytes": {phase: asdict(one) for phase, one in sorted(world.traffic.items())},
-        "paper_bytes": kind.paper_bytes(config, shapes, rounds.max, len(learners)),
+        "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, len(scene.clients)),
         "nodes": len(scene.clients),
-        "rounds": rounds.max,
-        "leak": leak.mean_of(leaks) if leaks else {},
+        "rounds": rounds,
+        "leak": played.leak,
         "warnings": sorted(
             {
                 f"{name}: {record.text}"
@@ -205,8 +180,6 @@ def run(
                 if record.level in {"warning", "error"}
             }
         )[:20],
-        "training_seconds": trained,
-        "seconds": time.monotonic() - began,
     }
 
 
@@ -236,22 +209,16 @@ def _own_texts(
     return {name: made[text] for name, text in texts.items() if text in made}
 
 
-def _learners(
-    settings: Settings,
-    scene: Scene,
-    objectives: Mapping[str, Objective],
-    parts: Parts,
-    accounts: Path,
-    seed: int,
-) -> dict[str, tuple[Learner, TorchLearner]]:
+def _learners(prepared: Prepared, accounts: Path) -> dict[str, tuple[Learner, TorchLearner]]:
     """Return what each node trains with, clipped and blurred where that is set, and what is inside.
 
     accounts: a folder for the counts of releases. The noise is drawn from the seed: an experiment
     is repeatable, and its noise protects nobody.
     """
+    settings, seed, parts = prepared.settings, prepared.seed, prepared.parts
     found: dict[str, tuple[Learner, TorchLearner]] = {}
-    for at, client in enumerate(scene.clients):
-        objective = objectives[client.name]
+    for at, client in enumerate(prepared.scene.clients):
+        objective = prepared.own.get(client.name, prepared.objective)
         inner = TorchLearner(parts.frozen, objective, client.data, settings.tuning, parts.features)
         told: Learner = inner
         if settings.privacy.clip is not None:

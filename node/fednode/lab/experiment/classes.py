@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from fednode.core import foreign
+from fednode.lab.experiment.cells import Cell, Done
+from fednode.lab.experiment.settings import Experiment
+from fednode.lab.experiment.table import MethodRow
 from fednode.learn.evaluation import FIGURES, ClassResult, Evaluation
 from fednode.learn.figures import markdown_table, mean
-
-if TYPE_CHECKING:
-    from fednode.lab.experiment.run import Cell, Done
-    from fednode.lab.experiment.settings import Experiment
-    from fednode.lab.experiment.table import Row
 
 HEADS: Final = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc": "AUC"}
 Results = dict[str, dict[str, Evaluation]]
@@ -81,16 +79,6 @@ def results(done: Sequence[Done]) -> list[Result]:
     ]
 
 
-def images_of(outcome: Mapping[str, Any]) -> dict[str, list[int]]:
-    """Return the number of images that each node was tested on in a cell, by test."""
-    found: dict[str, list[int]] = {}
-    for test, entries in outcome.get("by_class", {}).items():
-        for entry in entries:
-            count = sum(images for _, _, images in entry["confusion"])
-            found.setdefault(test, []).extend([count] * len(entry["nodes"]))
-    return found
-
-
 def _unpacked(outcome: Mapping[str, Any]) -> Results:
     """Return the results in a cell's outcome by test and node."""
     read: Results = {}
@@ -129,7 +117,7 @@ def confusion_lines(found: Sequence[Result]) -> list[list[Any]]:
     return lines
 
 
-def markdown(experiment: Experiment, table: Sequence[Row], found: Sequence[Result]) -> str:
+def markdown(experiment: Experiment, table: Sequence[MethodRow], found: Sequence[Result]) -> str:
     """Return classes.md: for each test and figure, a table of the classes and methods."""
     many = len(experiment.seeds) > 1
     lines = [
@@ -172,7 +160,7 @@ def _by_class(found: Sequence[Result]) -> ByClass:
     return read
 
 
-def _table(table: Sequence[Row], by_method: Mapping[str, ByClass], figure: str) -> list[str]:
+def _table(table: Sequence[MethodRow], by_method: Mapping[str, ByClass], figure: str) -> list[str]:
     """Return the table of one figure in one test, with the means over classes at its end."""
     images: dict[str, int] = {}
     for read in by_method.values():

@@ -25,6 +25,7 @@ from fednode.settings.read import settings_of as node_settings
 from fednode.shipped import config_file
 
 SHIPPED: Final = config_file("experiments")
+CONTROL: Final = "local"
 NAMED: Final = 5
 """Most files that an error names."""
 
@@ -81,8 +82,11 @@ def _holds(path: Path, files: Sequence[Path], named: Sequence[str]) -> str:
 def settings_of(
     experiment: Experiment, method: MethodSettings, where: str, domains: Sequence[str] = ()
 ) -> Settings:
-    """Return a method's settings as a node's; domains: of the scene, for policies that ask."""
-    policy = dict(method.policy)
+    """Return a method's settings as a node's; domains: of the scene, for policies that ask.
+
+    A method that learns nothing has the settings of the control, which exchanges nothing.
+    """
+    policy: dict[str, Any] = dict(method.policy) if learns(method) else {"name": CONTROL}
     kind = registry.policy(str(policy.get("name", "")))
     if domains and any(one.name == "domains" for one in fields(kind.config_type)):
         policy.setdefault("domains", list(domains))
@@ -153,8 +157,6 @@ def _grid(row: Tree, path: Path) -> list[Tree]:
 
 
 def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -> list[str]:
-    if not learns(method):
-        return []
     # Domains are filled in from the data; any names do for checking the rest.
     stand_in = [] if experiment.protocol.kind == "base-to-new" else ["a", "b"]
     try:

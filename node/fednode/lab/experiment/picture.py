@@ -9,14 +9,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fednode.core import foreign
 from fednode.errors import ConfigError
+from fednode.lab.experiment.cells import Done
 from fednode.learn.figures import mean
-
-if TYPE_CHECKING:
-    from fednode.lab.experiment.run import Done
 
 COLUMNS_MAX: Final = 6
 LABEL_MAX: Final = 40

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from fednode.core import foreign
 from fednode.lab.experiment import classes, scores
+from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.leak import ATTACKS, FALSE_ALARMS
-from fednode.lab.experiment.run import ELSEWHERE, Done
 from fednode.lab.experiment.settings import Experiment
-from fednode.lab.experiment.table import Row, rows, shown_columns, test_images
+from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
 from fednode.learn.figures import csv_table, markdown_table, mean
 from fednode.learn.private import epsilon
 from fednode.learn.settings import PrivacySettings
@@ -44,7 +44,7 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
 
 
 def markdown(
-    experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str
+    experiment: Experiment, table: Sequence[MethodRow], done: Sequence[Done], command: str
 ) -> str:
     """Return the report for people."""
     # A cell that --scores tells of knows its scores alone.
@@ -81,7 +81,7 @@ def markdown(
 
 
 def _accuracy_lines(
-    experiment: Experiment, table: Sequence[Row], done: Sequence[Done]
+    experiment: Experiment, table: Sequence[MethodRow], done: Sequence[Done]
 ) -> list[str]:
     names = shown_columns(experiment)
     papers = [name for name in names if any(name in row.method.paper for row in table)]
@@ -98,12 +98,12 @@ def _accuracy_lines(
     return markdown_table(head, body)
 
 
-def _about(row: Row) -> list[str]:
+def _about(row: MethodRow) -> list[str]:
     """Return the first cells of a method in every table."""
     return [row.method.label, row.seeds_said, row.rounds_said]
 
 
-def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+def _spread_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
     """Say how much nodes differ, where they do."""
     names = [
         name
@@ -123,7 +123,7 @@ def _spread_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
             *markdown_table([*ABOUT, *names], body), ""]  # fmt: skip
 
 
-def _traffic_lines(table: Sequence[Row]) -> list[str]:
+def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:
     head = [
         *(*ABOUT, "messages", "payload MiB", "serialized MiB", "wire MiB (estimate)"),
         *("as its paper counts, MiB", "consensus distance", "seconds", "warnings"),
@@ -152,7 +152,7 @@ def _traffic_lines(table: Sequence[Row]) -> list[str]:
     return [text, "", *markdown_table(head, body)]
 
 
-def _privacy_lines(table: Sequence[Row]) -> list[str]:
+def _privacy_lines(table: Sequence[MethodRow]) -> list[str]:
     """Say what each method spent, as epsilon, where one clips and blurs."""
     body = []
     for row in table:
@@ -179,7 +179,7 @@ def _privacy_lines(table: Sequence[Row]) -> list[str]:
     return ["", text, "", *markdown_table([*ABOUT, "clip", "noise", "epsilon", "delta"], body)]
 
 
-def _leak_lines(experiment: Experiment, table: Sequence[Row]) -> list[str]:
+def _leak_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]:
     if not experiment.leak:
         return []
     names = [f"{attack}_{what}" for attack in ATTACKS for what in ("auc", "found")]
@@ -211,7 +211,9 @@ def _place(one: Done) -> list[Any]:
     return [one.cell.method.label, one.cell.seed, one.cell.target]
 
 
-def _json(experiment: Experiment, table: Sequence[Row], done: Sequence[Done], command: str) -> str:
+def _json(
+    experiment: Experiment, table: Sequence[MethodRow], done: Sequence[Done], command: str
+) -> str:
     tree = {
         "command": command,
         "experiment": asdict(experiment),

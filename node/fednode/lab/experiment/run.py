@@ -27,8 +27,10 @@ from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
 from fednode.errors import FednodeError, StateError
 from fednode.lab.experiment import cell, claims, scene
+from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Job, Outcome
 from fednode.lab.experiment.executors import Pool
 from fednode.lab.experiment.files import learns, settings_of
+from fednode.lab.experiment.judge import Parts
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.learn.build import weights_of
 from fednode.learn.cache import cache_of
@@ -37,8 +39,6 @@ from fednode.learn.settings import CacheSettings
 from fednode.settings.read import tree_of
 from fednode.storage.files import put
 
-CELLS: Final = "cells"
-ELSEWHERE: Final = "folder with --out"
 POLL_S: Final = 5.0
 """Time between two looks at cells that other workers run."""
 TRIES: Final = 3
@@ -47,58 +47,6 @@ REASON_MAX: Final = 400
 """Most characters of what a cluster says about a worker that it lost; the last ones."""
 PARTS: Final = ("model", "policy", "tuning", "privacy", "rounds", "guard", "limits", "topology")
 """The sections of a node's settings that an outcome depends on."""
-Outcome = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One run to be made. key: of all that its outcome depends on."""
-
-    method: MethodSettings
-    seed: int
-    target: str
-    key: str
-
-    @property
-    def file(self) -> str:
-        """Name of its file."""
-        shown = "".join(one if one.isalnum() else "-" for one in self.method.label.lower())
-        parts = [shown, f"seed-{self.seed}", *([self.target] if self.target else []), self.key]
-        return "_".join(parts) + ".json"
-
-    @property
-    def title(self) -> str:
-        """For people."""
-        return ", ".join([self.method.label, f"seed {self.seed}", *filter(None, [self.target])])
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A cell with its outcome.
-
-    fault: why it has none. fresh: whether this command ran it; other: whether another worker ran it
-    while this command waited.
-    """
-
-    cell: Cell
-    outcome: Outcome
-    fault: str = ""
-    fresh: bool = True
-    other: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A cell, its experiment, and the folder of the experiment's files."""
-
-    experiment: Experiment
-    cell: Cell
-    folder: Path
-
-    @property
-    def path(self) -> Path:
-        """The file of the cell's outcome."""
-        return self.folder / CELLS / self.cell.file
 
 
 def cells(experiment: Experiment) -> list[Cell]:
@@ -156,7 +104,7 @@ def run_all(
             found[job.path] = Done(job.cell, held, fresh=False)
             progress(found[job.path])
     for folder in {job.folder for job in jobs}:  # tables are written even if no cell is missing
-        _make(folder / CELLS)
+        _make(folder / FOLDER)
     for job, done in _Queue(todo, pool, say).run():
         found[job.path] = done
         progress(done)
@@ -273,9 +221,9 @@ def _claimed(path: Path) -> Iterator[bool]:
 
 
 @lru_cache(maxsize=1)
-def _parts(model: ModelSettings, settings: CacheSettings) -> cell.Parts:
+def _parts(model: ModelSettings, settings: CacheSettings) -> Parts:
     frozen, cache = backbone.load(model, weights_of(settings)), cache_of(settings)
-    return cell.Parts(frozen, Features(frozen, cache), cache)
+    return Parts(frozen, Features(frozen, cache), cache)
 
 
 def _outcome(experiment: Experiment, one: Cell) -> Outcome:

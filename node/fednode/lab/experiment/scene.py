@@ -35,7 +35,7 @@ class Client:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class ImageTest:
     """One test, a column of the table: which images each client is tested on."""
 
     name: str
@@ -47,7 +47,7 @@ class Scene:
     """All that a run is given. domains: that clients have, in order."""
 
     clients: tuple[Client, ...]
-    tests: tuple[Trial, ...]
+    tests: tuple[ImageTest, ...]
     domains: tuple[str, ...]
 
 
@@ -141,7 +141,7 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
     share = {name: len(range(at, count, len(sources))) for at, name in enumerate(sources)}
     test = 0.0 if target else experiment.data.test
     clients: list[Client] = []
-    tests: list[Trial] = []
+    tests: list[ImageTest] = []
     for at in range(count):
         domain = sources[at % len(sources)]
         settings = _settings(experiment, str(folders[domain]), seed, test)
@@ -155,13 +155,13 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
         settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
         whole = load(settings, cache)
         split = _limited(whole.train, experiment.data.test_images)
-        tests = [Trial(target, dict.fromkeys([one.name for one in clients], split))]
+        tests = [ImageTest(target, dict.fromkeys([one.name for one in clients], split))]
     else:
         for domain in sources:
             own = load(_settings(experiment, str(folders[domain]), seed, test), cache).own
             split = _limited(own, experiment.data.test_images)
             who = [one.name for one in clients if one.domain == spoken_of(domain)]
-            tests.append(Trial(domain, dict.fromkeys(who, split)))
+            tests.append(ImageTest(domain, dict.fromkeys(who, split)))
     return Scene(tuple(clients), tuple(tests), tuple(map(spoken_of, sources)))
 
 
@@ -170,7 +170,7 @@ def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scen
     root = experiment.data.path
     sets = protocol.datasets or ("",)
     clients: list[Client] = []
-    tests: list[Trial] = []
+    tests: list[ImageTest] = []
     for number, name in enumerate(sets):
         path = str(Path(root).expanduser() / name) if name else root
         settings = replace(_settings(experiment, path, seed, experiment.data.test), halves=True)
@@ -191,17 +191,17 @@ def _base_and_new(
     whole: NodeData,
     clients: Sequence[Client],
     blocks: Sequence[range],
-) -> list[Trial]:
+) -> list[ImageTest]:
     limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
-    found: list[Trial] = []
+    found: list[ImageTest] = []
     for part, split in (("base", whole.base), ("new", whole.new)):
         if split is None:
             raise DataError(f"'{experiment.data.path}' has no base and new classes.")
         shared = _limited(split, limit)
-        found.append(Trial(prefix + part, dict.fromkeys([one.name for one in clients], shared)))
+        found.append(ImageTest(prefix + part, dict.fromkeys([one.name for one in clients], shared)))
     base = _limited(whole.own, limit)
     own = {one.name: _only(base, block) for one, block in zip(clients, blocks, strict=True)}
-    return [*found, Trial(prefix + "own", own)]
+    return [*found, ImageTest(prefix + "own", own)]
 
 
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:

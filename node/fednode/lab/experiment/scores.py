@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fednode.errors import ConfigError
-
-if TYPE_CHECKING:
-    from fednode.lab.experiment.run import Done, Outcome
+from fednode.lab.experiment.cells import Done, Outcome
 
 COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
 """cell: the key of everything that the cell's outcome depends on."""

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from fednode.lab.experiment.classes import images_of
+from fednode.lab.experiment.cells import Done, Outcome
 from fednode.lab.experiment.files import learns
-from fednode.lab.experiment.run import Done
 from fednode.lab.experiment.scene import columns
 from fednode.lab.experiment.settings import Experiment, MethodSettings
 from fednode.learn.figures import harmonic, mean, spread, std
@@ -52,7 +51,7 @@ class Traffic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MethodRow:
     """One method: figures by column, "avg" and the like among them.
 
     seeds: that have an outcome, of `planned` ones. rounds: None if the method learns nothing.
@@ -82,7 +81,7 @@ class Row:
         return "-" if self.rounds is None else str(self.rounds)
 
 
-def rows(experiment: Experiment, done: Sequence[Done]) -> list[Row]:
+def rows(experiment: Experiment, done: Sequence[Done]) -> list[MethodRow]:
     """Return a row for each method."""
     return [
         _row(experiment, method, [one for one in done if one.cell.method == method])
@@ -107,7 +106,7 @@ def shown_columns(experiment: Experiment) -> tuple[str, ...]:
     )
 
 
-def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Row:
+def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> MethodRow:
     ended = [one for one in done if one.outcome]
     by_seed = {
         seed: {
@@ -124,7 +123,7 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Ro
         if (figure := _figure(experiment, column, list(by_seed.values()))) is not None
     }
     last = [one.outcome["consensus"][-1] for one in ended if one.outcome.get("consensus")]
-    return Row(
+    return MethodRow(
         method=method,
         seeds=len({one.cell.seed for one in ended}),
         planned=len(experiment.seeds),
@@ -155,6 +154,16 @@ def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float
         parts = _parts(experiment, "new" if column == BY_NODE else column)
         if column not in found and parts and all(part in found for part in parts):
             found[column] = sum(found[part] for part in parts)
+    return found
+
+
+def images_of(outcome: Outcome) -> dict[str, list[int]]:
+    """Return the number of images that each node was tested on in a cell, by test."""
+    found: dict[str, list[int]] = {}
+    for test, entries in outcome.get("by_class", {}).items():
+        for entry in entries:
+            count = sum(images for _, _, images in entry["confusion"])
+            found.setdefault(test, []).extend([count] * len(entry["nodes"]))
     return found
 
 

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from fednode.core import foreign
 from fednode.lab.experiment import scores
+from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.picture import Panel
-from fednode.lab.experiment.run import ELSEWHERE, Done
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import Figure, rows
 from fednode.learn.figures import csv_table, markdown_table, mean

@@ -17,9 +17,10 @@ import pytest
 
 from fednode.errors import ConfigError, Unreachable
 from fednode.lab.experiment import executors, run
+from fednode.lab.experiment.cells import Done, Job
 from fednode.lab.experiment.executors import Pool, gpu_of, opened
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.run import Done, Job, cells, run_all
+from fednode.lab.experiment.run import cells, run_all
 from fednode.learn import build
 from tests.unit.lab.experiment.test_experiment import write
 

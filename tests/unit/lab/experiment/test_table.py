@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fednode.lab.experiment import classes, table
+from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.report import markdown
-from fednode.lab.experiment.run import Cell, Done
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.lab.experiment.table import rows, shown_columns
 from fednode.lab.experiment.vary import MEAN, variants

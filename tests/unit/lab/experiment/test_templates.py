@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
-from fednode.lab.experiment.cell import Parts, Scores, run
+from fednode.lab.experiment.cell import run
+from fednode.lab.experiment.judge import Parts, Scores
 from fednode.lab.experiment.scene import Scene, scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.features import Features

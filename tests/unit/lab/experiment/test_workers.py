@@ -14,6 +14,7 @@ import pytest
 from fednode.cli import main
 from fednode.errors import ConfigError, DataError
 from fednode.lab.experiment import claims, run
+from fednode.lab.experiment.cells import Cell, Outcome
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.run import cells
 from fednode.lab.experiment.workers import needs, share
@@ -157,7 +158,7 @@ def test_a_worker_tries_a_cell_that_fails_once(
 ) -> None:
     tried = []
 
-    def work(_: object, cell: run.Cell) -> run.Outcome:
+    def work(_: object, cell: Cell) -> Outcome:
         tried.append(cell)
         raise DataError("no images.")
 

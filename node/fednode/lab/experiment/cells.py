@@ -1,0 +1,67 @@
+"""A cell: one run of one method, with one seed and one domain left out; its job and its outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from fednode.lab.experiment.settings import Experiment, MethodSettings
+
+FOLDER: Final = "cells"
+"""Folder of the cells' files in an experiment's folder."""
+ELSEWHERE: Final = "folder with --out"
+"""What to choose if a folder of an experiment does not work."""
+Outcome = dict[str, Any]
+"""What a cell's file holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run to be made. key: of all that its outcome depends on."""
+
+    method: MethodSettings
+    seed: int
+    target: str
+    key: str
+
+    @property
+    def file(self) -> str:
+        """Name of its file."""
+        shown = "".join(one if one.isalnum() else "-" for one in self.method.label.lower())
+        parts = [shown, f"seed-{self.seed}", *([self.target] if self.target else []), self.key]
+        return "_".join(parts) + ".json"
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        return ", ".join([self.method.label, f"seed {self.seed}", *filter(None, [self.target])])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A cell with its outcome.
+
+    fault: why it has none. fresh: whether this command ran it; other: whether another worker ran it
+    while this command waited.
+    """
+
+    cell: Cell
+    outcome: Outcome
+    fault: str = ""
+    fresh: bool = True
+    other: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A cell, its experiment, and the folder of the experiment's files."""
+
+    experiment: Experiment
+    cell: Cell
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        """The file of the cell's outcome."""
+        return self.folder / FOLDER / self.cell.file
