@@ -41,7 +41,6 @@ MISSING: set[str] = {
     "fednode.lab.commands.bench_scale",
     "fednode.lab.commands.bench_tuning",
     "fednode.lab.commands.bench_wire",
-    "fednode.lab.commands.experiment",
     "fednode.lab.commands.simulate",
     "fednode.lab.demo.render",
     "fednode.lab.experiment.classes",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from fednode.errors import ConfigError
-from fednode.lab.experiment.cells import Cell, Done, Job, Outcome
+from fednode.lab.experiment.cells import Done, Job, Outcome
 from fednode.lab.experiment.files import load_experiment
-from fednode.lab.experiment.remaining import Remaining
 from fednode.lab.experiment.scores import read
 from fednode.lab.experiment.workers import PACKAGES, Kind, needs, share
 from fednode.terminal.paths import PATH
@@ -155,7 +160,7 @@ class _Start:
         return [Job(one.experiment, cell, one.folder) for cell in cells(one.experiment)]
 
     def _view(self, jobs: Sequence[Job]) -> _View:
-        return _View(self.console, [job.cell for job in jobs], self.pool.at_once)
+        return _View(self.console, len(jobs))
 
     def _say(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
@@ -186,22 +191,21 @@ def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
 
 
 class _View:
-    """A progress bar on a terminal, else a line per run; estimates the time left."""
+    """A progress bar on a terminal, which estimates the time left; else a line for each run."""
 
-    def __init__(self, console: Console, cells: Sequence[Cell], processes: int) -> None:
-        self._console, self._total = console, len(cells)
-        runs = [(one.file, one.method.label) for one in cells]
-        self._remaining = Remaining(runs, processes, time.monotonic())
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total = console, total
         self._kept = self._ended = 0
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[left]}"),
+            TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
+            speed_estimate_period=math.inf,  # one run may take an hour
         )
-        self._task = self._bar.add_task("starting", total=self._total, left="")
+        self._task = self._bar.add_task("starting", total=total)
 
     def __enter__(self) -> _View:
         self._bar.start()
@@ -216,24 +220,16 @@ class _View:
 
     def note(self, done: Done) -> None:
         """Show that one more run ended."""
-        now = time.monotonic()
-        if done.fresh:
-            self._remaining.end(done.cell.file, done.outcome.get("seconds"), now)
-        else:
-            self._remaining.keep(done.cell.file, float(done.outcome.get("seconds", 0.0)))
         if not (done.fresh or done.other):
             self._kept += 1
-            self._bar.update(self._task, advance=1, description="taken over")
+            count = self._kept + self._ended  # the estimate begins behind what is taken over
+            self._bar.reset(self._task, completed=count, description="taken over")
             return
         self._ended += 1
-        ended = self._kept + self._ended
-        left = str(self._remaining.left(now))
         said = f"failed: {done.fault}" if done.fault else _scores(done)
         said += ", by another worker" if done.other else ""
-        self._bar.update(self._task, advance=1, description=done.cell.title, left=left)
-        line = f"{ended}/{self._total} {done.cell.title}: {said}"
-        if not self._console.is_terminal:
-            line += f" ({left})"
+        self._bar.update(self._task, advance=1, description=done.cell.title)
+        line = f"{self._kept + self._ended}/{self._total} {done.cell.title}: {said}"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
