@@ -17,7 +17,7 @@ from fednode.core.events import Record
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.wire.gen import status_pb2
-from tests.unit.observe.test_web import DRAWN, HOSTILE, TOKEN, page
+from tests.unit.observe.pages import DRAWN, HOSTILE, TOKEN, page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""

@@ -38,7 +38,7 @@ from fednode_bootstrap.introducer import Roster, serve
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
 from tests.unit.bootstrap.test_introducer import knock
 from tests.unit.identity.people import MESH
-from tests.unit.observe.test_web import get, page
+from tests.unit.observe.pages import get, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 MORE = 40

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 from contextlib import aclosing
-from pathlib import Path
-
-import pytest
 
 from fednode.core.events import Level, Record
-from fednode.core.types import Json
-from fednode.observe import logs
 from fednode.observe.events import KEPT, MISSED, Events, Logged
-from fednode.settings.output import LogSettings
 
 
 def told(events: Events, count: int, level: Level = "info", first: int = 0) -> None:
@@ -100,54 +92,3 @@ def test_numbers_grow_across_restarts() -> None:
     (one,) = again.kept
     assert isinstance(one, Logged)
     assert one.number > last.number
-
-
-@pytest.fixture
-def ours() -> object:
-    """The logger of fednode, as it was afterwards."""
-    logger = logging.getLogger("fednode")
-    before = logger.level, list(logger.handlers), logger.propagate
-    yield logger
-    for handler in logger.handlers:
-        if handler not in before[1]:
-            handler.close()
-    logger.level, logger.handlers, logger.propagate = before
-
-
-def test_lines_for_programs_say_what_they_are_about(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs.begin(LogSettings(format="json"), "clinic", "a", tmp_path)
-    events = Events()
-    about: dict[str, Json] = {"round": 3, "peer": "b", "level": 2}
-    events.record(Record("peer.dead", 'b is "dead"\nand gone', "warning", about))
-    events.record(Record("message.sent", "too fine", "debug"))
-    ours.info("page: %s", "here")
-    shown = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-    assert [json.loads(line) for line in (tmp_path / logs.FILE).read_text().splitlines()] == shown
-    first, second = shown
-    assert (first["mesh"], first["node"], first["event"]) == ("clinic", "a", "peer.dead")
-    assert (first["text"], first["round"], first["peer"]) == ('b is "dead" and gone', 3, "b")
-    assert (first["level"], first["about_level"]) == ("warning", 2)
-    assert (second["event"], second["text"]) == ("log", "page: here")
-
-
-def test_lines_for_people_and_a_file_that_makes_room(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs.begin(LogSettings(format="text", file_mb=0.002), "clinic", "a", tmp_path)
-    for number in range(60):
-        ours.info("line %d", number)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(" ", 1)[1] for line in lines] == [f"line {at}" for at in range(60)]
-    kept = sorted(path.name for path in tmp_path.iterdir())
-    assert kept == [logs.FILE, f"{logs.FILE}.1"]
-    assert all((tmp_path / name).stat().st_size <= 2000 for name in kept)
-
-
-def test_a_log_that_cannot_be_written_stops_nothing(
-    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path / "nowhere")
-    ours.info("still here")
-    assert capsys.readouterr().err.endswith("still here\n")

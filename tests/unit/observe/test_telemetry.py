@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 
 import pytest
 
 from fednode.core.events import Record
 from fednode.core.types import PolicyState, Snapshot, Tensors
-from fednode.observe import logs
 from fednode.observe.events import TROUBLES
 from fednode.observe.telemetry import PACE_OF, Exchanged, Telemetry
 from fednode.transports.framing import Traffic, wire_bytes
@@ -95,14 +93,3 @@ def test_old_events_make_room() -> None:
     kept = list(telemetry.events.troubles)
     assert len(kept) == TROUBLES
     assert kept[0].record.text == "5"
-
-
-def test_handlers_in_turn_get_the_same_line_and_each_record_its_own() -> None:
-    lines = logs.Json("m", "a")
-    first, second = (
-        logging.LogRecord("fednode", logging.INFO, "", 1, text, None, None)
-        for text in ("one", "two")
-    )
-    assert lines.format(first) is lines.format(first)
-    assert json.loads(lines.format(second))["text"] == "two"
-    assert json.loads(lines.format(first))["text"] == "one"

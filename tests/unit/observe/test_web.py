@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
-import re
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -18,65 +12,15 @@ import uvloop
 from PIL import Image
 from yarl import URL
 
-from fednode.core.events import Record
 from fednode.errors import AddressError, ConfigError
-from fednode.learn.closed_form import ClosedFormLearner
-from fednode.observe import doorway
 from fednode.observe.metrics import Metrics
-from fednode.observe.page import VIEWERS_MAX, Page
+from fednode.observe.page import VIEWERS_MAX
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
 from fednode.storage.store import Store
-from fednode.transports.memory import Hub
-from fednode.wire.gen import status_pb2
-from tests.unit.runtime.daemons import ABOUT, running
-
-TOKEN = "sixteen-letters-or-more"
-DRAWN = "drawn-by-the-node-itself"
-HOSTILE = '<img src=x onerror="alert(1)">'
-
-
-class Pictured(ClosedFormLearner):
-    """A learner with images to show."""
-
-    pictures: Mapping[str, tuple[Path, ...]] = {}
-
-    @property
-    def examples(self) -> Mapping[str, tuple[Path, ...]]:
-        return self.pictures
-
-
-@asynccontextmanager
-async def page(
-    folder: Path,
-    settings: PageSettings | None = None,
-    pictures: Mapping[str, Any] | None = None,
-    drawn: str = DRAWN,
-) -> AsyncIterator[tuple[NodeService, str]]:
-    """Run a node with its page; yield its service and the page's URL."""
-    async with running(Hub(), folder, "a", most=3) as node:
-        await node.until(lambda: node.driver.kernel.view().life == "finished")
-        learner = Pictured("a")
-        learner.pictures = pictures or {}
-        service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
-        service.attach(node.driver, learner)
-        metrics = Metrics()
-        metrics.watch(service.read)
-        web = Web(service, metrics.text, settings or PageSettings(), drawn)
-        try:
-            yield service, await web.listen("127.0.0.1:0")
-        finally:
-            await web.close()
-            await web.close()
-
-
-async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
-    async with (
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.get(url, allow_redirects=False, **more) as answer,
-    ):
-        return answer.status, await answer.text(errors="replace"), answer.headers
+from tests.unit.observe.pages import DRAWN, TOKEN, get, page
+from tests.unit.runtime.daemons import ABOUT
 
 
 async def raw(url: str, said: bytes) -> bytes:
@@ -89,61 +33,6 @@ async def raw(url: str, said: bytes) -> bytes:
     return line.strip()
 
 
-async def test_the_page_says_what_the_node_is(tmp_path: Path) -> None:
-    async with page(tmp_path) as (service, url):
-        code, html, headers = await get(url)
-        assert code == 200
-        for part in ("<h1>a</h1>", "finished", "3 of 3", "zerodfl", "Training loss", "<polyline"):
-            assert part in html
-        assert "default-src 'none'" in headers["Content-Security-Policy"]
-        assert headers["Cache-Control"] == "no-store"
-        # Nothing is fetched from elsewhere, and nothing runs that is not a file of this node.
-        assert not re.search(r'(src|href)="(https?:)?//', html)
-        assert "<style" not in html
-        assert not re.search(r"<script(?! src=\"page.js\")", html)
-        for name in ("page.css", "page.js", "icon.svg"):
-            assert (await get(url + name))[0] == 200
-        assert (await get(url + "nothing"))[0] == 404
-        assert (await get(url + "page.html"))[0] == 404
-        code, text, _ = await get(url + "metrics")
-        assert code == 200
-        assert "\nfednode_round 3.0\n" in text
-        assert await get(url + "healthz") == (200, "finished\n", (await get(url + "healthz"))[2])
-        assert service.now().round == 3
-
-
-async def test_a_node_that_loads_has_a_page(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    service = NodeService(store, ABOUT)
-    web = Web(service, Metrics().text, PageSettings())
-    url = await web.listen("127.0.0.1:0")
-    code, html, _ = await get(url)
-    assert code == 200
-    assert "loading" in html
-    assert (await get(url + "healthz"))[0] == 503
-    await web.close()
-    store.close()
-
-
-async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
-    async with (
-        page(tmp_path) as (service, url),
-        aiohttp.ClientSession() as session,
-        session.get(url + "live") as stream,
-    ):
-        assert stream.headers["Content-Type"] == "text/event-stream"
-        async with asyncio.timeout(30):
-            first = json.loads((await stream.content.readuntil(b"\n\n"))[6:])
-            assert set(first) == {"head", "command", "nodes", "mesh", "charts", "events"}
-            service.events.record(Record("peer.dead", "b is dead", "warning"))
-            parts: dict[str, str] = {}
-            while "events" not in parts:
-                line = await stream.content.readuntil(b"\n\n")
-                parts = json.loads(line[6:]) if line.startswith(b"data: ") else {}
-            assert "b is dead" in parts["events"]
-            assert "mesh" not in parts, "only what changed is sent"
-
-
 async def test_too_many_viewers_are_told_so(tmp_path: Path) -> None:
     async with page(tmp_path) as (_, url), aiohttp.ClientSession() as session:
         streams = [await session.get(url + "live") for _ in range(VIEWERS_MAX)]
@@ -153,15 +42,6 @@ async def test_too_many_viewers_are_told_so(tmp_path: Path) -> None:
         assert (await get(url))[0] == 200
         for stream in streams:
             stream.close()
-
-
-async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:
-    pictures = {HOSTILE: ()}
-    async with page(tmp_path, pictures=pictures) as (service, url):
-        service.events.record(Record("peer.dead", HOSTILE, "warning"))
-        _, html, _ = await get(url)
-        assert HOSTILE not in html
-        assert html.count("&lt;img src=x onerror=&#34;alert(1)&#34;&gt;") == 3
 
 
 async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
@@ -272,54 +152,6 @@ async def test_a_node_that_loads_takes_no_command(tmp_path: Path) -> None:
     assert (code, "still loading" in text) == (503, True)
     assert "data-command" not in (await get(url, headers=bearer))[1]
     await web.close()
-    store.close()
-
-
-async def test_slow_headers_end_and_keep_nobody_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doorway, "CONNECTIONS_MAX", 4)
-    async with page(tmp_path) as (_, url), AsyncExitStack() as held:
-        slow = []
-        for _ in range(6):
-            reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
-            held.callback(writer.close)
-            writer.write(b"GET / HTTP/1.1\r\nHost: lo")
-            slow.append(reader)
-        assert (await get(url))[0] == 200
-        async with asyncio.timeout(30):
-            for reader in slow[:3]:  # those that waited longest made room
-                with contextlib.suppress(ConnectionResetError):
-                    assert await reader.read() == b""
-        monkeypatch.setattr(doorway, "REQUEST_MAX_S", 0.05)
-        late, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
-        held.callback(writer.close)
-        async with asyncio.timeout(30):
-            with contextlib.suppress(ConnectionResetError):
-                assert await late.read() == b""
-
-
-async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    service = NodeService(store, ABOUT)
-    made = Page(service, lambda _: False)
-    rounds = iter(range(100))
-
-    async def ask(names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
-        start = 50 * next(rounds)
-        ghosts = [status_pb2.Peer(name=f"ghost{start + number}") for number in range(50)]
-        return {"b": status_pb2.StatusReply(peers=[*ghosts, status_pb2.Peer(name="a")])}
-
-    service.ask = ask  # type: ignore[method-assign]
-    now = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="b", state="alive")])
-    for _ in range(3):
-        made._asked_at = float("-inf")
-        await made._ask(now)
-    assert {name: one.sent for name, one in made._told.items()} == {"b": {"a": 0}}
-    gone = status_pb2.StatusReply(name="a", peers=[status_pb2.Peer(name="c", state="alive")])
-    made._asked_at = float("-inf")
-    await made._ask(gone)
-    assert made._told == {}
     store.close()
 
 

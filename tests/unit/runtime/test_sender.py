@@ -14,7 +14,6 @@ from fednode.observe.telemetry import Telemetry
 from fednode.runtime.sender import LONG_BYTES, OUTBOX_MAX, Sender
 from fednode.transports.base import Address
 from fednode.wire import codec
-from fednode.wire.outgoing import Broadcasts
 
 PEERS = "bcdef"
 
@@ -134,16 +133,3 @@ async def test_an_outbox_that_is_full_says_so_and_others_go_on() -> None:
     await host.sender.emptied()
     await host.end()
     assert len(host.wire.frames) == OUTBOX_MAX + 1
-
-
-def test_equal_messages_of_different_sends_have_frames_of_their_own() -> None:
-    """Only one object is one broadcast: to compare contents would cost what encoding costs."""
-    broadcasts, said = Broadcasts(), message(3)
-    first = broadcasts.outgoing(said, "float32")
-    assert broadcasts.outgoing(said, "float32") is first
-    assert broadcasts.outgoing(said, "float16") is not first
-    assert broadcasts.outgoing(message(3), "float32") is not first
-    encoded = [first.encoded]
-    assert codec.decode(first.frame) == first.decoded
-    assert [*encoded, first.encoded] == [False, True]
-    assert first.payload == codec.payload_bytes(said, "float32")

@@ -1,0 +1,52 @@
+"""Which nodes a command asks: an address, a name in peers.yaml, or all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fednode.app.reach import reach
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.observe.client import Client
+from tests.unit.commands.run import PEERS
+from tests.unit.identity.people import MESH_KEY
+
+A, B = ("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_an_address_needs_no_file(here: Path) -> None:
+    make, targets = reach("127.0.0.1:9", None, None)
+    assert make is Client
+    assert targets == [("", "127.0.0.1:9")]
+
+
+def test_without_an_address_all_of_peers_yaml_is_asked(here: Path) -> None:
+    (here / "peers.yaml").write_text(PEERS)
+    assert reach(None, None, None)[1] == [A, B]
+    (here / "peers.yaml").rename(here / "other.yaml")
+    assert reach(None, here / "other.yaml", None)[1] == [A, B]
+
+
+def test_a_name_is_looked_up_and_an_address_beside_a_file_is_kept(here: Path) -> None:
+    (here / "peers.yaml").write_text(PEERS)
+    assert reach("b", None, None)[1] == [B]
+    assert reach("10.0.0.1:5", here / "peers.yaml", None)[1] == [("", "10.0.0.1:5")]
+    with pytest.raises(ConfigError, match=r"No peer is called 'z' in peers.yaml; there are a, b"):
+        reach("z", None, None)
+
+
+def test_nothing_to_ask_says_what_to_give(here: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no peers.yaml here: give the address"):
+        reach(None, None, None)
+    key = keys.written(MESH_KEY.public_key())
+    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
+    with pytest.raises(ConfigError, match="lists no nodes, because they enrol"):
+        reach(None, None, None)

@@ -1,0 +1,38 @@
+"""Settings of the model: which devices there are, and the model's name for people."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fednode.clip import settings
+from fednode.clip.settings import ASSETS, MINI, ModelSettings, embedded_version
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:1"])
+def test_known_devices_are_taken(device: str) -> None:
+    assert ModelSettings(device=device).device == device
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:one", "cpu ", "CPU"])
+def test_other_devices_are_a_sentence(device: str) -> None:
+    with pytest.raises(ValueError, match=f"model.device is '{device}'; it must be auto, cpu or"):
+        ModelSettings(device=device)
+
+
+def test_the_embedded_model_is_named_with_its_version_and_others_as_they_are() -> None:
+    version = json.loads((ASSETS / "config.json").read_text())["version"]
+    assert embedded_version() == version
+    assert ModelSettings().title == f"{MINI}, version {version}"
+    assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
+
+
+@pytest.mark.parametrize("text", ["{}", "no json", '{"version": null}'])
+def test_a_model_without_a_version_is_the_first(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config.json").write_text(text)
+    monkeypatch.setattr(settings, "ASSETS", tmp_path)
+    assert embedded_version() == 1

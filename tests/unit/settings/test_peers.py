@@ -1,0 +1,104 @@
+"""peers.yaml: what is read, what is wrong with it, and which node this is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fednode import registry
+from fednode.errors import ConfigError
+from fednode.settings.peers import load_peers, which_am_i
+
+PEERS = """\
+mesh: clinic
+insecure: true
+peers:
+  - {name: a, address: "127.0.0.1:7101"}
+  - {name: b, address: "127.0.0.1:7102"}
+"""
+
+
+def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def peers_fault(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_peers(write(tmp_path, text, "peers.yaml"))
+    return str(caught.value).replace(f"{tmp_path}/", "")
+
+
+SHARED = {name: registry.policy(name).shared_state for name in registry.names()}
+KEY = "-".join(["AAAAAAAA"] * 6 + ["AAAA"])
+
+
+def test_peers_are_read_in_order(tmp_path: Path) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    assert peers.mesh == "clinic"
+    assert [peer.name for peer in peers.peers] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("name: b", "name: a"), "line 5: the name 'a' stands in two entries, also in line 4;"),
+        (("7102", "7101"), "line 5: the address '127.0.0.1:7101' stands in two entries, also"),
+        (("name: b", "name: B!"), "line 5: the name 'B!' is not allowed; use small letters"),
+        (("127.0.0.1:7102", "10.0.0.7:7102"), "line 5: the address 10.0.0.7:7102 of 'b' leaves"),
+        (("127.0.0.1:7102", "example.org:1"), "line 5: the address example.org:1 of 'b' leaves"),
+        (("127.0.0.1:7102", "127.0.0.1"), "line 5: the address '127.0.0.1' has no port"),
+        (("127.0.0.1:7102", "127.0.0.1:0"), "line 5: the address 127.0.0.1:0 of 'b' has port 0"),
+        (("clinic", "My Clinic"), "line 1: mesh is 'My Clinic'; use small letters"),
+        (("insecure: true", "insecure: false"), "line 4: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true\n", ""), "line 3: 'a' has no id, and there is no mesh_key"),
+        (("insecure: true", "introducer: 127.0.0.1:1"), "line 2: introducer needs the mesh_key"),
+        (("insecure: true", "mesh_key: AB"), "line 2: mesh_key is wrong: 'AB' is no id or key"),
+        (('7102"', '7102", id: AB'), "line 5: the id of 'b' is wrong: 'AB' is no id or key"),
+        (("mesh: clinic", f"mesh: clinic\nmesh_key: {KEY}"), "so mesh_key would mean nothing"),
+        (("mesh: clinic\n", ""), "'mesh' is missing"),
+        (('address: "127.0.0.1:7102"', "adress: x"), "unknown key 'adress' in entry 2 of 'peers'"),
+        ((', address: "127.0.0.1:7102"', ""), "'address' in entry 2 of 'peers' is missing"),
+    ],
+)
+def test_what_is_wrong_with_peers_is_named(
+    tmp_path: Path, change: tuple[str, str], sentence: str
+) -> None:
+    assert sentence in peers_fault(tmp_path, PEERS.replace(*change))
+
+
+def test_ids_make_any_address_good_and_nobody_is_believed_without(tmp_path: Path) -> None:
+    text = f'mesh: m\npeers:\n  - {{name: a, address: "10.0.0.7:7101", id: {KEY}}}\n'
+    peers = load_peers(write(tmp_path, text, "peers.yaml"))
+    assert (peers.insecure, peers.entry("a").id) == (False, KEY)
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    assert load_peers(write(tmp_path, leased, "peers.yaml")).peers == ()
+
+
+def test_who_is_not_listed_says_where_it_is_reached(tmp_path: Path) -> None:
+    leased = f"mesh: m\nmesh_key: {KEY}\nintroducer: example.org:7099\n"
+    peers = load_peers(write(tmp_path, leased, "peers.yaml"))
+    assert which_am_i(peers, "new", {}, "127.0.0.1:9") == "new"
+    with pytest.raises(ConfigError, match="does not list 'new', so it must be said where"):
+        which_am_i(peers, "new", {})
+    with pytest.raises(ConfigError, match="This node's name is 'New!'"):
+        which_am_i(peers, "New!", {}, "127.0.0.1:9")
+
+
+def test_an_empty_list_of_peers_is_a_fault(tmp_path: Path) -> None:
+    text = "mesh: m\ninsecure: true\npeers: []\n"
+    assert peers_fault(tmp_path, text) == (
+        "peers.yaml, line 3: peers is empty; list at least this node, or name an introducer."
+    )
+
+
+def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = load_peers(write(tmp_path, PEERS, "peers.yaml"))
+    monkeypatch.setattr("socket.gethostname", lambda: "b")
+    assert which_am_i(peers, "a", {"FEDNODE_NAME": "b"}) == "a"
+    assert which_am_i(peers, None, {"FEDNODE_NAME": "a"}) == "a"
+    assert which_am_i(peers, None, {}) == "b"
+    with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
+        which_am_i(peers, "z", {})

@@ -1,0 +1,31 @@
+"""What authors of policies import is the core's own, and needs neither torch nor grpc."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from fednode import policy
+from fednode.core import events, settings, types
+from fednode.core import policy as contract
+from fednode.core.rounds import averaging, kind, method
+
+
+def test_names_are_those_of_the_core() -> None:
+    homes = (events, settings, types, contract, averaging, kind, method)
+    for name in policy.__all__:
+        held = getattr(policy, name)
+        owners = [home for home in homes if getattr(home, name, None) is held]
+        assert owners or held.__module__.startswith("fednode.core."), name
+
+
+def test_every_event_and_effect_is_offered() -> None:
+    ours = {"Started", "Commanded", "Told", "Misbehaved", "Answer", "Introduce"}  # the kernel's own
+    every = {one.__name__ for union in (events.Event, events.Effect) for one in union.__args__}
+    assert every - ours <= set(policy.__all__) | {"AdoptFailed"}
+
+
+def test_it_loads_neither_torch_nor_grpc() -> None:
+    code = "import sys, fednode.policy; print({'torch', 'grpc'} & set(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "set()"
