@@ -100,7 +100,7 @@ def settings_of(kind: type) -> Iterator[Setting]:
 
 
 def policies() -> dict[str, PolicyKind]:
-    """Return the policies of this repository, by name; the default policy is the first."""
+    """Return the policies of this repository, by name; the built-in policy is the first."""
     kinds = {name: registry.policy(name) for name in registry.names()}
     own = {name: one for name, one in kinds.items() if one.__module__.startswith("fednode.")}
     return {POLICY: own[POLICY], **own}
@@ -110,8 +110,9 @@ def names_text() -> str:
     """Return the explanation of policy.name."""
     listed = ", ".join(policies())
     return (
-        f"The policy: {listed}; docs/settings.md lists their settings. Other packages can bring "
-        "further policies (docs/policies.md)."
+        f"The policy: {listed}; docs/settings.md lists their settings. {POLICY} is built in; "
+        "`fednode init` writes the recommended policy. Other packages can bring further policies "
+        "(docs/policies.md)."
     )
 
 

@@ -1,4 +1,4 @@
-"""Cases of `fednode init --others`: the policy and tuning that were best in measurements.
+"""The policies that `fednode init` recommends, with their tuning: the best in measurements.
 
 The searches of configs/experiments (search-same, search-classes, search-domains) measured every
 policy at several learning rates and starts, with the same number of gradient steps, on images that
@@ -34,7 +34,8 @@ CASES: Final[Mapping[str, Case]] = {
     "other-classes": _measured("fedpgp", lr=0.003),
     "other-domains": _measured("promptfl", lr=0.01),
 }
-"""By what peers' images have in common with a node's own."""
-AVERAGE: Final = _measured("promptfl", lr=0.01)
+"""Recommended by what peers' images have in common with a node's own (`--others`)."""
+RECOMMENDED: Final = _measured("promptfl", lr=0.01)
 """For a mesh of which this is not known: with one tuning for all three cases, only FedMaPLe, whose
-step takes longer, has a higher mean over them."""
+step takes longer, has a higher mean over them. It is not the built-in policy, which a node runs
+whose settings name none (fednode.settings.read.POLICY)."""

@@ -12,7 +12,7 @@ from typing import Final
 import click
 import yaml
 
-from fednode.app.cases import AVERAGE, CASES, ROUNDS, Case
+from fednode.app.cases import CASES, RECOMMENDED, ROUNDS, Case
 from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.shipped import config_file
@@ -43,9 +43,9 @@ class Wanted:
     "--others",
     type=click.Choice(list(CASES)),
     help="What the peers' images have in common with this node's: take the policy and tuning that "
-    "were best in that case [best on average].",
+    "are recommended for that case [recommended on average].",
 )
-@click.option("--policy", help="Take this policy with its own tuning instead.")
+@click.option("--policy", help="Take this policy with its own tuning, not the recommended one.")
 @click.option(
     "--rounds", type=int, help=f"Number of rounds; 0: no end [{ROUNDS}, or 100 with --policy]."
 )
@@ -68,8 +68,8 @@ def init(
 ) -> None:
     """Write node.yaml and peers.yaml into FOLDER, for a mesh of nodes on this machine.
 
-    Unless you give them, the name of the mesh and the ports are drawn, so that two meshes on one
-    machine do not meet.
+    node.yaml names the recommended policy. Unless you give them, the name of the mesh and the ports
+    are drawn, so that two meshes on one machine do not meet.
     """
     from fednode.settings.read import named
 
@@ -86,7 +86,7 @@ def init(
             raise ConfigError(
                 f"{folder / name} is there already: use another folder, or --force to replace it."
             )
-    case = CASES[others] if others else AVERAGE
+    case = CASES[others] if others else RECOMMENDED
     if policy is not None:
         case = Case(policy)
     elif rounds is None:

@@ -34,6 +34,7 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("membership.indirect",): "remove it: three members are asked to probe a silent member",
     ("tuning.recompute",): "remove it; a smaller tuning.batch_size takes less memory",
     ("merge.radius",): "remove it: the limit is the median distance of the round",
+    ("policy.epsilon",): "remove it: epsilon of ZeroDFL's equation 1 is 1e-6",
     ("policy.samples_cap",): "remove it, or set policy.weights to equal to count no images",
     ("policy.threshold",): "remove it: a plan is done at 0.001",
     ("policy.steps",): "remove it: a plan takes 100 steps at most",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.app.cases import AVERAGE, CASES, ROUNDS
+from fednode.app.cases import CASES, RECOMMENDED, ROUNDS
 from fednode.app.saved import ROOT
 from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
@@ -45,8 +45,8 @@ def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_pat
     assert live(tmp_path / "node.yaml") == {
         "data.path": str(tmp_path / "images"),
         "model.name": "fednode-mini",
-        "policy.name": AVERAGE.policy,
-        **{f"tuning.{key}": value for key, value in AVERAGE.tuning.items()},
+        "policy.name": RECOMMENDED.policy,
+        **{f"tuning.{key}": value for key, value in RECOMMENDED.tuning.items()},
         "rounds.max": ROUNDS,
     }
     sections = re.findall(r"(?m)^([a-z]+):", text)

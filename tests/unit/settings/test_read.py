@@ -155,7 +155,7 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("data.shots", -1, "be 0 (all images) or more"),
         ("data.test", 1, "from 0 to below 1"),
         ("policy.recipients", 0, "at least 1"),
-        ("policy.epsilon", 0, "above 0"),
+        ("policy.pool_age", 0, "at least 1"),
         ("policy.rows_shared", -1, "at least 0"),
     ],
 )
@@ -223,11 +223,11 @@ def test_a_fault_hides_no_other(tmp_path: Path) -> None:
     """A wrong type, a range, an unknown key and the policy's faults: all in one text."""
     text = (
         "rounds:\n  max: -1\n  deadline_s: 1 minute\n  lead: -1\n  start: {peers: -3}\n"
-        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  epsilon: x\n"
+        "tuning:\n  lr: true\n  momentum: 2\nsed: 1\npolicy:\n  recipients: 0\n  pool_age: x\n"
     )
     assert sorted(fault(tmp_path, text).splitlines()) == [
         "node.yaml, line 11: policy.recipients is 0; it must be at least 1.",
-        "node.yaml, line 12: policy.epsilon is 'x'; it must be a number.",
+        "node.yaml, line 12: policy.pool_age is 'x'; it must be a whole number.",
         "node.yaml, line 2: rounds.max is -1; it must be at least 0.",
         "node.yaml, line 3: rounds.deadline_s is '1 minute'; it must be a number.",
         "node.yaml, line 4: rounds.lead is -1; it must be at least 0.",

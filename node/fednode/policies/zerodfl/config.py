@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fednode.core.settings import STRICT, bounded, positive
+from fednode.core.settings import STRICT, bounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +21,6 @@ class ZeroDFLConfig:
     recipients: int = 5
     """S of the paper: the number of peers that get a round's rows. More recipients spread prompts
     faster; each costs a message."""
-    epsilon: float = 1e-6
-    """epsilon of equation 1, added to the counts of past choices. With a small value every peer is
-    chosen once before any is chosen twice; with 1 peers chosen rarely are preferred mildly."""
     rows_shared: int | None = None
     """Number s of the context_length rows that are exchanged; the other rows stay private. null:
     all."""
@@ -58,7 +55,6 @@ class ZeroDFLConfig:
     def __post_init__(self) -> None:
         bounded("policy.recipients", self.recipients, 1)
         bounded("policy.pool_age", self.pool_age, 1)
-        positive("policy.epsilon", self.epsilon)
         if self.admit_rise is not None:
             bounded("policy.admit_rise", self.admit_rise, 0)
         if self.rows_shared is not None:

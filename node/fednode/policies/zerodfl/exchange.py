@@ -26,7 +26,7 @@ from fednode.policies.zerodfl import rows
 from fednode.policies.zerodfl.accounting import paper_bytes
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.pool import Pool, merge
-from fednode.policies.zerodfl.recipients import draw_recipients, join
+from fednode.policies.zerodfl.recipients import EPSILON, draw_recipients, join
 from fednode.policies.zerodfl.state import ROWS, Memory
 from fednode.policies.zerodfl.trial import Trial
 from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Idle, Judging, Training, Waiting
@@ -164,8 +164,7 @@ class ZeroDFL:
     def _draw(self, how_many: int, peers: set[str], purpose: str) -> list[str]:
         """Draw recipients of this round's rows; note that they were tried."""
         generator = self._context.random(self._current, purpose)
-        counts, epsilon = self._memory.chosen, self._config.epsilon
-        drawn = draw_recipients(counts, peers, how_many, epsilon, generator)
+        drawn = draw_recipients(self._memory.chosen, peers, how_many, EPSILON, generator)
         self._tried.update(drawn)
         return drawn
 

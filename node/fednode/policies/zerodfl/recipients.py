@@ -13,11 +13,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
+EPSILON: Final = 1e-6
+"""epsilon of equation 1, as in the released code: the paper's text has lost its value."""
 
 
 def probabilities(
