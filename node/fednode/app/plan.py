@@ -144,7 +144,7 @@ def topology_faults(plan: NodePlan) -> list[str]:
             "same contributions, which takes 'full'."
         )
     names = {peer.name for peer in plan.peers.peers}
-    named = {name for pair in chosen.edges for name in pair} | {chosen.hub or plan.name}
+    named = {name for pair in chosen.edges for name in pair}
     strange = sorted(named - names) if plan.peers.mesh_key is None else []
     return [*faults, *(f"topology names {one!r}, which is not in peers.yaml." for one in strange)]
 

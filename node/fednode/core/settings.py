@@ -214,16 +214,12 @@ class TopologySettings:
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
-    kind: Literal["full", "ring", "k-regular", "small-world", "star", "edges"] = "full"
-    """The graph: full (all pairs), ring, k-regular (random), small-world (a ring lattice with
-    moved edges), star, or edges (a list). Fewer edges cost fewer messages and spread prompts more
-    slowly. Policies whose nodes wait for each other take only full."""
+    kind: Literal["full", "ring", "k-regular", "edges"] = "full"
+    """The graph: full (all pairs), ring, k-regular (random), or edges (a list). Fewer edges cost
+    fewer messages and spread prompts more slowly. Policies whose nodes wait for each other take
+    only full."""
     degree: int = 4
-    """Only for k-regular and small-world: the number of neighbours of each node."""
-    rewire: float = 0.1
-    """Only for small-world: the share (0 to 1) of the lattice's edges that are moved."""
-    hub: str | None = None
-    """Only for star: the name of the node in the middle; null: the first node by name."""
+    """Only for k-regular: the number of neighbours of each node."""
     edges: tuple[tuple[str, str], ...] = ()
     """Only for edges: pairs of names."""
     seed: int = 1
@@ -231,10 +227,7 @@ class TopologySettings:
 
     def __post_init__(self) -> None:
         bounded("topology.degree", self.degree, 1)
-        bounded("topology.rewire", self.rewire, 0, 1)
         if self.edges and self.kind != "edges":
             raise ValueError(f"topology.edges are given, but topology.kind is {self.kind!r}.")
         if self.kind == "edges" and not self.edges:
             raise ValueError("topology.kind is 'edges', but topology.edges lists none.")
-        if self.kind == "small-world" and self.degree % 2:
-            raise ValueError(f"topology.degree is {self.degree}; a small world's is even.")

@@ -138,7 +138,7 @@ def gossip(seed: int, topology: TopologySettings) -> World:
     return made
 
 
-@pytest.mark.parametrize("kind", ["ring", "k-regular", "small-world", "star"])
+@pytest.mark.parametrize("kind", ["ring", "k-regular"])
 def test_prompts_go_to_neighbours_alone_and_the_graph_heals_around_the_dead(kind: Any) -> None:
     settings = TopologySettings(kind, degree=2)
     made = gossip(3, settings)

@@ -38,16 +38,11 @@ def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
     if kind == "edges":
         listed = {frozenset(pair) for pair in settings.edges}
         return {edge for edge in listed if edge <= set(names)}
-    if kind == "star" and count:
-        hub = settings.hub if settings.hub is not None and settings.hub in names else names[0]
-        return {frozenset({hub, name}) for name in names if name != hub}
     if kind == "ring":
         return _lattice(names, 2)
     if kind == "full" or settings.degree >= count - 1:
         return {frozenset(pair) for pair in combinations(names, 2)}
     generator = random.Random(f"{settings.seed} {' '.join(names)}")
-    if kind == "small-world":
-        return _small_world(names, settings.degree, settings.rewire, generator)
     return _regular(names, settings.degree, generator)
 
 
@@ -60,20 +55,6 @@ def _lattice(names: Sequence[str], degree: int) -> set[Edge]:
         for step in range(1, degree // 2 + 1)
     }
     return {edge for edge in found if len(edge) == 2}
-
-
-def _small_world(
-    names: Sequence[str], degree: int, rewire: float, generator: random.Random
-) -> set[Edge]:
-    """Return Watts and Strogatz' graph (Nature 1998); the ring itself stays, so it is connected."""
-    ring, found = _lattice(names, 2), _lattice(names, degree)
-    for edge in sorted(found - ring, key=sorted):
-        if generator.random() < rewire:
-            one = sorted(edge)[0]
-            free = [name for name in names if name != one and frozenset({one, name}) not in found]
-            if free:
-                found = (found - {edge}) | {frozenset({one, generator.choice(free)})}
-    return found
 
 
 def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set[Edge]:
