@@ -10,15 +10,10 @@ from fednode.core.types import Snapshot, Tensors
 
 
 class Best:
-    """The best prompts so far.
+    """The best prompts so far."""
 
-    rollback_drop: a fall of the validation accuracy below the best that starts the next round from
-    the best prompts.
-    """
-
-    def __init__(self, held: Snapshot, rollback_drop: float) -> None:
+    def __init__(self, held: Snapshot) -> None:
         self._held = held
-        self._drop = rollback_drop
         self._next: Tensors | None = None
 
     @property
@@ -34,14 +29,10 @@ class Best:
     def judge(self, number: int, metrics: Mapping[str, float], tuned: Tensors) -> None:
         """Compare the prompts that a round tuned with the best."""
         accuracy = metrics.get("validation")
-        if accuracy is None:
-            return
-        if accuracy > self.validation:
+        if accuracy is not None and accuracy > self.validation:
             self._held = replace(
                 self._held, best=tuned, best_round=number, best_validation=accuracy
             )
-        elif accuracy < self.validation - self._drop:
-            self._next = self._held.best
 
     def roll_back(self) -> bool:
         """Let the next round start from the best prompts; tell whether there are any."""

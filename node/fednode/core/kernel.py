@@ -91,7 +91,7 @@ class Kernel:
         self._start_wait = Start(context.rounds, self._members, self._round)
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         held = restored or Snapshot(policy.state(), {})
-        self._best = Best(held, context.guard.rollback_drop)
+        self._best = Best(held)
         self._reach = Reach(context.address)
         self._refused = Tally()
         self._links = Links(context.name, context.topology)

@@ -94,22 +94,17 @@ class GuardSettings:
     keep_best: bool = False
     """true: predict and export with the prompts of the round with the best validation accuracy,
     not with those of the last round."""
-    rollback_drop: float = 1.0
-    """If validation accuracy (0 to 1) falls by more than this below the best, the next round
-    starts from the best prompts. 1.0: never."""
 
     def __post_init__(self) -> None:
         if self.merged_rise is not None:
             bounded("guard.merged_rise", self.merged_rise, 0)
-        bounded("guard.rollback_drop", self.rollback_drop, 0, 1)
 
     @property
     def judged_by(self) -> str:
         """Return the name of a setting that needs validation images; "" if none is set."""
-        for key, default in (("merged_rise", None), ("keep_best", False), ("rollback_drop", 1.0)):
-            if getattr(self, key) != default:
-                return f"guard.{key}"
-        return ""
+        if self.merged_rise is not None:
+            return "guard.merged_rise"
+        return "guard.keep_best" if self.keep_best else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,6 @@ def test_what_does_not_fit_the_mesh(fednode: Fednode, peers: Path) -> None:
         ("policy: {name: zerodfl, admit_rise: 0.1}", "policy.admit_rise"),
         ("guard: {merged_rise: 0}", "guard.merged_rise"),
         ("guard: {keep_best: true}", "guard.keep_best"),
-        ("guard: {rollback_drop: 0.2}", "guard.rollback_drop"),
     ],
 )
 def test_judging_without_images_to_judge_by(

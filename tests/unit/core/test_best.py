@@ -1,4 +1,4 @@
-"""The best prompts by value: what counts as better, and when the next round starts from them."""
+"""The best prompts by value: what counts as better, and the return to them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ GOOD, BETTER, BAD = (Tensors({"context": [value]}) for value in (1.0, 2.0, 3.0))
 NOTHING = Snapshot(PolicyState(0, GOOD, GOOD), {})
 
 
-def best(drop: float = 0.1) -> Best:
-    made = Best(NOTHING, drop)
+def best() -> Best:
+    made = Best(NOTHING)
     made.judge(1, {"validation": 0.5}, GOOD)
     return made
 
@@ -28,22 +28,16 @@ def test_only_a_higher_validation_accuracy_replaces_the_best() -> None:
     assert (held.round, held.validation) == (3, 0.6)
 
 
-def test_a_fall_by_more_than_the_drop_starts_the_next_round_from_the_best_once() -> None:
-    held = best(drop=0.25)
-    held.judge(2, {"validation": 0.25}, BAD)  # by exactly the drop
-    assert held.start() is None
-    held.judge(3, {"validation": 0.2}, BAD)
-    assert held.start() == GOOD
-    assert held.start() is None
-
-
 def test_an_operator_may_roll_back_as_soon_as_there_is_a_best() -> None:
-    empty = Best(NOTHING, 1.0)
+    empty = Best(NOTHING)
     assert not empty.roll_back()
     assert empty.start() is None
     held = best()
+    held.judge(2, {"validation": 0.1}, BAD)
+    assert held.start() is None  # a fall alone starts nothing
     assert held.roll_back()
     assert held.start() == GOOD
+    assert held.start() is None
 
 
 def test_adopted_snapshots_carry_the_best_and_other_effects_pass_unchanged() -> None:
@@ -62,7 +56,7 @@ def test_adopted_snapshots_carry_the_best_and_other_effects_pass_unchanged() -> 
 def test_a_restart_goes_on_from_the_best_of_the_last_snapshot() -> None:
     (adopt,) = best().in_snapshots([Adopt(NOTHING)])
     assert isinstance(adopt, Adopt)
-    again = Best(adopt.snapshot, 0.1)
+    again = Best(adopt.snapshot)
     assert (again.round, again.validation) == (1, 0.5)
     assert again.roll_back()
     assert again.start() == GOOD

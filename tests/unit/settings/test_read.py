@@ -141,7 +141,6 @@ def test_a_fault_is_a_sentence_with_its_place(tmp_path: Path, text: str, sentenc
         ("rounds.min_interval_s", ".nan", "from 0 to 1e+07"),
         ("rounds.start.peers", -2, "at least 0"),
         ("rounds.start.timeout_s", -1, "from 0 to 1e+07"),
-        ("guard.rollback_drop", 1.5, "from 0 to 1"),
         ("guard.merged_rise", -0.1, "at least 0"),
         ("membership.probe_interval_s", 0, "above 0"),
         ("membership.probe_timeout_s", -1, "above 0"),
