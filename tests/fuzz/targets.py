@@ -18,15 +18,20 @@ from fednode.settings.read import load_settings
 from fednode.transports.address import parse
 from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
-from tests.unit.wire.samples import seal
+from tests.unit.wire.samples import built, joined, seal
 
 CORPUS: Final = Path(__file__).parent / "corpus"
 Target = Callable[[bytes], None]
 
 
 def _frame(data: bytes) -> None:
-    """Decode bytes as they are, and with the checksum that lets them further in."""
-    for frame in (data, seal(data)):
+    """Decode bytes as they are, with the right checksum, and as the head or the rest of a frame.
+
+    What makes the checks before the head come out right lets the bytes further in.
+    """
+    size = int.from_bytes(data[:2], "big")
+    split = built(data[2 : 2 + size], data[2 + size :])
+    for frame in (data, seal(data), split):
         try:
             got = decode(frame)
         except FrameError:
@@ -35,11 +40,14 @@ def _frame(data: bytes) -> None:
 
 
 def _arrays(data: bytes) -> None:
+    """Read a table and a block; the first two bytes say how long the table is."""
+    end = 2 + int.from_bytes(data[:2], "big")
     try:
-        tensors, _ = unpack(data)
+        tensors, _ = unpack(data[2:end], data[end:])
     except FrameError:
         return
-    assert unpack(pack(tensors, "float32"))[0] == tensors, "arrays change when they are sent on"
+    again = unpack(*joined(pack(tensors, "float32")))[0]
+    assert again == tensors, "arrays change when they are sent on"
 
 
 def _ack(data: bytes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 from typing import get_args
 
+import msgpack
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -26,7 +27,7 @@ from fednode.wire.codec import (
     roundtrip,
 )
 from fednode.wire.tensors import pack, unpack
-from tests.unit.wire.samples import message, opened, prompts, seal, sealed
+from tests.unit.wire.samples import built, joined, message, opened, prompts, seal, sealed
 
 NAME_LETTERS = string.ascii_letters + string.digits + "_"
 letters = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
@@ -151,21 +152,74 @@ def test_changed_arrays_with_a_right_checksum_end_in_a_message_or_a_frame_error(
     data: st.DataObject, dtype: Dtype
 ) -> None:
     envelope = opened(encode(message(tensors=prompts(2, 3)), dtype))
-    packed = bytearray(envelope.tensors)
+    changed = {"table": bytearray(envelope.table), "block": bytearray(envelope.block)}
     for _ in range(data.draw(st.integers(1, 4), label="changes")):
-        packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
-    envelope.tensors = bytes(packed)
+        part = changed[data.draw(st.sampled_from(sorted(changed)))]
+        part[data.draw(st.integers(0, len(part) - 1))] = data.draw(st.integers(0, 255))
+    envelope.table, envelope.block = bytes(changed["table"]), bytes(changed["block"])
     got = sent_on(sealed(envelope))
     assert got is None or got[0] == got[1]
 
 
-@given(st.binary(max_size=200))
-def test_any_array_bytes_end_in_tensors_or_a_frame_error(data: bytes) -> None:
+@given(st.data(), messages(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
+def test_a_head_of_another_length_ends_in_a_message_or_a_frame_error(
+    data: st.DataObject, sent: Message, dtype: Dtype
+) -> None:
+    body = encode(sent, dtype)[:-39]
+    cut = data.draw(st.integers(0, len(body)), label="head")
+    got = sent_on(built(body[:cut], body[cut:]))
+    assert got is None or got[0] == got[1]
+
+
+@given(st.data(), tensors_of(st.floats(-1.0, 1.0, width=16)), st.sampled_from(DTYPES))
+def test_each_offset_is_the_end_of_the_array_before_it(
+    data: st.DataObject, tensors: Tensors, dtype: Dtype
+) -> None:
+    table, block = joined(pack(tensors, dtype))
+    if not table:
+        return
+    size = {"float32": 4, "float16": 2, "int8": 1}[dtype]
+    found, entries = msgpack.unpackb(table)
+    ends = np.cumsum([0, *(size * array.size for array in tensors.values())])
+    assert (found, [entry[0] for entry in entries]) == (dtype, list(tensors))
+    assert [entry[1] for entry in entries] == ends[:-1].tolist()
+    assert len(block) == ends[-1]
+    # Any other offset is refused, and so is a block of any other length.
+    changed = data.draw(st.sampled_from(entries), label="array")
+    wrong = st.integers(0, 2**63).filter(lambda offset: offset != changed[1])
+    changed[1] = data.draw(wrong, label="offset")
+    with pytest.raises(FrameError, match="must neither overlap nor leave gaps"):
+        unpack(msgpack.packb([dtype, entries], use_single_float=True), block)
+    more = data.draw(st.binary(min_size=1, max_size=9), label="more")
+    with pytest.raises(FrameError, match="but the block has"):
+        unpack(table, block + more)
+    for length in {0, len(block) // 2, max(len(block) - 1, 0)} - {len(block)}:
+        with pytest.raises(FrameError, match="but the block has"):
+            unpack(table, block[:length])
+
+
+@given(st.data())
+def test_any_table_of_the_right_form_ends_in_tensors_or_a_frame_error(data: st.DataObject) -> None:
+    lengths = st.one_of(st.integers(0, 3), st.integers(-1, 2**64 - 1))
+    fields = st.tuples(st.sampled_from("abc"), st.integers(0, 16), st.lists(lengths, max_size=9))
+    scaled = st.builds(lambda entry, scale: (*entry, scale), fields, numbers)
+    entries = data.draw(st.lists(st.one_of(fields, scaled), max_size=4), label="entries")
+    table = msgpack.packb([data.draw(st.sampled_from(DTYPES)), entries], use_single_float=True)
+    block = data.draw(st.binary(max_size=48), label="block")
     try:
-        got, _ = unpack(data)
+        got, _ = unpack(table, block)
     except FrameError:
         return
-    assert unpack(pack(got, "float32"))[0] == got
+    assert unpack(*joined(pack(got, "float32")))[0] == got
+
+
+@given(st.binary(max_size=200), st.binary(max_size=50))
+def test_any_array_bytes_end_in_tensors_or_a_frame_error(table: bytes, block: bytes) -> None:
+    try:
+        got, _ = unpack(table, block)
+    except FrameError:
+        return
+    assert unpack(*joined(pack(got, "float32")))[0] == got
 
 
 @given(st.binary(max_size=100))

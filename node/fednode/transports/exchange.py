@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
@@ -11,10 +10,9 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from fednode.core import varint
-from fednode.errors import FrameError
 from fednode.transports.base import OnFrame
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX
+from fednode.wire import fields
 from fednode.wire.gen import exchange_pb2
 
 HANDLING_MAX_S: Final = 120.0
@@ -131,7 +129,7 @@ async def pieces(frame: bytes) -> AsyncIterator[memoryview]:
 
 def wrapped(data: bytes | memoryview) -> bytes:
     """Return a serialized Frame that holds these bytes."""
-    return b"".join((_TAG, varint.written(len(data)), data)) if data else b""
+    return b"".join((fields.ahead(_TAG, len(data)), data)) if data else b""
 
 
 def opened(message: bytes) -> bytes:
@@ -139,9 +137,5 @@ def opened(message: bytes) -> bytes:
 
     Frames of another form, such as with fields of later versions, are left to protobuf.
     """
-    if message[:1] == _TAG:
-        with contextlib.suppress(FrameError):
-            length, begin = varint.read(message, len(_TAG))
-            if length == len(message) - begin:
-                return message[begin:]
-    return exchange_pb2.Frame.FromString(message).data
+    data = fields.inside(_TAG, message)
+    return exchange_pb2.Frame.FromString(message).data if data is None else bytes(data)

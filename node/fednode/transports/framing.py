@@ -12,7 +12,7 @@ FRAME_BYTES_MAX: Final = 64 << 20
 REPLY_BYTES_MAX: Final = PIECE_BYTES
 
 # Bytes of a call's HTTP/2 headers once the connection's compression table knows them: 44 ahead of a
-# frame, 50 around a reply, as a proxy on loopback counts them (test_grpc_wire.py counts again).
+# frame, 50 around a reply, as a proxy on loopback counts them (test_framing.py counts again).
 _CALL: Final = 47
 # Bytes ahead of each message: one HTTP/2 data frame's header and gRPC's prefix. gRPC agrees on data
 # frames larger than a piece; flow control splits few of them.

@@ -1,24 +1,34 @@
 """Convert messages and acknowledgements to frames and back; nothing that comes in is trusted.
 
-A frame is a serialized Envelope (proto/fednode/v1/exchange.proto) whose last field is the SHA-256
-of all bytes before it. So a frame that was cut or changed on the way is refused before a parser
-sees it. A frame that somebody built with a correct checksum is limited by Limits in bytes, fields,
-names and arrays, before anything of that size is built. decode and decode_ack raise FrameError and
-nothing else. encode and encode_ack never build what a receiver would refuse.
+A frame is a serialized Envelope (proto/fednode/v1/exchange.proto), in this order:
+
+    head        all fields of an Envelope but the following three; the first two bytes are the
+                wire version. The field `table` says where each array lies in the block.
+    block       the numbers of all arrays (node/fednode/wire/tensors.py)
+    head_bytes  the length of the head, so that the block is found without a parser
+    checksum    SHA-256 of all bytes before it
+
+The last two have a fixed length. So a frame that was cut or changed on the way is refused before a
+parser sees it, a frame of another version before anything but the version is read, and protobuf
+never copies the arrays. A frame that somebody built with a correct checksum is limited by Limits in
+bytes, names and arrays. decode and decode_ack raise FrameError and nothing else. encode and
+encode_ack never build what a receiver would refuse.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+import struct
 from typing import Final, NamedTuple, NoReturn, get_args
 
 from google.protobuf.message import DecodeError
 
-from fednode.core import foreign, varint
+from fednode.core import foreign
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Message, Update
 from fednode.errors import FednodeError, FrameError
+from fednode.wire import fields
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
@@ -39,7 +49,7 @@ __all__ = [
     "write_ack",
 ]
 
-VERSION: Final = 1
+VERSION: Final = 2
 ACK_BYTES_MAX: Final = 8192
 DETAIL_CHARACTERS_MAX: Final = 1000
 MESH_CHARACTERS_MAX: Final = 128
@@ -48,14 +58,21 @@ DIGEST_BYTES_MAX: Final = 64
 PLACE_CHARACTERS_MAX: Final = 300
 PROOF_BYTES_MAX: Final = 1024
 WHOLE_MAX: Final = 2**63 - 1
-# Fields of an envelope at its top level beside facts and members, with room for later versions.
-FIELDS_SPARE: Final = 64
+CHARACTER_BYTES: Final = 4
+"""Most bytes of a character in UTF-8."""
+SPARE_BYTES: Final = 64
+"""Room in a head for the tags, lengths and numbers of one entry."""
 
 _NODE: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}", re.ASCII)
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,62}", re.ASCII)
 _DIGEST: Final = re.compile(r"([0-9a-f]{2}){0,64}", re.ASCII)
-# Field 11, length-delimited.
-_ARRAYS_TAG: Final = b"\x5a"
+_BLOCK_TAG: Final = b"\x72"
+# Field 1, a number below 128: the first two bytes of each frame, of every version.
+_VERSION_TAG: Final = 0x08
+_VERSION: Final = bytes((_VERSION_TAG, VERSION))
+# Field 15, four bytes, the lowest first.
+_SIZE: Final = struct.Struct("<BI")
+_SIZE_TAG: Final = 0x7D
 # Field 12, length-delimited, 32 bytes.
 _CHECKSUM_TAG: Final = b"\x62\x20"
 _CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
@@ -93,14 +110,16 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         samples=message.samples,
         facts=dict(message.facts),
     )
-    # The arrays go straight into the frame: protobuf would copy them several times. A serialized
-    # envelope is the sequence of its fields, in the order of their numbers.
-    packed = arrays.pieces(message.tensors, dtype, limits)
-    body: list[arrays.Piece] = [envelope.SerializeToString(deterministic=True)]
-    if packed:
-        body += [_ARRAYS_TAG + varint.written(sum(map(len, packed))), *packed]
-    if message.members:
-        body.append(_members(message))
+    envelope.members.extend(map(_news, message.members))
+    table, block = arrays.pack(message.tensors, dtype, limits)
+    envelope.table = table
+    head = envelope.SerializeToString(deterministic=True)
+    # The numbers go straight into the frame: protobuf would copy them several times.
+    body: list[bytes | memoryview] = [head]
+    length = sum(map(len, block))
+    if length:
+        body += [fields.ahead(_BLOCK_TAG, length), *block]
+    body.append(_SIZE.pack(_SIZE_TAG, len(head)))
     size = sum(map(len, body)) + _CHECKSUM_BYTES
     if size > limits.frame_bytes:
         raise FednodeError(
@@ -117,22 +136,16 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
 
     The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
-    if len(frame) > limits.frame_bytes:
-        raise FrameError(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
-    body = memoryview(frame)[:-_CHECKSUM_BYTES]
-    if frame[len(body) :] != _CHECKSUM_TAG + hashlib.sha256(body).digest():
-        raise FrameError("the checksum is missing or wrong: the frame was damaged on its way")
-    rest, packed = _without_arrays(body, limits)
+    head, block = _opened(frame, limits)
     try:
-        envelope = exchange_pb2.Envelope.FromString(rest)
+        envelope = exchange_pb2.Envelope.FromString(head)
     except DecodeError as fault:
-        raise FrameError("the frame is not a valid envelope") from fault
+        raise FrameError("the head of the frame is not a valid envelope") from fault
     if envelope.version != VERSION:
-        raise FrameError(
-            f"the message has version {envelope.version} and this node speaks {VERSION}; "
-            "run the same version of fednode on both nodes"
-        )
-    tensors, dtype = arrays.unpack(packed, limits)
+        _refuse(f"the head of the frame says version {VERSION} and version {envelope.version}")
+    if len(envelope.members) > limits.members:
+        _refuse(f"news of {len(envelope.members)} members; at most {limits.members} fit")
+    tensors, dtype = arrays.unpack(envelope.table, block, limits)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -230,20 +243,15 @@ def _member_fault(message: Message, limits: Limits) -> str:
     return ""
 
 
-def _members(message: Message) -> bytes:
-    """Return the fields of an envelope that hold the news of members."""
-    news = [
-        exchange_pb2.Member(
-            name=one.name,
-            state=_STATES[one.state],
-            incarnation=one.incarnation,
-            address=one.address,
-            id=one.id,
-            proof=one.proof,
-        )
-        for one in message.members
-    ]
-    return exchange_pb2.Envelope(members=news).SerializeToString(deterministic=True)
+def _news(update: Update) -> exchange_pb2.Member:
+    return exchange_pb2.Member(
+        name=update.name,
+        state=_STATES[update.state],
+        incarnation=update.incarnation,
+        address=update.address,
+        id=update.id,
+        proof=update.proof,
+    )
 
 
 def _member(found: exchange_pb2.Member) -> Update:
@@ -253,39 +261,50 @@ def _member(found: exchange_pb2.Member) -> Update:
     return Update(found.name, state, found.incarnation, found.address, found.id, bytes(found.proof))
 
 
-def _without_arrays(body: memoryview, limits: Limits) -> tuple[bytes, memoryview]:
-    """Return an envelope without its arrays, and the arrays as a view of the body.
+def head_bytes_max(limits: Limits) -> int:
+    """Return the bytes of the largest head that these limits allow."""
+    words = MESH_CHARACTERS_MAX * CHARACTER_BYTES + 2 * DIGEST_BYTES_MAX + 10 * SPARE_BYTES
+    fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
+    member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
+    return words + limits.facts * fact + limits.members * member + limits.table_bytes
 
-    So protobuf does not copy the arrays. Of two fields of arrays the last counts, as in protobuf.
-    Raise FrameError for an envelope with more fields than any message has.
+
+def _opened(frame: bytes | memoryview, limits: Limits) -> tuple[bytes, memoryview]:
+    """Return the head of a frame, and its block as a view of the frame.
+
+    Raise FrameError for a frame that is too long or damaged, or of another wire version.
     """
-    most = limits.facts + limits.members + FIELDS_SPARE
-    kept: list[memoryview] = []
-    packed = body[:0]
-    position = begin = 0  # begin: of the bytes that are not in `kept` yet
-    for _ in range(most):
-        if position >= len(body):
-            break
-        start = position
-        tag, position = varint.read(body, position)
-        kind = tag & 7
-        if kind == 0:
-            _, position = varint.read(body, position)
-        elif kind == 1:
-            position += 8
-        elif kind == 2:
-            length, position = varint.read(body, position)
-            position += length
-            if tag == _ARRAYS_TAG[0] and position <= len(body):
-                kept.append(body[begin:start])
-                packed, begin = body[position - length : position], position
-        elif kind == 5:
-            position += 4
-        else:
-            _refuse(f"the envelope holds a field of the unknown kind {kind}")
-    if position < len(body):
-        _refuse(f"the envelope holds more than {most} fields")
-    return b"".join((*kept, body[begin:])), packed
+    if len(frame) > limits.frame_bytes:
+        _refuse(f"a frame of {len(frame):,} bytes; at most {limits.frame_bytes:,} fit")
+    body = memoryview(frame)[:-_CHECKSUM_BYTES]
+    if frame[len(body) :] != _CHECKSUM_TAG + hashlib.sha256(body).digest():
+        _refuse("the checksum is missing or wrong: the frame was damaged on its way")
+    _check_version(bytes(body[:2]))
+    if len(body) < _SIZE.size or body[-_SIZE.size] != _SIZE_TAG:
+        _refuse("the frame does not say how long its head is")
+    _, size = _SIZE.unpack(body[-_SIZE.size :])
+    rest = body[: -_SIZE.size]
+    most = min(len(rest), head_bytes_max(limits))
+    if size > most:
+        _refuse(f"the frame says that its head has {size:,} bytes; at most {most:,} are possible")
+    block = fields.inside(_BLOCK_TAG, rest[size:]) if len(rest) > size else rest[size:]
+    if block is None:
+        _refuse(f"the {len(rest) - size:,} bytes behind the head are not one block of arrays")
+    return bytes(rest[:size]), block
+
+
+def _check_version(start: bytes) -> None:
+    """Raise FrameError unless a frame begins with this node's wire version."""
+    if start == _VERSION:
+        return
+    if len(start) < 2 or start[0] != _VERSION_TAG or start[1] > 0x7F:
+        _refuse(f"the frame does not begin with its wire version; this node speaks {VERSION}")
+    found = start[1]
+    older = "the other node" if found < VERSION else "this node"
+    _refuse(
+        f"the frame has wire version {found} and this node speaks {VERSION}; "
+        f"update fednode on {older}"
+    )
 
 
 def _refuse(sentence: str) -> NoReturn:

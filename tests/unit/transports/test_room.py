@@ -1,4 +1,4 @@
-"""Places of newcomers: a source that wants many takes them from itself."""
+"""Places for unknown callers: a source that holds many makes room for others, and for itself."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fednode.transports.room import Room, source_of
     ("host", "source"),
     [
         ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::4", "2001:db8:1:3::/64"),
         ("fe80::1%eth0", "fe80::/64"),
-        ("", ""),
-        ("unix", "unix"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("a-name", "a-name"),
     ],
 )
 def test_a_source_is_what_one_caller_controls(host: str, source: str) -> None:
@@ -26,50 +26,63 @@ def test_a_source_is_what_one_caller_controls(host: str, source: str) -> None:
 
 
 class Visits:
-    """Tasks that hold a place until they are told to go."""
+    """Tasks that hold a place each until they are told to go, or lose the place."""
 
     def __init__(self, most: int) -> None:
         self.room, self.most = Room(), most
         self.lost: list[str] = []
+        self.inside: list[str] = []
+        self.go = asyncio.Event()
 
-    async def come(self, source: str) -> asyncio.Task[None]:
-        entered = asyncio.Event()
+    async def come(self, source: str, name: str) -> asyncio.Task[None]:
+        """Begin a visit, and return when it holds its place."""
+        here = asyncio.Event()
 
         async def stay() -> None:
             with self.room.place(source, self.most) as lost:
-                self.lost.append(lost)
-                entered.set()
-                await asyncio.Event().wait()
+                self.lost += [lost] if lost else []
+                self.inside.append(name)
+                here.set()
+                try:
+                    await self.go.wait()
+                finally:
+                    self.inside.remove(name)
 
         task = asyncio.create_task(stay())
-        async with asyncio.timeout(20):
-            await entered.wait()
+        await here.wait()
         return task
 
+    async def end(self, *tasks: asyncio.Task[None]) -> list[bool]:
+        """End all visits; return which of them lost their place before."""
+        self.go.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [task.cancelled() for task in tasks]
 
-async def ended(task: asyncio.Task[None]) -> bool:
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    return task.done()
 
-
-async def test_the_source_of_most_loses_its_oldest() -> None:
+async def test_the_source_of_most_places_loses_its_oldest() -> None:
     visits = Visits(3)
-    first, second = await visits.come("greedy"), await visits.come("greedy")
-    honest = await visits.come("honest")
-    newcomer = await visits.come("new")
-    assert visits.lost == ["", "", "", "greedy"]
-    assert await ended(first)
-    assert not any(task.done() for task in (second, honest, newcomer))
-    for task in (second, honest, newcomer):
-        task.cancel()
+    tasks = [await visits.come(*who) for who in (("a", "a1"), ("b", "b1"), ("b", "b2"))]
+    tasks.append(await visits.come("c", "c1"))
+    await asyncio.gather(tasks[1], return_exceptions=True)
+    assert (visits.lost, sorted(visits.inside)) == (["b"], ["a1", "b2", "c1"])
+    assert await visits.end(*tasks) == [False, True, False, False]
 
 
-async def test_a_place_that_is_left_is_free_again() -> None:
+async def test_a_source_that_wants_many_places_takes_them_from_itself() -> None:
+    visits = Visits(3)
+    tasks = [await visits.come("a", "a1")]
+    tasks += [await visits.come("b", f"b{number}") for number in range(6)]
+    await asyncio.gather(*tasks[1:5], return_exceptions=True)
+    assert sorted(visits.inside) == ["a1", "b4", "b5"]
+    assert visits.lost == ["b"] * 4
+    await visits.end(*tasks)
+
+
+async def test_a_place_that_is_given_back_costs_nobody_a_place() -> None:
     visits = Visits(1)
-    first = await visits.come("a")
-    first.cancel()
-    assert await ended(first)
-    second = await visits.come("b")
-    assert visits.lost == ["", ""]
-    second.cancel()
+    assert await visits.end(await visits.come("a", "a1")) == [False]
+    visits.go.clear()
+    task = await visits.come("b", "b1")
+    assert visits.lost == []
+    assert await visits.end(task) == [False]
+    assert visits.room._held == {}

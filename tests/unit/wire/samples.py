@@ -35,8 +35,18 @@ def prompts(rows: int = 4, width: int = 512) -> Tensors:
 
 
 def sealed(envelope: exchange_pb2.Envelope) -> bytes:
-    """Return an envelope as a frame with a correct checksum, whatever it holds."""
-    return seal(envelope.SerializeToString(deterministic=True))
+    """Return an envelope as a frame with a right length and checksum, whatever else it holds."""
+    head = exchange_pb2.Envelope()
+    head.CopyFrom(envelope)
+    for field in ("block", "head_bytes", "checksum"):
+        head.ClearField(field)
+    block = exchange_pb2.Envelope(block=envelope.block).SerializeToString()
+    return built(head.SerializeToString(deterministic=True), block)
+
+
+def built(head: bytes, block: bytes = b"") -> bytes:
+    """Return any head and any bytes behind it as a frame with a right length and checksum."""
+    return seal(head + block + b"\x7d" + len(head).to_bytes(4, "little"))
 
 
 def seal(body: bytes) -> bytes:
@@ -47,3 +57,9 @@ def seal(body: bytes) -> bytes:
 def opened(frame: bytes) -> exchange_pb2.Envelope:
     """Return the envelope of a frame without its checksum, to be changed and sealed again."""
     return exchange_pb2.Envelope.FromString(frame[:-34])
+
+
+def joined(packed: tuple[bytes, tuple[memoryview, ...]]) -> tuple[bytes, bytes]:
+    """Return the table and the block of what `pack` returns."""
+    table, block = packed
+    return table, b"".join(block)

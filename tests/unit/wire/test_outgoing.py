@@ -1,35 +1,54 @@
-"""Frames of broadcasts: encoded once, and by message."""
+"""A message to several peers is encoded once, and its receivers all read the same."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
 
-from fednode.core.types import Message, Tensors
+import pytest
+
+from fednode.core.types import Tensors
+from fednode.errors import FednodeError
 from fednode.wire import codec
-from fednode.wire.outgoing import Broadcasts
+from fednode.wire.outgoing import Broadcasts, Outgoing
+from tests.unit.wire.samples import message
 
 
-def message(numbers: int, phase: str = "prompts") -> Message:
-    tensors = Tensors({"context": np.arange(float(numbers)).reshape(1, -1)})
-    return Message(
-        mesh="m",
-        fingerprint="ff",
-        policy="promptfl",
-        sender="a",
-        round=1,
-        phase=phase,
-        tensors=tensors,
-    )
+def test_a_frame_is_made_when_it_is_asked_for_and_kept() -> None:
+    said = message()
+    outgoing = Outgoing(said, "float16")
+    seen = [outgoing.encoded]
+    assert outgoing.payload == codec.payload_bytes(said, "float16")
+    seen.append(outgoing.encoded)
+    assert outgoing.frame == codec.encode(said, "float16")
+    seen.append(outgoing.encoded)
+    assert seen == [False, False, True]
+    assert outgoing.frame is outgoing.frame
 
 
-def test_equal_messages_of_different_sends_have_frames_of_their_own() -> None:
-    """Only one object is one broadcast: to compare contents would cost what encoding costs."""
-    broadcasts, said = Broadcasts(), message(3)
+@pytest.mark.parametrize("dtype", codec.DTYPES)
+def test_the_message_is_read_as_its_receivers_read_it(dtype: codec.Dtype) -> None:
+    said = message()
+    decoded = Outgoing(said, dtype).decoded
+    assert decoded == replace(said, tensors=codec.roundtrip(said.tensors, dtype))
+    assert decoded.dtype == dtype
+
+
+def test_a_message_that_no_receiver_takes_has_no_frame() -> None:
+    outgoing = Outgoing(message(sender="N"), "float32")
+    with pytest.raises(FednodeError, match="cannot be sent: sender 'N' is not a node name"):
+        _ = outgoing.frame
+    assert not outgoing.encoded
+
+
+def test_sends_of_one_message_share_a_frame() -> None:
+    broadcasts, said = Broadcasts(), message()
     first = broadcasts.outgoing(said, "float32")
     assert broadcasts.outgoing(said, "float32") is first
     assert broadcasts.outgoing(said, "float16") is not first
-    assert broadcasts.outgoing(message(3), "float32") is not first
-    encoded = [first.encoded]
-    assert codec.decode(first.frame) == first.decoded
-    assert [*encoded, first.encoded] == [False, True]
-    assert first.payload == codec.payload_bytes(said, "float32")
+    assert broadcasts.outgoing(message(), "float32") is not first  # equal, and another message
+
+
+def test_the_format_that_a_message_names_goes_before_that_of_the_node() -> None:
+    broadcasts = Broadcasts()
+    assert broadcasts.outgoing(message(dtype="int8"), "float32").dtype == "int8"
+    assert broadcasts.outgoing(message(tensors=Tensors()), "float16").dtype == "float16"
