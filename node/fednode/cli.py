@@ -10,13 +10,14 @@ import keyword
 import sys
 import tempfile
 import traceback
+from types import ModuleType
 from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from fednode import __version__
-from fednode.errors import FednodeError
+from fednode.errors import ConfigError, FednodeError
 
 COMMANDS: Final = {
     "init": ("fednode.commands.init", "Write settings to start from."),
@@ -49,9 +50,24 @@ COMMANDS: Final = {
     "mesh": ("fednode_bootstrap.mesh_command", "Run several nodes on this machine."),
     "demo": ("fednode.lab.commands.demo", "Show on images whether exchanging prompts helps."),
 }
+LAB: Final = "fednode.lab"
+"""Experiments, the demo, benches and trackers. A node runs without it."""
 FAULT: Final = 2
 DEFECT: Final = 70
 INTERRUPTED: Final = 130
+
+
+def _module(command: str) -> ModuleType:
+    """Import a command's module; raise ConfigError if it is the laboratory's, and that is gone."""
+    try:
+        return importlib.import_module(COMMANDS[command][0])
+    except ModuleNotFoundError as fault:
+        if fault.name != LAB:
+            raise
+        raise ConfigError(
+            f"`fednode {command}` is a command of the laboratory, and this installation has no "
+            f"folder {LAB.replace('.', '/')}: install the whole package with `pip install fednode`."
+        ) from None
 
 
 class _Lazy(click.Group):
@@ -62,7 +78,7 @@ class _Lazy(click.Group):
         if cmd_name not in COMMANDS:
             return None
         word = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        found = getattr(importlib.import_module(COMMANDS[cmd_name][0]), word)
+        found = getattr(_module(cmd_name), word)
         return found if isinstance(found, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

@@ -181,6 +181,26 @@ def test_the_installed_package_works_in_an_empty_folder(installed: Path, empty: 
     assert "round" in run_a_node(sys.executable, empty, **paths)
 
 
+def test_a_node_runs_from_a_wheel_whose_laboratory_was_deleted(
+    installed: Path, empty: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "without"
+    shutil.copytree(installed, copy)
+    shutil.rmtree(copy / "fednode/lab")
+    paths = surroundings(empty, PYTHONPATH=str(copy))
+    command = (sys.executable, "-m", "fednode.cli")
+    assert "experiment" in run([*command, "--help"], empty, **paths)
+    begin(command, empty, **paths)
+    assert "round" in run_a_node(sys.executable, empty, **paths)
+    asked = subprocess.run(
+        [*command, "demo", "--quick"], cwd=empty, env={**os.environ, **paths},
+        capture_output=True, text=True, timeout=GUARD_S, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 2
+    assert asked.stderr.startswith("fednode: `fednode demo` is a command of the laboratory")
+    assert asked.stderr.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_the_first_hour_from_the_wheel_in_a_venv(venv: Path, empty: Path) -> None:
     paths = surroundings(empty)

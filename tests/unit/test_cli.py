@@ -18,7 +18,7 @@ from fednode.errors import DataError, Refused
 EXPECTED = {
     *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
     *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
-    *("top", "logs", "explain", "export", "import", "recover", "reset"),
+    *("top", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }
 
 NAMED = f"fednode, version {__version__}"
@@ -146,3 +146,58 @@ def test_the_simulator_and_the_policies_start_without_torch() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+NODE = """
+import sys
+from fednode import cli
+
+{program}
+print(sorted(name for name in sys.modules if name.startswith("fednode.lab")))
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import fednode, fednode.api, fednode.policy, fednode.testing",
+        "cli.main(['--help'])",
+        "cli.main(['status', '127.0.0.1:1'])",
+        "cli.main(['start', '--peers', 'none.yaml'])",
+        "import fednode.app.assemble, fednode.learn.build",
+        "for name, (place, _) in cli.COMMANDS.items():\n    '.lab.' in place or cli._module(name)",
+    ],
+)
+def test_a_node_and_its_commands_load_no_module_of_the_laboratory(
+    program: str, tmp_path: Path
+) -> None:
+    program = program.replace("cli.main(", "import pytest; pytest.raises(SystemExit, cli.main, ")
+    ran = subprocess.run(
+        [sys.executable, "-c", NODE.format(program=program)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.stdout.splitlines()[-1:] == ["[]"], ran.stdout + ran.stderr
+
+
+class Deleted:
+    """Find no laboratory, as if its folder were deleted."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == cli.LAB:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_without_the_laboratory_its_commands_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("fednode.lab")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Deleted(), *sys.meta_path])
+    for name, (place, _) in cli.COMMANDS.items():
+        if not place.startswith("fednode.lab"):
+            continue
+        code, _, err = ended(capsys, name, "--help")
+        assert code == 2
+        assert err.startswith(f"fednode: `fednode {name}` is a command of the laboratory")
+        assert err.count("\n") == 1
+    assert ended(capsys, "--help")[0] == 0
