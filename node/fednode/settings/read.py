@@ -228,7 +228,8 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
     except ConfigError as fault:
         return None, [str(fault)]
     inside = {key: value for key, value in policy.items() if key != "name"}
-    strange = [key for key in inside if key not in faults.keys_of(kind.config_type)]
+    known = faults.keys_of(kind.config_type)
+    strange = [key for key in inside if key not in known and f"policy.{key}" not in faults.GONE]
     owner = _owner(strange)
     if not owner:
         config, found = _check(kind.config_type, inside, source, ("policy",))

@@ -41,3 +41,16 @@ def test_a_removed_setting_of_a_policy_is_refused_with_its_replacement(
         load_settings(path, {})
     assert "removed" in str(fault.value)
     assert REMOVED[removed] in str(fault.value)
+
+
+def test_a_removed_key_of_one_policy_is_no_key_of_another_policy(tmp_path: Path) -> None:
+    """ZeroDFL's epsilon is gone, and FedOTP still has a key of this name."""
+    path = tmp_path / "node.yaml"
+    path.write_text("policy: {name: zerodfl, epsilon: 0.5, recipients: 3}\n")
+    with pytest.raises(ConfigError) as fault:
+        load_settings(path, {}, ["policy.name=promptfl"])
+    first, second = str(fault.value).splitlines()
+    assert "recipients is a key of policy zerodfl, and policy.name is 'promptfl'" in first
+    assert "policy.epsilon was removed" in second
+    path.write_text("policy: {name: fedotp, epsilon: 0.5}\n")
+    assert load_settings(path, {}).policy.config.epsilon == 0.5
