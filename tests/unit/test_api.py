@@ -11,12 +11,15 @@ import numpy as np
 import pytest
 
 import fednode as package
+from fednode.api import Prompts, load
 from fednode.errors import ConfigError, DataError, StateError
 from tests.unit.commands.run import Fednode
 
 
 def test_prompts_from_python(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
     prompts = package.load(tuned / "state")
+    assert isinstance(prompts, Prompts)
+    assert package.load is load
     assert (prompts.policy, prompts.model, prompts.round) == ("zerodfl", "fednode-mini", 1)
     assert prompts.classes == ("lemon", "sea")
     images = [tuned / "images" / name / "1.png" for name in prompts.classes]

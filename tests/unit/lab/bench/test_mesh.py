@@ -28,19 +28,3 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(
     assert row["control"] >= 0
     assert row["bytes"] > row["prompts"] * bench_mesh.SMALL.bytes
     assert row["round_s"] > 0
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("wire", "--kib", "99999"), "99999"),
-        (("mesh", "--nodes", "1"), "1 is not in the range"),
-        (("mesh", "--mode", "quick"), "'quick'"),
-    ],
-)
-def test_wrong_values_are_named(
-    words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fednode = Fednode(capsys)
-    assert fednode("bench", *words) == 2
-    assert said in fednode.err

@@ -1,0 +1,70 @@
+"""Other nodes of the mesh are asked at once and a few; who is silent is left out, with a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from fednode.errors import AddressError
+from fednode.observe.others import ASKED_MAX, ask, reach
+from fednode.wire.gen import status_pb2, status_pb2_grpc
+
+CLOSED = "127.0.0.1:1"
+
+
+class Node(status_pb2_grpc.NodeServicer):
+    async def Status(self, request: Any, context: Any) -> status_pb2.StatusReply:
+        return status_pb2.StatusReply(name="b\x1b[2J", round=4)
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[str]:
+    server = grpc.aio.server()
+    status_pb2_grpc.add_NodeServicer_to_server(Node(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    yield f"127.0.0.1:{port}"
+    await server.stop(None)
+
+
+async def dial(address: str, name: str, reply_bytes: int) -> grpc.aio.Channel:
+    if name == "lost":
+        raise AddressError("no such name")
+    return grpc.aio.insecure_channel(address)
+
+
+async def test_answers_are_made_safe_and_silent_nodes_left_out(address: str) -> None:
+    places = {"b": address, "c": CLOSED, "lost": address}
+    async with asyncio.timeout(20):
+        found = await ask(dial, places, ["b", "c", "lost"])
+    assert list(found) == ["b"]
+    assert found["b"].round == 4
+    assert found["b"].name.isprintable()
+
+
+async def test_few_nodes_are_asked() -> None:
+    dialled: list[str] = []
+
+    async def counted(address: str, name: str, reply_bytes: int) -> grpc.aio.Channel:
+        dialled.append(name)
+        raise AddressError("nobody")
+
+    names = [f"p{number:03}" for number in range(ASKED_MAX + 9)]
+    assert await ask(counted, dict.fromkeys(names, CLOSED), names) == {}
+    assert dialled == names[:ASKED_MAX]
+
+
+async def test_why_a_node_is_not_reached_is_said(address: str) -> None:
+    def why(address: str, name: str) -> str:
+        return f"cannot send to {address}: its key is another's" if name == "tls" else ""
+
+    async with asyncio.timeout(20):
+        assert await reach(dial, why, CLOSED, "c") == "nobody answers"
+        assert await reach(dial, why, CLOSED, "tls") == "its key is another's"
+        assert await reach(dial, why, address, "b") == "no fednode daemon answers"
+        assert await reach(dial, why, address, "lost") == "no such name"
