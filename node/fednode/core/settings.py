@@ -217,8 +217,6 @@ class TopologySettings:
     """Only for k-regular: the number of neighbours of each node."""
     edges: tuple[tuple[str, str], ...] = ()
     """Only for edges: pairs of names."""
-    seed: int = 1
-    """Seed of random graphs."""
 
     def __post_init__(self) -> None:
         bounded("topology.degree", self.degree, 1)

@@ -37,6 +37,7 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
     ("membership.suspicion_mult",): "choose membership.preset, such as wan for slow machines",
     ("membership.sync_interval_s",): "remove it: it follows from membership.preset",
     ("membership.indirect",): "remove it: three members are asked to probe a silent member",
+    ("topology.seed",): "remove it: random graphs are drawn by the names of the nodes",
     ("tuning.recompute",): "remove it; a smaller tuning.batch_size takes less memory",
     ("merge.radius",): "remove it: the limit is the median distance of the round",
     ("policy.epsilon",): "remove it: epsilon of ZeroDFL's equation 1 is 1e-6",

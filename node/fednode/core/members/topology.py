@@ -17,6 +17,8 @@ from fednode.core.settings import TopologySettings
 
 Edge = frozenset[str]
 REGULAR_TRIES: Final = 200
+SEED: Final = 1
+"""Seed of random graphs, besides the names: all nodes need the same graph."""
 
 
 def neighbours(own: str, names: Iterable[str], settings: TopologySettings) -> frozenset[str]:
@@ -42,7 +44,7 @@ def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
         return _lattice(names, 2)
     if kind == "full" or settings.degree >= count - 1:
         return {frozenset(pair) for pair in combinations(names, 2)}
-    generator = random.Random(f"{settings.seed} {' '.join(names)}")
+    generator = random.Random(f"{SEED} {' '.join(names)}")
     return _regular(names, settings.degree, generator)
 
 
