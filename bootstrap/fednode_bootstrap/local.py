@@ -16,10 +16,11 @@ from fednode.app.network import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.terminal import live
+from fednode.terminal.stop import Interrupted, interruptible, until
+from fednode.terminal.watch import View, summary
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
 from fednode_bootstrap.process import PROGRAM
-from fednode_bootstrap.watch import Interrupted, View, interruptible, summary, until
 
 RUNS: Final = Path("runs")
 

@@ -1,1 +1,5 @@
-"""The commands of `fednode`, one file each; cli.py imports a command when it is called."""
+"""The commands of `fednode`: a file for each, under the command's name.
+
+cli.py imports a command when it is called. `control.py` holds five commands of one line each
+(pause, resume, leave, retune, rollback), which send a word to a node.
+"""

@@ -27,11 +27,12 @@ from fednode.lab.demo import render, report
 from fednode.learn.figures import mean
 from fednode.settings import trees
 from fednode.shipped import config_file
+from fednode.terminal.stop import Interrupted, interruptible, until
+from fednode.terminal.watch import View
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap.local import shown
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
 from fednode_bootstrap.process import PROGRAM
-from fednode_bootstrap.watch import Interrupted, View, interruptible, until
 
 CONFIG: Final = config_file("demo/node.yaml")
 OUT: Final = Path("runs") / "demo"

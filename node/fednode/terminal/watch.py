@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import signal
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Protocol, Self
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -18,11 +15,46 @@ from fednode.core.life import Life
 from fednode.terminal import live
 from fednode.terminal.live import Past, Seen
 from fednode.terminal.show import rounds
-from fednode_bootstrap.mesh import LocalMesh
+from fednode.wire.gen import status_pb2
 
 LINE_EVERY_S: Final = 5.0
-HURRY_EVERY_S: Final = 0.1
-Result = TypeVar("Result")
+
+
+class WatchedNode(Protocol):
+    """One node of a mesh that is shown."""
+
+    @property
+    def name(self) -> str:
+        """Return the node's name."""
+        ...
+
+    @property
+    def state(self) -> str:
+        """Return the node's life, or why it says nothing."""
+        ...
+
+    @property
+    def status(self) -> status_pb2.StatusReply | None:
+        """Return its latest answer, if any."""
+        ...
+
+    @property
+    def answers(self) -> bool:
+        """Tell whether it answered when it was asked last."""
+        ...
+
+
+class WatchedMesh(Protocol):
+    """A mesh that is shown while it runs."""
+
+    @property
+    def members(self) -> Mapping[str, WatchedNode]:
+        """Return all nodes by name, in the order in which they are shown."""
+        ...
+
+    async def change(self) -> None:
+        """Wait until something may be new."""
+        ...
 
 
 class View:
@@ -37,7 +69,7 @@ class View:
         self._console = console
         self._headline = headline
         self._line_every_s = line_every_s
-        self._mesh: LocalMesh | None = None
+        self._mesh: WatchedMesh | None = None
         self._past: dict[str, Past] = {}
         self._printed_at = float("-inf")
         self._printed = ""
@@ -63,7 +95,7 @@ class View:
         """Print what happened, above the table where there is one."""
         self._console.print(Text(text))
 
-    async def follow(self, mesh: LocalMesh) -> None:
+    async def follow(self, mesh: WatchedMesh) -> None:
         """Show a mesh at each change until cancelled."""
         self._mesh = mesh
         try:
@@ -75,14 +107,14 @@ class View:
         finally:
             self._mesh = None
 
-    def seen(self, mesh: LocalMesh) -> list[Seen]:
+    def seen(self, mesh: WatchedMesh) -> list[Seen]:
         """Return the nodes of a mesh as they are now."""
         return [
             Seen(one.name, one.state, one.status, self._past.get(one.name, Past()))
             for one in mesh.members.values()
         ]
 
-    def _note(self, mesh: LocalMesh) -> None:
+    def _note(self, mesh: WatchedMesh) -> None:
         for one in mesh.members.values():
             if one.answers and one.status is not None:
                 self._past.setdefault(one.name, Past()).note(one.status, time.monotonic())
@@ -100,7 +132,7 @@ class View:
             self._console.print(Text(line))
 
 
-def summary(mesh: LocalMesh | None) -> str:
+def summary(mesh: WatchedMesh | None) -> str:
     """Return a mesh in one line: each node's round, and its state where that is not running."""
     if mesh is None:
         return ""
@@ -113,68 +145,3 @@ def summary(mesh: LocalMesh | None) -> str:
             text = f"{text} {member.state}".strip()
         parts.append(f"{member.name} {text}")
     return ", ".join(parts)
-
-
-class Interrupted(Exception):
-    """The user asked to stop (Ctrl-C, SIGTERM or SIGHUP)."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(f"stopped by {number.name}")
-        self.exit_code = 128 + number
-
-
-class Stop:
-    """What the user asked for by signals: to stop, and then to hurry."""
-
-    def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
-        self.asked: asyncio.Future[Interrupted] = loop.create_future()
-        self.hurry: asyncio.Future[None] = loop.create_future()
-
-
-@contextlib.contextmanager
-def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
-    """Take over Ctrl-C, SIGTERM and SIGHUP: the first asks to stop, the second to hurry."""
-    loop = asyncio.get_running_loop()
-    stop = Stop()
-
-    def take(number: signal.Signals) -> None:
-        if not stop.asked.done():
-            say("Ending all daemons; ask again to end them at once.")
-            stop.asked.set_result(Interrupted(number))
-        elif not stop.hurry.done():
-            stop.hurry.set_result(None)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        loop.add_signal_handler(number, take, number)
-    try:
-        yield stop
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
-            signal.signal(number, before[number] or signal.SIG_DFL)
-
-
-async def until(work: Coroutine[Any, Any, Result], stop: Stop) -> Result:
-    """Return what the work returns; when the user asks to stop, cancel it and raise Interrupted.
-
-    When the user asks to hurry while the work ends, it is cancelled again until it is done.
-    """
-    task = asyncio.create_task(work)
-    try:
-        await _first_of(task, stop.asked)
-        if task.done():
-            return task.result()
-        task.cancel()
-        await _first_of(task, stop.hurry)
-    finally:
-        while not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=HURRY_EVERY_S)
-    raise stop.asked.result()
-
-
-async def _first_of(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)

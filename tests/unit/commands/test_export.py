@@ -1,28 +1,22 @@
-"""Prompts that leave a node: `export` and `import`, and what another program makes of them."""
+"""Prompts that leave a node by `export`, and what another program makes of them."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 from safetensors import safe_open
-from safetensors.torch import save_file
 
-from fednode.app.saved import SETTINGS, recall
+from fednode.app.saved import recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.commands.share import export, import_
-from fednode.learn.share import FORMAT, read_arrays, write_arrays
-from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.commands.export import export
 from fednode.storage.store import read_snapshot
 from tests.command_line import named
-from tests.unit.app.test_state_of_before import BEFORE
 from tests.unit.commands.run import Fednode
 
 
@@ -82,24 +76,9 @@ def test_a_matrix_classifies_alike_with_open_clip_alone(
             assert value == pytest.approx(known[name], abs=1e-4)
 
 
-def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
-    nothing = tmp_path / "nothing.safetensors"
-    assert "There is no file" in fednode.fault("import", nothing, "--state", tmp_path / "s")
-    nothing.write_bytes(b"no tensors")
-    assert "cannot be read as safetensors" in fednode.fault(
-        "import", nothing, "--state", tmp_path / "s"
-    )
-    save_file({"context": torch.zeros(4, 7)}, nothing, {"format": FORMAT, "round": "1e9"})
-    assert "holds metadata that `fednode export` did not write" in fednode.fault(
-        "import", nothing, "--state", tmp_path / "s"
-    )
-    other = tmp_path / "other.pth"
-    torch.save({"state_dict": {"weights": torch.zeros(3)}}, other)
-    assert "no CoOp checkpoint" in fednode.fault("import", other, "--state", tmp_path / "s")
-    torch.save({"state_dict": {"ctx": torch.zeros(4, 7)}}, other)
-    said = fednode.fault("import", other, "--state", tmp_path / "s", "--classes", "a,b")
-    assert "holds context [4, 7]; zerodfl with fednode-mini" in said
-    assert "names no classes" in fednode.fault("import", other, "--state", tmp_path / "s")
+def test_a_place_that_cannot_be_written_is_a_sentence(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
     to = tmp_path / "no/such/folder/p.safetensors"
     assert fednode.fault("export", "--state", tuned / "state", to) == (
         f"{to} cannot be written: there is no folder {to.parent}; give another place for TO."
@@ -107,32 +86,7 @@ def test_what_cannot_be_shared_is_a_sentence(fednode: Fednode, tuned: Path, tmp_
     (tmp_path / "file").touch()
     said = fednode.fault("export", "--state", tuned / "state", tmp_path / "file" / "p.safetensors")
     assert "cannot be written: a file is where a folder is to be; give another place" in said
-    assert not (tmp_path / "s").exists()
-
-
-def test_prompts_of_the_version_before_are_evaluated_exported_and_imported(
-    fednode: Fednode, tuned: Path, tmp_path: Path
-) -> None:
-    """With the settings.yaml that it wrote, and a file that it exported."""
-    state = tmp_path / "state"
-    shutil.copytree(tuned / "state", state)
-    now = yaml.safe_load((state / SETTINGS).read_text())
-    before = yaml.safe_load((BEFORE / "zerodfl.yaml").read_text())
-    for section in ("data", "cache", "tuning", "rounds"):  # what was tuned on, and where
-        before[section] = {**before[section], **now[section]}
-    (state / SETTINGS).write_text(yaml.safe_dump(before, sort_keys=False))
-    assert recall(state).settings.policy.config == ZeroDFLConfig()
-    assert fednode("eval", "--state", state) == 0
-    file = tmp_path / "p.safetensors"
-    assert fednode("export", "--state", state, file) == 0
-    arrays, facts = read_arrays(file)
-    kept = yaml.safe_load(facts["settings"])
-    kept["policy"], kept["tuning"]["recompute"] = before["policy"], False
-    write_arrays(arrays, {**facts, "settings": yaml.safe_dump(kept)}, file)
-    assert fednode("import", file, "--state", tmp_path / "new") == 0
-    assert recall(tmp_path / "new").prompts == recall(tuned / "state").prompts
 
 
 def test_its_name_leads_here() -> None:
     assert named("export") is export
-    assert named("import") is import_

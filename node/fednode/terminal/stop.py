@@ -1,0 +1,77 @@
+"""Ctrl-C, SIGTERM and SIGHUP while work runs: the first asks it to stop, the second to hurry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final, TypeVar
+
+HURRY_EVERY_S: Final = 0.1
+Result = TypeVar("Result")
+
+
+class Interrupted(Exception):
+    """The user asked to stop (Ctrl-C, SIGTERM or SIGHUP)."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(f"stopped by {number.name}")
+        self.exit_code = 128 + number
+
+
+class Stop:
+    """What the user asked for by signals: to stop, and then to hurry."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked: asyncio.Future[Interrupted] = loop.create_future()
+        self.hurry: asyncio.Future[None] = loop.create_future()
+
+
+@contextlib.contextmanager
+def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
+    """Take over Ctrl-C, SIGTERM and SIGHUP: the first asks to stop, the second to hurry."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+
+    def take(number: signal.Signals) -> None:
+        if not stop.asked.done():
+            say("Ending all daemons; ask again to end them at once.")
+            stop.asked.set_result(Interrupted(number))
+        elif not stop.hurry.done():
+            stop.hurry.set_result(None)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, before[number] or signal.SIG_DFL)
+
+
+async def until(work: Coroutine[Any, Any, Result], stop: Stop) -> Result:
+    """Return what the work returns; when the user asks to stop, cancel it and raise Interrupted.
+
+    When the user asks to hurry while the work ends, it is cancelled again until it is done.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await _first_of(task, stop.asked)
+        if task.done():
+            return task.result()
+        task.cancel()
+        await _first_of(task, stop.hurry)
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=HURRY_EVERY_S)
+    raise stop.asked.result()
+
+
+async def _first_of(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)

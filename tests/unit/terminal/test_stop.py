@@ -1,0 +1,90 @@
+"""What the first and the second Ctrl-C do to work that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from fednode.terminal import stop as module
+from fednode.terminal.stop import Interrupted, interruptible, until
+
+GUARD_S = 20.0
+
+
+async def test_work_that_ends_gives_its_result() -> None:
+    said: list[str] = []
+
+    async def work() -> int:
+        return 7
+
+    with interruptible(said.append) as stop:
+        assert await until(work(), stop) == 7
+    assert said == []
+
+
+async def test_the_first_signal_cancels_the_work_and_is_named() -> None:
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.Event().wait()
+
+    with interruptible(said.append) as stop, pytest.raises(Interrupted, match="SIGTERM") as ended:
+        await until(work(), stop)
+    assert ended.value.exit_code == 128 + signal.SIGTERM
+    assert said == ["Ending all daemons; ask again to end them at once."]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_the_second_signal_cancels_the_end_of_the_work() -> None:
+    hurried = False
+
+    async def work() -> None:
+        nonlocal hurried
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                hurried = True
+                raise
+
+    with interruptible(lambda _: None) as stop, pytest.raises(Interrupted):
+        await until(work(), stop)
+    assert hurried
+
+
+async def test_the_first_signal_cancels_and_the_second_hurries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "HURRY_EVERY_S", 0.0)
+    said: list[str] = []
+    cancelled = 0
+    before = signal.getsignal(signal.SIGTERM)
+
+    async def stubborn() -> None:
+        nonlocal cancelled
+        os.kill(os.getpid(), signal.SIGTERM)
+        while cancelled < 3:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+                if cancelled == 1:
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+    with interruptible(said.append) as stop:
+        async with asyncio.timeout(GUARD_S):
+            with pytest.raises(Interrupted, match="stopped by SIGTERM") as ended:
+                await until(stubborn(), stop)
+    assert ended.value.exit_code == 128 + signal.SIGTERM
+    assert cancelled == 3
+    assert said == ["Ending all daemons; ask again to end them at once."]
+    assert signal.getsignal(signal.SIGTERM) is before
