@@ -6,6 +6,7 @@ import ast
 
 import pytest
 
+from tests.tidy.sleeps import sleeps
 from tests.tidy.table import faults, misplaced, part_of
 from tests.tidy.tree import circles, imports
 
@@ -132,3 +133,32 @@ def test_a_package_resolves_its_relative_imports_from_itself() -> None:
     tree = ast.parse("from .kernel import Kernel")
     assert imports(tree, "fednode.core", package=True) == {"fednode.core.kernel.Kernel"}
     assert imports(tree, "fednode.core.gate") == {"fednode.core.kernel.Kernel"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time\ntime.sleep(0.1)",
+        "import time as clock\nclock.sleep(1)",
+        "from time import sleep\nsleep(0.1)",
+        "from asyncio import sleep as pause\nasync def f():\n    await pause(0.1)",
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0.01)",
+        "import threading\nthreading.Event().wait(0.2)",
+        "from threading import Event\nnever = Event()\nnever.wait(timeout=0.2)",
+    ],
+)
+def test_a_sleep_is_found_whatever_it_is_called(code: str) -> None:
+    assert sleeps(ast.parse(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import asyncio\nasync def f():\n    await asyncio.sleep(0)",
+        "import threading\nready = threading.Event()\nassert ready.wait(20)",
+        "import threading\ngate = threading.Barrier(2)\ngate.wait(30)",
+        "def sleep(x):\n    pass\nsleep(3)",
+    ],
+)
+def test_what_lets_others_run_or_waits_for_somebody_is_no_sleep(code: str) -> None:
+    assert not sleeps(ast.parse(code))
