@@ -1,4 +1,8 @@
-"""Find policies by name: folders of node/fednode/policies, and entry points of third parties."""
+"""Find policies by name: node/fednode/policies, and entry points of third parties.
+
+A folder of node/fednode/policies is a policy. Its class stands in exchange.py, or the policy is
+data in policies/averaging.py.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Method
 from fednode.errors import ConfigError
+from fednode.policies import averaging
 
 GROUP = "fednode.policies"
 OBJECTIVES = "fednode.objectives"
@@ -43,6 +48,8 @@ def policy(name: str) -> PolicyKind:
         near = difflib.get_close_matches(name, names(), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names())}."
         raise ConfigError(f"policy.name is {name!r}, which is no policy: {hint}")
+    if name in averaging.POLICIES:
+        return averaging.POLICIES[name]
     module = importlib.import_module(f"fednode.policies.{name}.exchange")
     classes = [
         value

@@ -13,21 +13,16 @@ from fednode.core.policy import PolicyKind
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import GuardSettings, RoundSettings
+from fednode.policies.averaging import POLICIES, PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
-from fednode.policies.fedclip.exchange import FedCLIP
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
-from fednode.policies.fedmaple.exchange import FedMaPLe
-from fednode.policies.fedotp.exchange import FedOTP
-from fednode.policies.fedpgp.exchange import FedPGP
-from fednode.policies.fedtpg.exchange import FedTPG
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from fednode.policies.trip.exchange import TRIP
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
@@ -87,9 +82,9 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
         (Local, "", Kind(CONTEXT, ZERODFL, {"": LocalConfig()})),
         (ZeroDFL, "", Kind(CONTEXT, ZERODFL, zerodfl)),
         *(
-            (MethodPolicy(kind), "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
+            (kind, "", averaging(**{"": kind.config_type(), "equal": kind.config_type(
                 weights="equal", optimizer="keep", wire_dtype="float16")}))
-            for kind in (PromptFL, FedMaPLe, FedCLIP, FedTPG, FedOTP, FedPGP, TRIP)
+            for kind in (*POLICIES.values(), MethodPolicy(TRIP))
         ),
     ]  # fmt: skip
     variants: list[dict[str, Any]] = [
@@ -125,7 +120,7 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
 def guarded() -> list[tuple[PolicyKind, str, Kind]]:
     """Return policies whose nodes may use what they tuned in place of what was merged."""
     return [
-        (MethodPolicy(PromptFL), "guarded", averaging(**{"": PromptFLConfig()})),
+        (PROMPTFL, "guarded", averaging(**{"": PromptFLConfig()})),
         (MethodPolicy(Plan), "guarded", plan(PlanConfig(reduction=2))),
     ]
 
@@ -137,7 +132,7 @@ def some() -> list[tuple[PolicyKind, str, Kind]]:
     shapes = dict.fromkeys(prompt.names, (4, 2))
     says = {"prompts": shapes, **SHARED}
     return [
-        (MethodPolicy(PromptFL), "some", averaging(**{"": PromptFLConfig(participants=2)})),
+        (PROMPTFL, "some", averaging(**{"": PromptFLConfig(participants=2)})),
         (MethodPolicy(FedDPT), "some", Kind(text, {"prompts": told, **SHARED}, {"": dpt_config})),
         (MethodPolicy(DiPrompT), "some", Kind(shapes, says, {"": prompt})),
         (MethodPolicy(Plan), "some", plan(PlanConfig(reduction=2, participants=2))),

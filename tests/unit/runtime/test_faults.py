@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import PRESETS, RoundSettings, StartSettings
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.policies.averaging import PROMPTFL
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from fednode.runtime.driver import Driver
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
@@ -33,7 +32,7 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
     rounds = RoundSettings("sync", ROUNDS, deadline_s=GUARD_S, start=start)
     membership = replace(PRESETS["wan"], probe_interval_s=0.1, suspicion_mult=1e3)
     plan = Setup(
-        policy=MethodPolicy(PromptFL),
+        policy=PROMPTFL,
         config=PromptFLConfig(),
         rounds=rounds,
         seed=1,

@@ -10,6 +10,7 @@ from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.policies.averaging import PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
@@ -19,7 +20,6 @@ from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 
@@ -37,7 +37,7 @@ class Kind:
 
 
 def promptfl(**set_: Any) -> Kind:
-    return Kind(MethodPolicy(PromptFL), PromptFLConfig(**set_), {"context": (4, 3)})
+    return Kind(PROMPTFL, PromptFLConfig(**set_), {"context": (4, 3)})
 
 
 def feddpt(**set_: Any) -> Kind:

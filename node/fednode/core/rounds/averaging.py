@@ -30,14 +30,13 @@ class AveragingConfig(MomentSettings):
     weights: Literal["samples", "equal"] = "samples"
     """Weight of a node in the mean. samples: its number of images, as the node states it (FedAvg).
     equal: the same for all nodes, as in the papers' code."""
+    paper_number_bytes: ClassVar[int] = 4  # bytes that the method's paper counts for a number
 
 
 class Averaging(Method):
     """Federated averaging; see the file's header."""
 
     config_type: ClassVar[type[AveragingConfig]] = AveragingConfig
-    paper_number_bytes: ClassVar[int] = 4
-    """Bytes that the method's paper counts for a number."""
 
     @classmethod
     def paper_bytes(
@@ -49,7 +48,7 @@ class Averaging(Method):
     ) -> int:
         """Return the bytes of all arrays, up and down."""
         numbers = sum(map(math.prod, shapes.values()))
-        return rounds * clients * 2 * numbers * cls.paper_number_bytes
+        return rounds * clients * 2 * numbers * config.paper_number_bytes
 
     @property
     def drifts(self) -> bool:

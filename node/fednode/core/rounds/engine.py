@@ -77,7 +77,7 @@ class Rounds:
     def __init__(self, method: Method, context: NodeContext, state: PolicyState) -> None:
         self.method = method
         self.context = context
-        self.name = method.name
+        self.name = context.policy
         held = MethodState(state.tensors, state.carry, state.arrays)
         self.now = Round(state.round, method.stages[0], held, held)
         self.stragglers = Stragglers.thaw(state.data.get(STRAGGLERS))

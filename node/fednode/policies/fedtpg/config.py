@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from fednode.core.rounds.averaging import AveragingConfig
 from fednode.core.types import Dtype
@@ -16,3 +16,4 @@ class FedTPGConfig(AveragingConfig):
     weights: Literal["samples", "equal"] = "equal"
     optimizer: Literal["keep", "reset"] = "keep"
     wire_dtype: Dtype = "float16"
+    paper_number_bytes: ClassVar[int] = 2  # its paper counts float16

@@ -14,11 +14,11 @@ from fednode.core.rounds.engine import Rounds
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Message, Report, Tensors
+from fednode.policies.averaging import PROMPTFL
 from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from fednode.testing.player import frame
 from tests.unit.policies.tiny import drawn
 
@@ -40,9 +40,7 @@ def up(policy: Rounds) -> Rounds:
 
 
 def promptfl(given: NodeContext | None = None, **config: Any) -> Rounds:
-    return up(
-        MethodPolicy(PromptFL).start(PromptFLConfig(**config), given or context("promptfl"), START)
-    )
+    return up(PROMPTFL.start(PromptFLConfig(**config), given or context("promptfl"), START))
 
 
 def plan(given: NodeContext | None = None, **config: Any) -> Rounds:

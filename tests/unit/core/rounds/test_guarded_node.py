@@ -16,12 +16,12 @@ from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.transfer import ADOPTED, STATE, WANT
 from fednode.core.settings import GuardSettings
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
+from fednode.policies.averaging import PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS
-from fednode.policies.promptfl.exchange import PromptFL
 from tests.unit.core.rounds.staged import (
     PEERS,
     context,
@@ -82,7 +82,7 @@ def test_the_next_round_begins_where_everyones_does() -> None:
     _, effects = tried(policy, merged(policy), [2.0, 1.0])
     state = adopted(policy, effects).snapshot.policy
     assert float(job(policy.handle(0.0, RoundDue(2))).job.tensors["context"][0, 0]) == 4.0
-    again = MethodPolicy(PromptFL).restore(policy.method.config, policy.context, state)
+    again = PROMPTFL.restore(policy.method.config, policy.context, state)
     assert again.state() == state
     assert float(job(again.handle(0.0, RoundDue(2))).job.tensors["context"][0, 0]) == 4.0
 
@@ -118,7 +118,7 @@ def test_the_own_line_outlives_a_restart() -> None:
     policy = promptfl(guarded("promptfl"))
     _, effects = tried(policy, merged(policy), [2.0, 1.0])
     state = adopted(policy, effects).snapshot.policy
-    again = up(MethodPolicy(PromptFL).restore(policy.method.config, policy.context, state))
+    again = up(PROMPTFL.restore(policy.method.config, policy.context, state))
     assert values([job(merged(again, 2)).job.tensors]) == [1.0]
 
 

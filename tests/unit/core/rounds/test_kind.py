@@ -5,8 +5,8 @@ from __future__ import annotations
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import RoundSettings
 from fednode.core.types import EMPTY, PolicyState, Tensors
+from fednode.policies.averaging import PROMPTFL
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from fednode.policies.trip.config import TRIPConfig
 from fednode.policies.trip.exchange import TRIP
 from fednode.testing.player import frame
@@ -44,7 +44,7 @@ def test_a_restored_run_goes_on_from_its_state() -> None:
 
 
 def test_the_paper_s_bytes_count_the_nodes_that_take_part() -> None:
-    kind, shapes = MethodPolicy(PromptFL), {"context": (4, 2)}
+    kind, shapes = PROMPTFL, {"context": (4, 2)}
     every = kind.paper_bytes(PromptFLConfig(), shapes, 10, 6)
     drawn = kind.paper_bytes(PromptFLConfig(participants=2), shapes, 10, 6)
     many = kind.paper_bytes(PromptFLConfig(participants=9), shapes, 10, 6)

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fednode.core.rounds.averaging import Averaging
 from fednode.core.rounds.method import MethodState, Round
 from fednode.core.rounds.personal import Personal
 from fednode.core.rounds.progress import Comparing, Measuring, TrainingOwn
 from fednode.core.types import EMPTY, MEASURE, Report, Tensors
 from fednode.policies.promptfl.config import PromptFLConfig
-from fednode.policies.promptfl.exchange import PromptFL
 from tests.unit.core.rounds.staged import context
 
-METHOD = PromptFL(PromptFLConfig(), context("promptfl"))
+METHOD = Averaging(PromptFLConfig(), context("promptfl"))
 GUARDED = Personal(METHOD, 0.1)
 
 

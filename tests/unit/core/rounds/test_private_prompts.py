@@ -11,14 +11,13 @@ import pytest
 
 from fednode.core.events import Adopt, Adopted, Effect, RoundDue, Send, Tune, Tuned
 from fednode.core.rounds.engine import Rounds
-from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import GuardSettings
 from fednode.core.types import MEASURE, PRIVATE, Report, Tensors
+from fednode.policies.averaging import FEDOTP
 from fednode.policies.fedotp.config import FedOTPConfig
-from fednode.policies.fedotp.exchange import FedOTP
 from tests.unit.core.rounds.staged import context, heard, job, tried, up
 
-KIND = MethodPolicy(FedOTP)
+KIND = FEDOTP
 START = Tensors({"global": np.zeros((1, 2))})
 
 

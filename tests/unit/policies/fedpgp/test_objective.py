@@ -12,8 +12,8 @@ import torch
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
+from fednode.policies.averaging import FEDPGP
 from fednode.policies.fedpgp.config import FedPGPConfig
-from fednode.policies.fedpgp.exchange import FedPGP as Exchange
 from fednode.policies.fedpgp.objective import Objective as FedPGP
 from tests.unit.learn.jobs import batch, given, leaves
 from tests.unit.policies.tiny import (
@@ -121,7 +121,7 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
             width = 512
 
     monkeypatch.setattr("fednode.learn.texts.ClassTexts.__init__", lambda self, backbone: None)
-    settings = tuning(context_length=Exchange.tuning["context_length"])
+    settings = tuning(context_length=FEDPGP.tuning["context_length"])
 
     def count(tensors: Tensors) -> int:
         return sum(math.prod(shape) for shape in tensors.shapes.values())
