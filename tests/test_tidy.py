@@ -232,3 +232,12 @@ def test_the_list_of_tests_that_lie_elsewhere_is_short_and_true() -> None:
     for name in (*ELSEWHERE, *MISSING):
         assert name in product(), f"there is no module {name}; take it off the list"
         assert not mirrored(name), f"{name} has a test in its place; take it off the list"
+
+
+def test_paths_in_documents_exist() -> None:
+    roots = "node/fednode|bootstrap/fednode_bootstrap|tests|tools|docs|configs|proto"
+    for path in tracked("*.md"):
+        if path.name == "CHANGELOG.md":  # it names what was there at the time
+            continue
+        for target in re.findall(rf"`((?:{roots})/[\w./-]+)(?:::\w+)?`", path.read_text()):
+            assert (ROOT / target).exists(), f"{path.name} names {target}"
