@@ -109,10 +109,9 @@ class VisionTower:
         Args:
             images: [B, 3, H, W], or what `tokens` returned of them, [B, length, width]
             prompts: [d, m, width], visual tokens for blocks 0 to d - 1; shallow prompts (VPT,
-                Fed-DPT)
-                have d = 1. Part i replaces the outputs of part i - 1; the last part stays to the
-                    end.
-                Prompts have no position; the first part passes ln_pre, the others do not.
+                Fed-DPT) have d = 1. Part i replaces the outputs of part i - 1; the last part stays
+                to the end. Prompts have no position; the first part passes ln_pre, the others do
+                not.
 
         Raise ModelError if prompts do not fit.
         """

@@ -1,4 +1,4 @@
-"""Settings of the pure core. The text below a field explains the field (tools/settings.py).
+"""Settings of the pure core. The text below a field explains the field (tools/settings).
 
 `__pydantic_config__` makes pydantic refuse unknown keys; the core itself does not import pydantic.
 """

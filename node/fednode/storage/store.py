@@ -35,9 +35,9 @@ Meters = Mapping[str, Mapping[str, int]]
 """Traffic counters by peer, and of the whole node under TOTAL."""
 
 BACKBONE: Final = "backbone"
+"""The key of the model's fingerprint, among the facts that a directory is tied to."""
 POLICY: Final = "policy.name"
 """Compared before all other settings: another policy has other settings."""
-"""The key of the model's fingerprint, among the facts that a directory is tied to."""
 _GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
 _SUFFIX: Final = ".safetensors"
 _READ_TRIES: Final = 3
