@@ -54,9 +54,9 @@ from fednode.core.pace import Pace
 from fednode.core.policy import Activity, NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
 from fednode.core.settings import LAN, Timing
-from fednode.core.start import Start
 from fednode.core.types import Json, Message, PolicyState, Snapshot
 from fednode.core.view import KernelView
+from fednode.core.waiting import FirstWait
 
 START = "kernel.start"
 ROUND = "kernel.round"
@@ -88,7 +88,7 @@ class Kernel:
         self._round = policy.state().round  # the last that is durable
         self._note_state(policy.state())
         self._life = Life.WAITING
-        self._start_wait = Start(context.rounds, self._members, self._round)
+        self._start_wait = FirstWait(context.rounds, self._members, self._round)
         self._metrics: Mapping[str, float] = restored.metrics if restored else {}
         held = restored or Snapshot(policy.state(), {})
         self._best = Best(held)

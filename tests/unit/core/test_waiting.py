@@ -9,7 +9,7 @@ import pytest
 from fednode.core.events import Effect, Event, Record, SetTimer, Started, TimerFired, Tune
 from fednode.core.kernel import START, Kernel
 from fednode.core.settings import StartSettings
-from fednode.core.start import PEERS_MAX
+from fednode.core.waiting import PEERS_MAX
 from fednode.policies.local.exchange import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context
 from tests.unit.core.test_kernel import hello

@@ -15,7 +15,7 @@ PEERS_MAX: Final = 8
 
 
 @dataclass(slots=True)
-class Start:
+class FirstWait:
     """The wait of one node.
 
     adopted: the rounds that it ran before; after the last of all it waits for nobody. by: when the
