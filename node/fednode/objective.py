@@ -8,6 +8,7 @@ from fednode.clip.backbone import Backbone
 from fednode.core.settings import STRICT, bounded
 from fednode.core.types import EMPTY, Job, Tensors
 from fednode.learn.context import ContextObjective
+from fednode.learn.initial import context, generator
 from fednode.learn.objective import (
     Batch,
     Classifier,
@@ -20,7 +21,6 @@ from fednode.learn.objective import (
     Written,
 )
 from fednode.learn.settings import TuningSettings
-from fednode.learn.start import context, generator
 from fednode.learn.texts import ClassTexts
 
 __all__ = [

@@ -33,7 +33,7 @@ WRONG = [
     ("policies.zerodfl.rows", "from .exchange import ZeroDFL"),
     ("policies.zerodfl.pool", "from fednode.runtime.driver import Driver"),
     ("policies.feddpt.slots", "import socket, threading"),
-    ("policies.feddpt.slots", "from fednode.learn.start import start"),
+    ("policies.feddpt.slots", "from fednode.learn.initial import context"),
     ("policies.feddpt.config", "from fednode_bootstrap.mesh import Mesh"),
     ("policies.feddpt.config", "import pathlib"),
     ("policies.feddpt.exchange", "from fednode.policies.feddpt.objective import Objective"),

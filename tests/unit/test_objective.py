@@ -5,7 +5,7 @@ from __future__ import annotations
 from fednode import objective
 from fednode.learn import objective as contract
 from fednode.learn.context import ContextObjective
-from fednode.learn.start import context, generator
+from fednode.learn.initial import context, generator
 
 
 def test_names_are_the_learner_s_own() -> None:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 
 NAME: Final = "context"
@@ -25,7 +25,9 @@ class ContextObjective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return the embeddings of init_words, or a normal draw of deviation init_std."""
-        return Tensors({NAME: start.context(self.backbone, self.settings, start.generator(seed))})
+        return Tensors(
+            {NAME: initial.context(self.backbone, self.settings, initial.generator(seed))}
+        )
 
     def begin(self, given: Given) -> Tuning:
         """Return mean cross-entropy, plus w * mean(1 - cos(learned, hand-written)) (KgCoOp)."""

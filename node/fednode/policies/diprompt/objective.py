@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fednode.core.merge.momentum import alpha
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
 from fednode.policies.diprompt.config import GLOBAL, DiPrompTConfig, slot
 from fednode.policies.domains import spoken
@@ -51,9 +51,12 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return the initial value of every exchanged prompt, from words if words are given."""
-        draw = start.generator(seed)
+        draw = initial.generator(seed)
         return Tensors(
-            {name: start.context(self.backbone, self.settings, draw) for name in self.config.names}
+            {
+                name: initial.context(self.backbone, self.settings, draw)
+                for name in self.config.names
+            }
         )
 
     def private(self, seed: int) -> Tensors:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 
 
@@ -21,15 +21,15 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return two linear layers with torch's initial values."""
-        start.refuse_words(self.settings, "fedclip")
-        draw, width = start.generator(seed), self.written(("thing",)).shape[1]
+        initial.refuse_words(self.settings, "fedclip")
+        draw, width = initial.generator(seed), self.written(("thing",)).shape[1]
         shapes = {
             "first.weight": (width, width),
             "first.bias": (width,),
             "second.weight": (width, width),
             "second.bias": (width,),
         }
-        return Tensors({name: start.uniform(draw, one, width) for name, one in shapes.items()})
+        return Tensors({name: initial.uniform(draw, one, width) for name, one in shapes.items()})
 
     def begin(self, given: Given) -> Tuning:
         """Return the code's contrastive loss over the batch, or the cross-entropy over classes."""

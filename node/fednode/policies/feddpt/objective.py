@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fednode.clip.vision import Seen
 from fednode.core.types import Array, Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.slots import TEXT, VISUAL, text_slots, visual_slots
@@ -37,14 +37,14 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return prompts drawn slot by slot in the order of the domains."""
-        draw = start.generator(seed)
+        draw = initial.generator(seed)
         found: dict[str, Array] = {
-            name: start.context(self.backbone, self.settings, draw)
+            name: initial.context(self.backbone, self.settings, draw)
             for name in text_slots(self.config)
         }
         for name in visual_slots(self.config):
             width = self.backbone.vision.width
-            found[name] = start.normal(draw, (width,), self.settings.init_std)
+            found[name] = initial.normal(draw, (width,), self.settings.init_std)
         return Tensors(found)
 
     def begin(self, given: Given) -> Tuning:

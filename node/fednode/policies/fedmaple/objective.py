@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 
 
@@ -22,18 +22,18 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return words or normal vectors, normal deeper prompts, and torch's layers."""
-        text, vision, draw = self.backbone.text, self.backbone.vision, start.generator(seed)
+        text, vision, draw = self.backbone.text, self.backbone.vision, initial.generator(seed)
         depth = min(self.config.depth, text.layers, vision.layers)
         length = self.settings.context_length
         deeper = (depth - 1, length, text.width)
         return Tensors(
             {
-                "context": start.context(self.backbone, self.settings, draw),
-                "deeper": start.normal(draw, deeper, self.settings.init_std),
-                "projection.weight": start.uniform(
+                "context": initial.context(self.backbone, self.settings, draw),
+                "deeper": initial.normal(draw, deeper, self.settings.init_std),
+                "projection.weight": initial.uniform(
                     draw, (depth, vision.width, text.width), text.width
                 ),
-                "projection.bias": start.uniform(draw, (depth, vision.width), text.width),
+                "projection.bias": initial.uniform(draw, (depth, vision.width), text.width),
             }
         )
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import (
     Batch,
     Classifier,
@@ -62,11 +62,15 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return the global prompt."""
-        return Tensors({GLOBAL: start.context(self.backbone, self.settings, start.generator(seed))})
+        return Tensors(
+            {GLOBAL: initial.context(self.backbone, self.settings, initial.generator(seed))}
+        )
 
     def private(self, seed: int) -> Tensors:
         """Return the local prompt, which starts as the global one does, from its own draw."""
-        return Tensors({LOCAL: start.context(self.backbone, self.settings, start.generator(seed))})
+        return Tensors(
+            {LOCAL: initial.context(self.backbone, self.settings, initial.generator(seed))}
+        )
 
     def begin(self, given: Given) -> Tuning:
         """Return the cross-entropy over the node's classes."""

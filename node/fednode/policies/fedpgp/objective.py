@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.core.types import Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 from fednode.policies.fedpgp.config import FedPGPConfig
 
@@ -34,17 +34,19 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return the global prompt."""
-        return Tensors({GLOBAL: start.context(self.backbone, self.settings, start.generator(seed))})
+        return Tensors(
+            {GLOBAL: initial.context(self.backbone, self.settings, initial.generator(seed))}
+        )
 
     def private(self, seed: int) -> Tensors:
         """Return the change's two matrices, drawn with deviation `init_std`; neither is zero."""
-        draw, settings = start.generator(seed), self.settings
+        draw, settings = initial.generator(seed), self.settings
         left = (settings.context_length, self.config.rank)
         right = (self.config.rank, self.backbone.text.width)
         return Tensors(
             {
-                LEFT: start.normal(draw, left, settings.init_std),
-                RIGHT: start.normal(draw, right, settings.init_std),
+                LEFT: initial.normal(draw, left, settings.init_std),
+                RIGHT: initial.normal(draw, right, settings.init_std),
             }
         )
 

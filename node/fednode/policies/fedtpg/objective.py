@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fednode.core.types import Array, Tensors
 from fednode.errors import ConfigError
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 
 EXPANSION: Final = 4
@@ -32,8 +32,8 @@ class Objective(Written):
         The attention starts as torch's MultiheadAttention does: weights of queries, keys and values
         are drawn as one matrix if all have the same width, and their biases are zero.
         """
-        start.refuse_words(self.settings, "fedtpg")
-        width, draw = self.backbone.text.width, start.generator(seed)
+        initial.refuse_words(self.settings, "fedtpg")
+        width, draw = self.backbone.text.width, initial.generator(seed)
         if width % HEADS:
             raise ConfigError(
                 f"The text width of {self.backbone.label} is {width}, which the {HEADS} heads of "
@@ -48,21 +48,21 @@ class Objective(Written):
             "ffn.out": (width, wide),
         }
         found: dict[str, Array] = {
-            "queries": start.normal(
+            "queries": initial.normal(
                 draw, (self.settings.context_length, width), self.settings.init_std
             )
         }
         for name, inputs in attend.items():
             rows = 3 * width if features == width else width
-            found[f"attend.{name}.weight"] = start.glorot(draw, (width, inputs), rows)
-            found[f"attend.{name}.bias"] = start.normal(draw, (width,), 0.0)
+            found[f"attend.{name}.weight"] = initial.glorot(draw, (width, inputs), rows)
+            found[f"attend.{name}.bias"] = initial.normal(draw, (width,), 0.0)
         for name, shape in layers.items():
-            found[f"{name}.weight"] = start.uniform(draw, shape, shape[1])
+            found[f"{name}.weight"] = initial.uniform(draw, shape, shape[1])
             still = 0.0 if name == "attend.out" else 1.0
-            found[f"{name}.bias"] = still * start.uniform(draw, shape[:1], shape[1])
+            found[f"{name}.bias"] = still * initial.uniform(draw, shape[:1], shape[1])
         for name, size in {"query": width, "names": features, "ffn": width}.items():
-            found[f"norm.{name}.weight"] = start.normal(draw, (size,), 0.0) + 1.0
-            found[f"norm.{name}.bias"] = start.normal(draw, (size,), 0.0)
+            found[f"norm.{name}.weight"] = initial.normal(draw, (size,), 0.0) + 1.0
+            found[f"norm.{name}.bias"] = initial.normal(draw, (size,), 0.0)
         return Tensors(found)
 
     def begin(self, given: Given) -> Tuning:

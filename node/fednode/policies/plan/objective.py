@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.core.types import Array, Tensors
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Plain, Tuning, Written
 from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
@@ -32,8 +32,8 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return normal prompts, and aggregators with torch's initial layers and normal queries."""
-        start.refuse_words(self.settings, "plan")
-        draw, std = start.generator(seed), self.settings.init_std
+        initial.refuse_words(self.settings, "plan")
+        draw, std = initial.generator(seed), self.settings.init_std
         text, vision = self.backbone.text, self.backbone.vision
         length, most = self.settings.context_length, self.config.depth
         prompts = {
@@ -41,7 +41,7 @@ class Objective(Written):
             for name, tower in ((TEXT, text), (VISUAL, vision))
         }
         found: dict[str, Array] = {
-            name: start.normal(draw, shape, std) for name, shape in prompts.items()
+            name: initial.normal(draw, shape, std) for name, shape in prompts.items()
         }
         for name in self.config.aggregated:
             shapes = aggregator.shapes(name, prompts[name], self.config.reduction, self.config.tied)
@@ -49,9 +49,9 @@ class Objective(Written):
                 inputs = shapes[key.removesuffix("_bias")][1]
                 still = self.config.residual and ".value.up" in key
                 if key.endswith(".asks"):
-                    found[key] = start.normal(draw, shape, std)
+                    found[key] = initial.normal(draw, shape, std)
                 else:
-                    found[key] = start.uniform(draw, shape, inputs) * (0.0 if still else 1.0)
+                    found[key] = initial.uniform(draw, shape, inputs) * (0.0 if still else 1.0)
         return Tensors(found)
 
     def begin(self, given: Given) -> Tuning:

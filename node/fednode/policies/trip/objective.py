@@ -18,7 +18,7 @@ from torch import Tensor
 from fednode.clip.backbone import ENSEMBLE, Backbone
 from fednode.core.types import Tensors
 from fednode.errors import ConfigError
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.objective import (
     Batch,
     Classifier,
@@ -69,11 +69,11 @@ class Objective(Written):
 
     def initial(self, seed: int) -> Tensors:
         """Return E prompts, each a draw of its own, around init_words if they are set."""
-        draw, settings = start.generator(seed), self.settings
+        draw, settings = initial.generator(seed), self.settings
         shape = (self.config.experts, settings.context_length, self.backbone.text.width)
-        found = start.normal(draw, shape, settings.init_std)
+        found = initial.normal(draw, shape, settings.init_std)
         if settings.init_words is not None:
-            found = found + start.words(self.backbone, settings.init_words, shape[1:])
+            found = found + initial.words(self.backbone, settings.init_words, shape[1:])
         return Tensors({EXPERTS: found})
 
     def begin(self, given: Given) -> Tuning:

@@ -9,19 +9,21 @@ from torch import nn
 
 from fednode.clip.backbone import Backbone
 from fednode.errors import ConfigError
-from fednode.learn import start
+from fednode.learn import initial
 from fednode.learn.settings import TuningSettings
 
 
 def test_equal_seeds_draw_equal_numbers_in_float32() -> None:
-    one, again, other = (start.normal(start.generator(seed), (3, 4), 0.02) for seed in (5, 5, 6))
+    one, again, other = (
+        initial.normal(initial.generator(seed), (3, 4), 0.02) for seed in (5, 5, 6)
+    )
     assert np.array_equal(one, again)
     assert not np.array_equal(one, other)
     assert one.dtype == np.float32
 
 
 def test_a_normal_draw_has_its_deviation() -> None:
-    drawn = start.normal(start.generator(1), (100, 100), 0.02)
+    drawn = initial.normal(initial.generator(1), (100, 100), 0.02)
     assert drawn.std() == pytest.approx(0.02, rel=0.03)
     assert drawn.mean() == pytest.approx(0.0, abs=0.001)
 
@@ -29,7 +31,7 @@ def test_a_normal_draw_has_its_deviation() -> None:
 def test_a_uniform_draw_is_that_of_torch_s_linear_layer() -> None:
     torch.manual_seed(1)
     theirs = nn.Linear(64, 200).weight.detach()
-    ours = start.uniform(start.generator(1), (200, 64), 64)
+    ours = initial.uniform(initial.generator(1), (200, 64), 64)
     assert np.abs(ours).max() == pytest.approx(float(theirs.abs().max()), rel=0.01)
     assert ours.std() == pytest.approx(float(theirs.std()), rel=0.03)
 
@@ -37,7 +39,9 @@ def test_a_uniform_draw_is_that_of_torch_s_linear_layer() -> None:
 def test_a_glorot_draw_is_torch_s_xavier_uniform() -> None:
     torch.manual_seed(1)
     theirs = nn.init.xavier_uniform_(torch.empty(300, 40))
-    whole = start.glorot(start.generator(1), (100, 40), 300)  # one of three that are drawn as one
+    whole = initial.glorot(
+        initial.generator(1), (100, 40), 300
+    )  # one of three that are drawn as one
     assert np.abs(whole).max() == pytest.approx(float(theirs.abs().max()), rel=0.01)
     assert whole.std() == pytest.approx(float(theirs.std()), rel=0.03)
 
@@ -46,19 +50,19 @@ def test_words_are_their_embeddings_and_as_many_as_the_context(mini: Backbone) -
     width = mini.text.width
     wanted = mini.text.embed_words("a photo of a").float().cpu().numpy()
     settings = TuningSettings(context_length=4, init_words="a photo of a")
-    found = start.context(mini, settings, start.generator(1))
+    found = initial.context(mini, settings, initial.generator(1))
     assert np.array_equal(found, wanted)
     with pytest.raises(ConfigError, match=r"'a photo of a' is 4 tokens and .* is 3"):
-        start.words(mini, "a photo of a", (3, width))
+        initial.words(mini, "a photo of a", (3, width))
 
 
 def test_a_context_without_words_is_a_normal_draw(mini: Backbone) -> None:
     settings = TuningSettings(context_length=4, init_words=None, init_std=0.5)
-    found = start.context(mini, settings, start.generator(3))
-    assert np.array_equal(found, start.normal(start.generator(3), (4, mini.text.width), 0.5))
+    found = initial.context(mini, settings, initial.generator(3))
+    assert np.array_equal(found, initial.normal(initial.generator(3), (4, mini.text.width), 0.5))
 
 
 def test_words_are_refused_where_nothing_is_made_of_words() -> None:
-    start.refuse_words(TuningSettings(init_words=None), "fedclip")
+    initial.refuse_words(TuningSettings(init_words=None), "fedclip")
     with pytest.raises(ConfigError, match=r"init_words is 'a', .* policy fedclip tunes"):
-        start.refuse_words(TuningSettings(init_words="a", context_length=1), "fedclip")
+        initial.refuse_words(TuningSettings(init_words="a", context_length=1), "fedclip")
