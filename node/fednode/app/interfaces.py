@@ -10,7 +10,7 @@ from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
 from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
-from fednode.observe.admin import Admin, Health
+from fednode.observe.admin import Admin, HealthService
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import About, NodeService
@@ -47,7 +47,7 @@ class Interfaces:
             mesh.trust.is_revoked,
         )
         self.metrics.watch(self.service.read)
-        self._health = Health()
+        self._health = HealthService()
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
         self._otel = otel_of(plan, self.events)

@@ -12,7 +12,7 @@ from typing import Final
 from fednode.app.network import client_of, identity_in, join
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, Unreachable
-from fednode.observe.admin import Health
+from fednode.observe.admin import HealthService
 from fednode.observe.client import Client
 from fednode.runtime.driver import Door
 
@@ -92,7 +92,7 @@ async def _answering(plan: NodePlan) -> AsyncIterator[None]:
     """Listen at the node's address, with its key, and answer its peers' health checks."""
     if not plan.peers.insecure:
         identity_in(plan.state, plan.peers.mesh, plan.name)  # `join` would make a key
-    transport, health = join(plan).transport, Health()
+    transport, health = join(plan).transport, HealthService()
     transport.add_service(health.register)
     await health.loading()
     try:

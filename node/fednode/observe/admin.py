@@ -24,7 +24,7 @@ CALLS_MAX: Final = 64
 _OPTIONS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 1 << 16))
 
 
-class Health:
+class HealthService:
     """The health service (grpc.health.v1) of one node."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Health:
 class Admin:
     """The admin port, without keys and on loopback."""
 
-    def __init__(self, service: NodeService, checks: Health) -> None:
+    def __init__(self, service: NodeService, checks: HealthService) -> None:
         self._service, self._health = service, checks
         self._server: Any = None
 

@@ -23,7 +23,7 @@ from fednode.identity.certificate import mint
 from fednode.identity.trust import Trust
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
-from fednode.observe.admin import Health
+from fednode.observe.admin import HealthService
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.sim.host import Liar
@@ -96,7 +96,7 @@ class Node:
         plan = Setup(policy=chosen, config=config, rounds=scene.rounds, membership=membership)
         peers = tuple(one for one in scene.names if one != name)
         self.kernel = plan.build(name, peers, self.learner)(self.store.latest())
-        transport.add_service(Health().register)
+        transport.add_service(HealthService().register)
         self.driver = Driver(
             kernel=self.kernel,
             transport=transport,

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fednode.errors import AddressError, Refused
-from fednode.observe.admin import NODE, Admin, Health
+from fednode.observe.admin import NODE, Admin, HealthService
 from fednode.observe.client import Client
 from fednode.observe.status import NodeService
 from fednode.storage.store import Store
@@ -24,8 +24,8 @@ NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 @asynccontextmanager
-async def admin(folder: Path) -> AsyncIterator[tuple[Health, str]]:
-    store, health = Store(folder), Health()
+async def admin(folder: Path) -> AsyncIterator[tuple[HealthService, str]]:
+    store, health = Store(folder), HealthService()
     port = Admin(NodeService(store, ABOUT), health)
     await health.loading()
     yield health, await port.listen("127.0.0.1:0")
@@ -86,5 +86,5 @@ async def test_it_answers_and_takes_no_commands(tmp_path: Path) -> None:
 async def test_it_stays_on_this_machine(tmp_path: Path, where: str) -> None:
     store = Store(tmp_path)
     with pytest.raises(AddressError, match=f"admin.listen is {where}.*stays on loopback"):
-        await Admin(NodeService(store, ABOUT), Health()).listen(where)
+        await Admin(NodeService(store, ABOUT), HealthService()).listen(where)
     store.close()

@@ -11,7 +11,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from fednode.observe.admin import Health
+from fednode.observe.admin import HealthService
 from fednode.transports import calls, exchange
 from fednode.transports import grpc as transport_module
 from fednode.transports.base import Address
@@ -29,7 +29,7 @@ async def who(frame: bytes, caller: str) -> bytes:
 @pytest.fixture
 async def a() -> AsyncIterator[Address]:
     transport = person(A, "a").transport()
-    transport.add_service(Health().register)
+    transport.add_service(HealthService().register)
     yield await transport.listen("127.0.0.1:0", who)
     await transport.close()
 
