@@ -58,7 +58,7 @@ class Page:
         """
         self._service, self._knows, self._commands = service, knows, commands
         self._viewers = 0
-        self._told: dict[str, rows.Told] = {}
+        self._told: dict[str, rows.SelfView] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
         self._past: tuple[int, list[Chart]] = (-1, [])
@@ -219,7 +219,7 @@ class Page:
             found = await self._service.ask(live)
             # Only members of this mesh are kept, whatever names a peer makes up.
             members = frozenset({now.name, *(peer.name for peer in now.peers)})
-            fresh = {name: rows.told(one, members, clock()) for name, one in found.items()}
+            fresh = {name: rows.self_view(one, members, clock()) for name, one in found.items()}
             self._told = {
                 name: one for name, one in (self._told | fresh).items() if name in members
             }

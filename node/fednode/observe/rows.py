@@ -30,7 +30,7 @@ LEFT_MAX_S: Final = 1e8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class SelfView:
     """What a node says of itself. at: when it said so, in seconds of this node's clock.
 
     left_s: time to its last round; None if it is not known. sent: messages by receiver. states:
@@ -64,7 +64,7 @@ class Row:
     address: str
     state: str
     peer: status_pb2.Peer | None
-    told: Told | None
+    told: SelfView | None
     ago_s: float
     seen: tuple[int, int]
 
@@ -86,11 +86,11 @@ def left_s(reply: status_pb2.StatusReply) -> float | None:
     return float(reply.round_s * rounds)
 
 
-def told(reply: status_pb2.StatusReply, members: frozenset[str], at: float) -> Told:
+def self_view(reply: status_pb2.StatusReply, members: frozenset[str], at: float) -> SelfView:
     """Return what a reply says, without what it says of others than the members."""
     accuracies = {key: reply.measured[key] for key in MEASURED if key in reply.measured}
     others = [peer for peer in reply.peers if peer.name in members]
-    return Told(
+    return SelfView(
         at=at,
         life=reply.life if reply.life in LIVES else UNREADABLE,
         phase=reply.phase if reply.phase in ACTIVITIES else UNREADABLE,
@@ -102,9 +102,9 @@ def told(reply: status_pb2.StatusReply, members: frozenset[str], at: float) -> T
     )
 
 
-def rows(now: status_pb2.StatusReply, heard: Mapping[str, Told], at: float) -> list[Row]:
+def rows(now: status_pb2.StatusReply, heard: Mapping[str, SelfView], at: float) -> list[Row]:
     """Return a row for each node of the mesh: this node first, then its peers by name."""
-    own = told(now, frozenset(peer.name for peer in now.peers), at)
+    own = self_view(now, frozenset(peer.name for peer in now.peers), at)
     fresh = [own, *(one for one in heard.values() if at - one.at <= FRESH_S)]
     listed: list[tuple[str, str, str, status_pb2.Peer | None]] = [
         (now.name, now.address, now.life, None),

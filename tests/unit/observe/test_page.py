@@ -13,7 +13,7 @@ import aiohttp
 from fednode.core.events import Record
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
-from fednode.observe.rows import told
+from fednode.observe.rows import self_view
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
@@ -89,7 +89,7 @@ async def test_the_picture_shows_what_was_sent_and_what_came(tmp_path: Path) -> 
     assert edge.title == "a to b: 7 messages; b to a: 3"
     said = status_pb2.StatusReply(name="b", life="running")
     said.peers.add(name="a", traffic=status_pb2.Traffic(messages_out=5))
-    shown._told["b"] = told(said, frozenset({"a", "b"}), 0.0)
+    shown._told["b"] = self_view(said, frozenset({"a", "b"}), 0.0)
     (edge,) = shown._graph(now).edges
     assert edge.title == "a to b: 7 messages; b to a: 5"
     store.close()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fednode.observe.rows import FRESH_S, LOST, Told, columns, headline, left_s, rows, told
+from fednode.observe.rows import FRESH_S, LOST, SelfView, columns, headline, left_s, rows, self_view
 from fednode.wire.gen import status_pb2
 
 Peer = status_pb2.Peer
@@ -17,8 +17,8 @@ def status(name: str, **states: str) -> status_pb2.StatusReply:
     return status_pb2.StatusReply(name=name, life="running", phase="idle", peers=peers)
 
 
-def said(by: str, at: float, **states: str) -> Told:
-    return told(status(by, **states), frozenset("abcd"), at)
+def said(by: str, at: float, **states: str) -> SelfView:
+    return self_view(status(by, **states), frozenset("abcd"), at)
 
 
 def test_every_node_has_a_row_and_this_node_is_the_first() -> None:
@@ -47,7 +47,7 @@ def test_a_member_says_nothing_but_known_words_shares_and_members() -> None:
     reply.life, reply.phase = "dead of laughter", "<b>"
     reply.measured.update({"own": 0.5, "new": 7.0, "zero_shot_own": 0.25, "praise": 1.0})
     reply.measured["base"] = float("nan")
-    found = told(reply, frozenset("a"), 0.0)
+    found = self_view(reply, frozenset("a"), 0.0)
     assert (found.life, found.phase) == ("unreadable", "unreadable")
     assert found.accuracies == {"own": 0.5, "zero_shot_own": 0.25}
     assert found.states == {"a": "alive"}
