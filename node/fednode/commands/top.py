@@ -18,7 +18,7 @@ from fednode.app.asking import Replies, ask_all
 from fednode.app.reach import Make, Targets, reach
 from fednode.terminal import live
 from fednode.terminal.formats import format_option, plain
-from fednode.terminal.live import Past, Seen
+from fednode.terminal.live import Past, LiveNode
 from fednode.terminal.paths import PATH
 
 EVERY_S: Final = 1.0
@@ -79,9 +79,9 @@ def page(replies: Replies, past: Mapping[str, Past], clock: str) -> RenderableTy
     if found:
         head.append(f"\nmesh {found[0].mesh}, {found[0].policy}, {found[0].model}")
     nodes = [
-        Seen(name or where, "no answer", None, Past())
+        LiveNode(name or where, "no answer", None, Past())
         if reply is None
-        else Seen(reply.name, reply.life, reply, past.get(where, Past()))
+        else LiveNode(reply.name, reply.life, reply, past.get(where, Past()))
         for (name, where), reply in replies
     ]
     return live.page(head, nodes)

@@ -50,7 +50,7 @@ class Past:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LiveNode:
     """One node. state: its life, or why it says nothing. reply: its latest answer, if any."""
 
     name: str
@@ -59,7 +59,7 @@ class Seen:
     past: Past
 
 
-def page(head: Text, nodes: Sequence[Seen]) -> RenderableType:
+def page(head: Text, nodes: Sequence[LiveNode]) -> RenderableType:
     """Return the whole view: head, a line for each node, messages between them, latest warnings."""
     parts: list[RenderableType] = [head, Text(), table(nodes)]
     if 1 < len(nodes) <= MATRIX_MAX and any(one.reply is not None for one in nodes):
@@ -77,7 +77,7 @@ def page(head: Text, nodes: Sequence[Seen]) -> RenderableType:
     return Group(*parts)
 
 
-def table(nodes: Sequence[Seen]) -> Table:
+def table(nodes: Sequence[LiveNode]) -> Table:
     """Return a line for each node."""
     accuracies = show.accuracies_of([one.reply for one in nodes if one.reply is not None])
     shown = (f"{key} %" for key in accuracies)
@@ -104,7 +104,7 @@ def table(nodes: Sequence[Seen]) -> Table:
     return found
 
 
-def _matrix(nodes: Sequence[Seen]) -> Table:
+def _matrix(nodes: Sequence[LiveNode]) -> Table:
     """Return who sent how many messages to whom, as each sender says."""
     names = [one.name for one in nodes]
     found = show.grid("", *names)

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fednode.core.life import Life
 from fednode.terminal import live
-from fednode.terminal.live import Past, Seen
+from fednode.terminal.live import Past, LiveNode
 from fednode.terminal.show import rounds
 from fednode.wire.gen import status_pb2
 
@@ -107,10 +107,10 @@ class View:
         finally:
             self._mesh = None
 
-    def seen(self, mesh: WatchedMesh) -> list[Seen]:
+    def seen(self, mesh: WatchedMesh) -> list[LiveNode]:
         """Return the nodes of a mesh as they are now."""
         return [
-            Seen(one.name, one.state, one.status, self._past.get(one.name, Past()))
+            LiveNode(one.name, one.state, one.status, self._past.get(one.name, Past()))
             for one in mesh.members.values()
         ]
 

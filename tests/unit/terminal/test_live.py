@@ -14,9 +14,9 @@ def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() 
     )  # fmt: skip
     coming = status_pb2.StatusReply(name="b", life="loading")
     nodes = [
-        live.Seen("a", "running", one, live.Past()),
-        live.Seen("b", "loading", coming, live.Past()),
-        live.Seen("c", "exit code 70", None, live.Past()),
+        live.LiveNode("a", "running", one, live.Past()),
+        live.LiveNode("b", "loading", coming, live.Past()),
+        live.LiveNode("c", "exit code 70", None, live.Past()),
     ]
     assert [" ".join(line.split()) for line in drawn(live.table(nodes)).splitlines()] == [
         "node state round doing loss own % base % new % peers sent a second",

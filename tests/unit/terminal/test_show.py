@@ -41,7 +41,7 @@ def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
     page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
     assert page.splitlines()[-2] == "a: the first round waits for b, 100 s more at most"
     assert "a note" not in page
-    seen = live.Seen("a", "running", made, live.Past())
+    seen = live.LiveNode("a", "running", made, live.Past())
     assert "a: the first round waits for b" in drawn(live.page(Text("head"), [seen]))
     assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
 
