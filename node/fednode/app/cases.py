@@ -18,18 +18,18 @@ BATCH: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Recommendation:
     """A policy, and the tuning with which it was measured, where it is not the policy's own."""
 
     policy: str
     tuning: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _measured(policy: str, **tuning: float | str) -> Case:
-    return Case(policy, {"epochs": 1, "batch_size": BATCH, **tuning})
+def _measured(policy: str, **tuning: float | str) -> Recommendation:
+    return Recommendation(policy, {"epochs": 1, "batch_size": BATCH, **tuning})
 
 
-CASES: Final[Mapping[str, Case]] = {
+CASES: Final[Mapping[str, Recommendation]] = {
     "same-classes": _measured("promptfl", lr=0.01),
     "other-classes": _measured("fedpgp", lr=0.003),
     "other-domains": _measured("promptfl", lr=0.01),

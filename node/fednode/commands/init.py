@@ -12,7 +12,7 @@ from typing import Final
 import click
 import yaml
 
-from fednode.app.cases import CASES, RECOMMENDED, ROUNDS, Case
+from fednode.app.cases import CASES, RECOMMENDED, ROUNDS, Recommendation
 from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.shipped import config_file
@@ -32,7 +32,7 @@ class Wanted:
     """
 
     data: Path | None
-    case: Case
+    case: Recommendation
     rounds: int | None
 
 
@@ -88,7 +88,7 @@ def init(
             )
     case = CASES[others] if others else RECOMMENDED
     if policy is not None:
-        case = Case(policy)
+        case = Recommendation(policy)
     elif rounds is None:
         rounds = ROUNDS
     settings = settings_text(Wanted(data=data, case=case, rounds=rounds))

@@ -18,7 +18,7 @@ from fednode.app.asking import Replies, ask_all
 from fednode.app.reach import Make, Targets, reach
 from fednode.terminal import live
 from fednode.terminal.formats import format_option, plain
-from fednode.terminal.live import Past, LiveNode
+from fednode.terminal.live import LiveNode, Past
 from fednode.terminal.paths import PATH
 
 EVERY_S: Final = 1.0

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fednode.core.life import Life
 from fednode.terminal import live
-from fednode.terminal.live import Past, LiveNode
+from fednode.terminal.live import LiveNode, Past
 from fednode.terminal.show import rounds
 from fednode.wire.gen import status_pb2
 
