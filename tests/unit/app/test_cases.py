@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fednode import registry
-from fednode.app.cases import AVERAGE, CASES, Recommendation
+from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.commands.init import init
 from fednode.learn.settings import TuningSettings
 
 README = (Path(__file__).parents[3] / "README.md").read_text()
 
 
-@pytest.mark.parametrize("case", [*CASES.values(), AVERAGE])
+@pytest.mark.parametrize("case", [*CASES.values(), RECOMMENDED])
 def test_a_case_is_a_policy_with_settings_of_tuning(case: Recommendation) -> None:
     assert case.policy in registry.names()
     assert TuningSettings(**case.tuning).batch_size == 32
