@@ -45,7 +45,6 @@ MISSING: set[str] = {
     "fednode.core.rounds.exchange",
     "fednode.core.rounds.mailbox",
     "fednode.core.rounds.stragglers",
-    "fednode.lab.demo.render",
     "fednode.observe.view",
     "fednode.policies.fedclip.config",
     "fednode.policies.fedmaple.config",

@@ -50,7 +50,8 @@ def demo(
     """Run ZeroDFL and its control on the built-in images, and print what it brought.
 
     Five daemons with disjoint classes exchange prompts; then five others with the same images,
-    steps and seeds exchange nothing. The table, report.json, report.md and a plot tell the rest.
+    steps and seeds exchange nothing. The tables and the
+    picture of an experiment tell the rest.
     """
     options = DemoOptions(
         out=out,

@@ -6,38 +6,35 @@ writes down. Both methods get the same images, steps, optimizer, initial prompts
 
 from __future__ import annotations
 
-import contextlib
-import os
-import platform
+import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 
-from fednode.core.types import ZERO_SHOT
 from fednode.errors import ConfigError
-from fednode.lab.demo import render, report
+from fednode.lab.demo import cells
+from fednode.lab.demo.cells import CONTROL, METHOD
+from fednode.lab.experiment import picture, report
+from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
 from fednode.learn.figures import mean
 from fednode.settings import trees
 from fednode.shipped import config_file
+from fednode.storage.files import put
 from fednode.terminal.stop import Interrupted, interruptible, until
 from fednode.terminal.watch import View
-from fednode.wire.gen.status_pb2 import Round, StatusReply
+from fednode.units import scaled
 from fednode_bootstrap.local import shown
 from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer
 from fednode_bootstrap.process import PROGRAM
 
 CONFIG: Final = config_file("demo/node.yaml")
 OUT: Final = Path("runs") / "demo"
-METHOD: Final = "zerodfl"
-CONTROL: Final = "local"
 NODES: Final = 5
 SEEDS: Final = (1, 2, 3)
 QUICK_ROUNDS: Final = 5
@@ -45,7 +42,6 @@ QUICK_ROUNDS: Final = 5
 MESH_TIMEOUT_S: Final = 1200.0
 # Share of a mesh's time that its daemons need to come up, for the estimate of the time left.
 STARTUP_SHARE: Final = 0.4
-PACKAGES: Final = ("fednode", "torch", "open_clip_torch", "numpy", "grpcio")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +88,7 @@ class DemoOptions:
     def overrides(self, method: str, seed: int) -> tuple[str, ...]:
         """Return what one mesh sets on top of the configuration file."""
         # The control has none of the method's keys, so it takes the whole section's place.
-        policy = f"policy.name={METHOD}" if method == METHOD else f"policy={{name: {method}}}"
+        policy = f"policy.name={method}" if method == METHOD.label else f"policy={{name: {method}}}"
         return (policy, f"seed={seed}", f"data.seed={seed}", *self.common)
 
 
@@ -149,12 +145,12 @@ def duration(seconds: float) -> str:
 
 
 async def run(options: DemoOptions, observer: Observer, console: Console) -> int:
-    """Run the demo, write its report and print it; return the exit code."""
+    """Run the demo, write its tables and print them; return the exit code."""
     options.out.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="meshes-", dir=options.out))
     try:
         with interruptible(console.print) as stop:
-            found = await until(_meshes(options, observer, console, folder), stop)
+            done = await until(_meshes(options, observer, console, folder), stop)
     except Interrupted as stopped:
         console.print("The demo was interrupted; all daemons have ended and no report was written.")
         return stopped.exit_code
@@ -164,120 +160,80 @@ async def run(options: DemoOptions, observer: Observer, console: Console) -> int
             console.print(f"State and logs of all daemons are in {folder}", soft_wrap=True)
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    for note in render.write(found, options.out):
-        console.print(note)
-    console.print(render.for_terminal(found))
-    console.print(f"Written: {options.out}/report.md, report.json", highlight=False)
+    _write(options, done, console)
     return 0
 
 
 async def _meshes(
     options: DemoOptions, observer: Observer, console: Console, folder: Path
-) -> report.DemoReport:
+) -> list[Done]:
+    """Run a mesh for each method and seed; return the cells, in the order of the table."""
     plan = [(method, seed) for method in (METHOD, CONTROL) for seed in options.seeds_run]
     clock = Clock(total=len(plan))
-    started = datetime.now(UTC)
-    outcomes: list[report.Outcome] = []
-    remarks: list[str] = []
-    statuses: dict[str, StatusReply] = {}
+    found: list[Done] = []
+    untuned: dict[int, Done] = {}
     for method, seed in plan:
-        clock.label = f"{method}, seed {seed}"
+        clock.label = f"{method.label}, seed {seed}"
+        flags = options.overrides(method.label, seed)
         settings = MeshSettings(
-            run_dir=folder / f"{method}-{seed}",
+            run_dir=folder / f"{method.label}-{seed}",
             nodes=options.nodes,
             config=options.config,
-            settings=options.overrides(method, seed),
+            settings=flags,
             name="demo",
             restarts=3,
             poll_s=options.poll_s,
             module=options.module,
         )
         mesh = clock.mesh = LocalMesh(settings, observer)
+        began = clock.now()
         async with shown(mesh, View(console, clock.headline)):
             names = await mesh.wait_finished(options.timeout_s)
-            for name in names:
-                statuses[name], history = await mesh.look(name), await mesh.history(name)
-                outcomes.append(outcome(method, seed, statuses[name], history))
+            said = {name: (await mesh.look(name), await mesh.history(name)) for name in names}
         clock.mesh = None
         clock.done += 1
-        remarks += [f"{method}, seed {seed}: {text}." for text in mesh.events]
-        remarks += missing(method, seed, set(mesh.members) - set(names))
-        console.print(line(method, seed, outcomes))
-    seconds = clock.now() - clock.begun
-    about = facts(options, list(statuses.values()), started, seconds)
-    return report.build(outcomes, METHOD, CONTROL, about, remarks)
+        silent = sorted(set(mesh.members) - set(names))
+        warnings = [f"{text}." for text in mesh.events]
+        warnings += [f"{name} has no result." for name in silent]
+        one = cells.outcome(cells.cell(method, seed, flags), said, warnings, clock.now() - began)
+        found.append(one)
+        untuned.setdefault(seed, cells.zero_shot(seed, said, flags))
+        console.print(line(one), soft_wrap=True, highlight=False, markup=False)
+    return [*untuned.values(), *found]
 
 
-def outcome(
-    method: str, seed: int, status: StatusReply, history: Sequence[Round]
-) -> report.Outcome:
-    """Return what a node reported at the end, from its status and its history."""
-    last = history[-1] if history else Round()
-    evaluated = [one for one in history if any(name in one.metrics for name in report.METRICS)]
-    return report.Outcome(
-        method=method,
-        seed=seed,
-        node=status.name,
-        metrics=accuracies(last.metrics),
-        zero_shot=accuracies(status.metrics, ZERO_SHOT),
-        rounds=last.round,
-        payload_bytes=status.traffic.payload_out,
-        serialized_bytes=status.traffic.serialized_out,
-        wire_bytes=status.traffic.wire_out,
-        points=tuple(
-            report.Point(one.round, accuracies(one.metrics), one.traffic.payload_out)
-            for one in evaluated
-        ),
-    )
+def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None:
+    """Write the cells and their tables, and print the report."""
+    tree = trees.read(options.config.read_text("utf-8"))[1] or {}
+    rounds = max((one.outcome.get("rounds", 0) for one in done), default=0)
+    made = cells.experiment(tree, options.nodes, options.seeds_run, rounds)
+    for one in done:
+        if one.outcome:
+            path = Job(made, one.cell, options.out).path
+            path.parent.mkdir(exist_ok=True)
+            put(path, json.dumps(one.outcome, indent=1), ELSEWHERE)
+    notes = cells.differences(done)
+    for one in done:
+        said = one.outcome.get("warnings", ())
+        notes += [f"{one.cell.title}: {text}" for text in said]
+    command = " ".join(("fednode demo", *_flags(options)))
+    written = report.write(made, done, options.out, command, notes)
+    console.print(written.read_text("utf-8"), soft_wrap=True, highlight=False, markup=False)
+    try:
+        picture.draw(picture.panels_of(done), options.out / "curves.png")
+    except ConfigError as fault:
+        console.print(f"curves.png was not drawn: {fault}")
+    console.print(f"Written: {options.out}/report.md", highlight=False)
 
 
-def accuracies(metrics: Mapping[str, float], prefix: str = "") -> dict[str, float]:
-    """Return the accuracies among metrics by the name of the set."""
-    return {name: metrics[prefix + name] for name in report.METRICS if prefix + name in metrics}
-
-
-def missing(method: str, seed: int, names: set[str]) -> list[str]:
-    """Return a sentence for each node without a result."""
-    return [f"{method}, seed {seed}: {name} has no result." for name in sorted(names)]
-
-
-def line(method: str, seed: int, outcomes: Sequence[report.Outcome]) -> str:
+def line(done: Done) -> str:
     """Return one line on a mesh that has just ended."""
-    mine = [one for one in outcomes if (one.method, one.seed) == (method, seed)]
-    figures = [
-        f"{name} {render.percent(mean([one.metrics[name] for one in mine]))} %"
-        for name in ("base", "new")
-        if all(name in one.metrics for one in mine)
-    ]
-    sent = render.size(sum(one.payload_bytes for one in mine))
-    return f"{method}, seed {seed}: {', '.join(figures) or 'no accuracies'}, {sent} sent"
-
-
-def facts(
-    options: DemoOptions, statuses: Sequence[StatusReply], started: datetime, seconds: float
-) -> dict[str, Any]:
-    """Return what was run, for the report."""
-    first = statuses[0] if statuses else StatusReply()
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions[name] = metadata.version(name)
-    return {
-        "title": f"{options.nodes} daemons on the built-in images",
-        "command": " ".join(("fednode demo", *_flags(options))),
-        "started": started.isoformat(timespec="seconds"),
-        "seconds": round(seconds, 1),
-        "nodes": options.nodes,
-        "seeds": list(options.seeds_run),
-        "methods": [CONTROL, METHOD],
-        "model": first.model,
-        "backbone": first.backbone,
-        "rounds": first.rounds_max,
-        "settings": trees.read(options.config.read_text("utf-8"))[1] or {},
-        "settings_on_top": [*options.common, "tuning.threads=1"],
-        "versions": versions,
-        "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
-    }
+    if done.fault:
+        return f"{done.cell.title}: {done.fault}"
+    scores = done.outcome["scores"]
+    shown = [f"{test} {100 * mean(list(nodes.values())):.1f} %" for test, nodes in scores.items()]
+    sent = scaled(done.outcome["bytes"]["all"]["payload"], 1024, ("B", "KiB", "MiB"))
+    return f"{done.cell.title}: {', '.join(shown) or 'no accuracies'}, {sent} sent"
 
 
 def _flags(options: DemoOptions) -> list[str]:

@@ -19,7 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +26,11 @@ import numpy.typing as npt
 from fednode.core.types import MEASURE, Job, Progress, Report, Tensors
 from fednode.data.base import Split
 from fednode.errors import FednodeError
+from fednode.lab.experiment.scores import ATTACKS, FALSE_ALARMS
 from fednode.learn.learner import Learner
 from fednode.learn.torch_learner import TorchLearner
 
 Numbers = npt.NDArray[np.float64]
-ATTACKS: Final = ("loss", "drop")
-FALSE_ALARMS: Final = 0.01
 
 
 class Overheard:

@@ -24,14 +24,13 @@ Lines = Mapping[str, Mapping[int, Sequence[float]]]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One part of a picture. lines: by label and round, values whose mean is drawn.
+    """One part of a picture.
 
-    band: shade what lies between the least and the greatest value. level: a dashed line, named.
+    lines: by label and round, values whose mean is drawn. level: a dashed line, named.
     """
 
     title: str
     lines: Lines
-    band: bool = False
     level: tuple[str, float] | None = None
 
 
@@ -49,10 +48,7 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
         for label, points in panel.lines.items():
             rounds = sorted(points)
             values = [points[at] for at in rounds]
-            (line,) = axis.plot(rounds, [*map(mean, values)], label=label, marker=".")
-            if panel.band:
-                low, high = [*map(min, values)], [*map(max, values)]
-                axis.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15)
+            axis.plot(rounds, [*map(mean, values)], label=label, marker=".")
         if panel.level is not None:
             name, height = panel.level
             axis.axhline(height, color="0.4", linestyle="--", linewidth=1, label=name)
@@ -89,41 +85,47 @@ def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
 
 
 def panels_of(done: Sequence[Done]) -> list[Panel]:
-    """Return an experiment's accuracy, loss and consensus distance.
+    """Return an experiment's accuracies, loss and consensus distance, as far as it has them.
 
-    A method that learns nothing is a dashed line.
+    Tests of base and of new classes have a panel each. A method that learns nothing is a dashed
+    line.
     """
-    accuracy, loss, distance = _lines(), _lines(), _lines()
+    tests = {test for one in done for test in one.outcome.get("scores", {})}
+    kinds = [one for one in ("base", "new") if any(_kind(test) == one for test in tests)]
+    panels = [_accuracy(done, kind) for kind in kinds or [""]]
+    for key, title in (("loss", "training loss"), ("consensus", "consensus distance")):
+        lines = _lines()
+        for one in done:
+            for number, value in enumerate(one.outcome.get(key, ()), 1):
+                lines[one.cell.method.label][number].append(value)
+        if lines:
+            panels.append(Panel(title, lines))
+    return panels
+
+
+def _accuracy(done: Sequence[Done], kind: str) -> Panel:
+    """Return the mean accuracy over tests; kind: of the tests to take, "" for all."""
+    lines = _lines()
     flat: defaultdict[str, list[float]] = defaultdict(list)
     for one in done:
         label = one.cell.method.label
         if "scores" in one.outcome and "curve" not in one.outcome:
-            flat[label].append(_accuracy(one.outcome["scores"]))
+            flat[label] += _percent(one.outcome["scores"], kind)
         for number, scores in one.outcome.get("curve", {}).items():
-            accuracy[label][int(number)].append(_accuracy(scores))
-        for number, value in enumerate(one.outcome.get("loss", ()), 1):
-            loss[label][number].append(value)
-        for number, value in enumerate(one.outcome.get("consensus", ()), 1):
-            distance[label][number].append(value)
-    return [
-        Panel(
-            "accuracy, over domains or on new classes (%)",
-            accuracy,
-            level=next(((label, mean(values)) for label, values in flat.items()), None),
-        ),
-        Panel("training loss", loss),
-        Panel("consensus distance", distance),
-    ]
+            lines[label][int(number)] += _percent(scores, kind)
+    level = next(((label, mean(values)) for label, values in flat.items() if values), None)
+    title = f"accuracy on {kind} classes (%)" if kind else "accuracy (%)"
+    return Panel(title, lines, level=level)
 
 
-def _accuracy(scores: Mapping[str, Mapping[str, float]]) -> float:
-    """Return the mean accuracy in percent, on new classes if there are tests of them."""
-    shown = {name: nodes for name, nodes in scores.items() if _is_new(name)} or scores
-    return 100 * mean([mean(list(nodes.values())) for nodes in shown.values()])
+def _percent(scores: Mapping[str, Mapping[str, float]], kind: str) -> list[float]:
+    """Return the mean accuracy in percent over the tests of a kind; nothing without such tests."""
+    shown = [nodes for test, nodes in scores.items() if not kind or _kind(test) == kind]
+    return [100 * mean([mean(list(nodes.values())) for nodes in shown])] if shown else []
 
 
-def _is_new(test: str) -> bool:
-    return test.rpartition("/")[2] == "new"
+def _kind(test: str) -> str:
+    return test.rpartition("/")[2]
 
 
 def _lines() -> defaultdict[str, defaultdict[int, list[float]]]:

@@ -1,4 +1,4 @@
-"""Write an experiment down: report.md, classes.md, four or five CSV files and report.json."""
+"""Write an experiment down: report.md, report.json, CSV files, and classes.md."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from fednode.core import foreign
 from fednode.lab.experiment import classes, scores
 from fednode.lab.experiment.cells import ELSEWHERE, Done
-from fednode.lab.experiment.leak import ATTACKS, FALSE_ALARMS
+from fednode.lab.experiment.scores import ATTACKS, FALSE_ALARMS
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
 from fednode.learn.figures import csv_table, markdown_table, mean
@@ -24,18 +24,28 @@ ABOUT: Final = ("method", "seeds", "rounds")
 """The first columns of every table."""
 
 
-def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: str) -> Path:
-    """Write all files; return the path of report.md. Raise StateError where it cannot."""
+def write(
+    experiment: Experiment,
+    done: Sequence[Done],
+    folder: Path,
+    command: str,
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write all files; return the path of report.md. Raise StateError where it cannot.
+
+    notes: sentences for the end of report.md. Without results by class there are no files of them.
+    """
     table, by_class = rows(experiment, done), classes.results(done)
     files = {
-        "report.md": markdown(experiment, table, done, command),
+        "report.md": markdown(experiment, table, done, command, notes),
         "scores.csv": csv_table(scores.lines(done)),
         "curves.csv": csv_table(_curve_lines(done)),
-        "classes.md": classes.markdown(experiment, table, by_class),
-        "classes.csv": csv_table(classes.class_lines(by_class)),
-        "confusion.csv": csv_table(classes.confusion_lines(by_class)),
         "report.json": _json(experiment, table, done, command),
     }
+    if by_class:
+        files["classes.md"] = classes.markdown(experiment, table, by_class)
+        files["classes.csv"] = csv_table(classes.class_lines(by_class))
+        files["confusion.csv"] = csv_table(classes.confusion_lines(by_class))
     if experiment.leak:
         files["leak.csv"] = csv_table(scores.leak_lines(done))
     for name, text in files.items():
@@ -44,7 +54,11 @@ def write(experiment: Experiment, done: Sequence[Done], folder: Path, command: s
 
 
 def markdown(
-    experiment: Experiment, table: Sequence[MethodRow], done: Sequence[Done], command: str
+    experiment: Experiment,
+    table: Sequence[MethodRow],
+    done: Sequence[Done],
+    command: str,
+    notes: Sequence[str] = (),
 ) -> str:
     """Return the report for people."""
     # A cell that --scores tells of knows its scores alone.
@@ -66,9 +80,7 @@ def markdown(
         "",
         *_accuracy_lines(experiment, table, done),
         "",
-        "Sensitivity, specificity, AUC and confusions by class: classes.md, classes.csv and "
-        "confusion.csv.",
-        "",
+        *_class_lines(done),
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
         *_privacy_lines(table),
@@ -77,7 +89,16 @@ def markdown(
     faults = [f"- {one.cell.title}: {foreign.markdown(one.fault)}" for one in done if one.fault]
     if faults:
         lines += ["", "## Cells that failed", "", *faults]
+    if notes:
+        lines += ["", *(f"- {foreign.markdown(one)}" for one in notes)]
     return "\n".join(lines) + "\n"
+
+
+def _class_lines(done: Sequence[Done]) -> list[str]:
+    if not any(one.outcome.get("by_class") for one in done):
+        return []
+    files = "classes.md, classes.csv and confusion.csv"
+    return [f"Sensitivity, specificity, AUC and confusions by class: {files}.", ""]
 
 
 def _accuracy_lines(
@@ -94,7 +115,8 @@ def _accuracy_lines(
         body.append(cells)
     sizes = test_images(experiment, done)
     counted = [f"{sizes[name]:.0f}" if name in sizes else "-" for name in names]
-    body.append(["test images", "", "", *counted, *([""] * len(papers))])
+    if sizes:
+        body.append(["test images", "", "", *counted, *([""] * len(papers))])
     return markdown_table(head, body)
 
 

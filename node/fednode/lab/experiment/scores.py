@@ -12,6 +12,10 @@ from fednode.lab.experiment.cells import Done, Outcome
 
 COLUMNS: Final = ("method", "seed", "left out", "test", "node", "accuracy", "cell")
 """cell: the key of everything that the cell's outcome depends on."""
+ATTACKS: Final = ("loss", "drop")
+"""What node/fednode/lab/experiment/leak.py tries."""
+FALSE_ALARMS: Final = 0.01
+"""The share of others that an attack may take for training images."""
 LEAK_COLUMNS: Final = ("method", "seed", "left out", "figure", "value", "cell")
 """figure: a name of leak.Overheard.figures; value: its mean over the honest nodes."""
 

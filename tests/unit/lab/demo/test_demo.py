@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from fednode.errors import ConfigError
-from fednode.lab.demo import demo, report
+from fednode.lab.demo import cells, demo
 from fednode.lab.demo.demo import Clock, DemoOptions
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 from fednode_bootstrap.mesh import LocalMesh, Member, MeshSettings
@@ -53,33 +55,37 @@ def console() -> tuple[Console, io.StringIO]:
     return Console(file=written, width=160), written
 
 
+def report_of(folder: Path) -> Any:
+    return json.loads((folder / "demo" / "report.json").read_text())
+
+
 async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path: Path) -> None:
     screen, written = console()
     observer = LogObserver(tmp_path)
     assert await demo.run(options("tuning.lr=0.1"), observer, screen) == 0
     assert observer.closed
-    read = json.loads((tmp_path / "demo" / "report.json").read_text())
+    read = report_of(tmp_path)
     zero, local, ours = read["rows"]
-    assert [row["method"] for row in read["rows"]] == ["zero-shot", "local", "zerodfl"]
-    assert zero["new_mean"] == pytest.approx(0.22)
+    assert [row["method"]["label"] for row in read["rows"]] == ["zero-shot", "local", "zerodfl"]
+    assert zero["figures"]["new"]["mean"] == pytest.approx(22.0)
     # What fake_daemon.say makes up: by seed on new classes, by node on base classes.
-    assert local["new_mean"] == pytest.approx((0.201 + 0.202) / 2)
-    assert ours["new_mean"] == pytest.approx((0.301 + 0.302) / 2)
-    assert ours["base_mean"] == pytest.approx((0.31 + 0.32) / 2)
-    assert (local["payload_bytes"], ours["payload_bytes"]) == (0, 2000)
-    assert (ours["serialized_bytes"], ours["wire_bytes"]) == (4000, 6000)
-    assert read["differences"][1]["mean"] == pytest.approx(0.1)
-    assert read["about"]["seeds"] == [1, 2]
-    assert read["about"]["settings"] == {"data": {"shots": 8}}
-    assert read["about"]["settings_on_top"] == ["tuning.lr=0.1", "tuning.threads=1"]
-    assert read["about"]["command"].endswith("--set tuning.lr=0.1")
-    assert read["about"]["versions"]["fednode"]
-    assert read["remarks"] == []
-    assert "zerodfl beats local on new classes: +10.0 points" in written.getvalue()
-    # Nothing but the report is left behind.
+    assert local["figures"]["new"]["mean"] == pytest.approx(100 * (0.201 + 0.202) / 2)
+    assert ours["figures"]["new"]["mean"] == pytest.approx(100 * (0.301 + 0.302) / 2)
+    assert ours["figures"]["base"]["mean"] == pytest.approx(100 * (0.31 + 0.32) / 2)
+    assert ours["figures"]["new"]["over_seeds"] == pytest.approx(0.1 / 2**0.5)
+    assert (local["traffic"]["payload"], ours["traffic"]["payload"]) == (0, 2000)
+    assert (ours["traffic"]["serialized"], ours["traffic"]["wire"]) == (4000, 6000)
+    assert read["experiment"]["seeds"] == [1, 2]
+    assert read["experiment"]["data"]["shots"] == 8
+    assert read["command"].endswith("--set tuning.lr=0.1")
+    said = "zerodfl minus local on new classes: +10.0 points, 95 % interval +10.0 to +10.0"
+    assert said in written.getvalue()
+    assert "| zero-shot | 2 | - | 25.0 ± 0.0 | 22.0 ± 0.0 |" in written.getvalue()
+    # Nothing but cells, tables and the picture is left behind.
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
-        *("plot.png", "report.json", "report.md")
+        *("cells", "curves.csv", "curves.png", "report.json", "report.md", "scores.csv")
     ]
+    assert len(list((tmp_path / "demo/cells").iterdir())) == 6
 
 
 async def test_both_methods_differ_in_the_policy_alone(options: Options, tmp_path: Path) -> None:
@@ -94,38 +100,36 @@ async def test_both_methods_differ_in_the_policy_alone(options: Options, tmp_pat
     assert {"seed=1", "data.seed=1", f"rounds.max={demo.QUICK_ROUNDS}"} <= set(said[0])
 
 
-async def test_a_daemon_that_crashed_is_a_remark(options: Options, tmp_path: Path) -> None:
+async def test_a_daemon_that_crashed_is_a_warning(options: Options, tmp_path: Path) -> None:
     asked = options("fake.exit=node-1", "fake.code=70", quick=True)
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
-    read = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert [row["n"] for row in read["rows"]] == [2, 2, 2]
-    assert "zerodfl, seed 1: node-1 ended with exit code 70" in read["remarks"][0]
-    assert "was started again" in read["remarks"][1]
+    warnings = [one.get("warnings", []) for one in report_of(tmp_path)["cells"]]
+    assert [len(one) for one in warnings] == [0, 2, 2]
+    assert warnings[1][0].startswith("node-1 ended with exit code 70")
+    assert "was started again" in warnings[1][1]
+    text = (tmp_path / "demo/report.md").read_text()
+    assert "- zerodfl, seed 1: node-1 ended with exit code 70" in text
 
 
-async def test_a_node_without_a_result_is_a_remark(options: Options, tmp_path: Path) -> None:
+async def test_a_node_without_a_result_is_a_warning(options: Options, tmp_path: Path) -> None:
     asked = options("fake.exit=node-1", "fake.code=2", quick=True)
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
-    read = json.loads((tmp_path / "demo" / "report.json").read_text())
-    assert [row["n"] for row in read["rows"]] == [1, 1, 1]
-    assert "zerodfl, seed 1: node-1 has no result." in read["remarks"]
+    zero, *others = report_of(tmp_path)["cells"]
+    assert {name for nodes in zero["scores"].values() for name in nodes} == {"node-2"}
+    for one in others:
+        assert "node-1 has no result." in one["warnings"]
+        assert (one["nodes"], sorted(one["scores"]["new"])) == (1, ["node-2"])
 
 
-def test_outcome_takes_last_round_zero_shot_and_evaluated_rounds() -> None:
-    history = [
-        Round(round=number, metrics=metrics, traffic=Traffic(payload_out=10 * number))
-        for number, metrics in enumerate(
-            ({"loss": 2.0}, {"loss": 1.0, "new": 0.3}, {"loss": 0.5, "new": 0.4, "base": 0.6}), 1
-        )
-    ]
-    traffic = Traffic(payload_out=30, serialized_out=40, wire_out=50)
-    status = StatusReply(name="a", metrics={"zero_shot_new": 0.1, "new": 0.4}, traffic=traffic)
-    found = demo.outcome("local", 3, status, history)
-    assert found.metrics == {"new": 0.4, "base": 0.6}
-    assert found.zero_shot == {"new": 0.1}
-    assert (found.rounds, found.payload_bytes, found.wire_bytes) == (3, 30, 50)
-    assert [(one.round, one.payload_bytes) for one in found.points] == [(2, 20), (3, 30)]
-    assert demo.outcome("local", 3, status, []).metrics == {}
+async def test_without_matplotlib_the_report_is_whole_and_says_so(
+    options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    screen, written = console()
+    assert await demo.run(options(quick=True), LogObserver(tmp_path), screen) == 0
+    assert "curves.png was not drawn: matplotlib draws the curves and is not" in written.getvalue()
+    assert not (tmp_path / "demo/curves.png").exists()
+    assert len(report_of(tmp_path)["cells"]) == 3
 
 
 def test_time_left_follows_from_what_is_done(tmp_path: Path) -> None:
@@ -160,15 +164,12 @@ def test_what_cannot_work_is_refused_before_anything_starts(tmp_path: Path) -> N
         DemoOptions(config=tmp_path / "missing.yaml")
 
 
-def outcome(accuracies: dict[str, float], payload_bytes: int = 0) -> report.Outcome:
-    return report.Outcome(
-        method="local", seed=1, node="a", metrics=accuracies, zero_shot={}, rounds=3,
-        payload_bytes=payload_bytes,
-    )  # fmt: skip
-
-
 def test_a_line_on_a_mesh_says_what_was_measured() -> None:
-    one = outcome({"base": 0.5, "new": 0.25}, payload_bytes=2048)
-    assert demo.line("local", 1, [one]) == "local, seed 1: base 50.0 %, new 25.0 %, 2.0 KiB sent"
-    silent = outcome({})
-    assert demo.line("local", 1, [silent]) == "local, seed 1: no accuracies, 0 B sent"
+    one = cells.cell(cells.CONTROL, 1, ())
+    status = StatusReply(name="a", traffic=Traffic(payload_out=2048))
+    measured = [Round(round=1, metrics={"base": 0.5, "new": 0.25})]
+    found = cells.outcome(one, {"a": (status, measured)}, [], 1.0)
+    assert demo.line(found) == "local, seed 1: base 50.0 %, new 25.0 %, 2.0 KiB sent"
+    silent = cells.outcome(one, {"a": (status, [])}, [], 1.0)
+    assert demo.line(silent) == "local, seed 1: no accuracies, 2.0 KiB sent"
+    assert demo.line(cells.outcome(one, {}, [], 1.0)) == "local, seed 1: no node has a result"

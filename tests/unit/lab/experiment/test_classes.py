@@ -6,7 +6,7 @@ import csv
 from typing import Any
 
 from fednode.lab.experiment import classes
-from fednode.lab.experiment.run import Cell, Done
+from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.lab.experiment.table import rows
 from fednode.learn.figures import csv_table

@@ -26,7 +26,7 @@ def test_a_method_that_learns_nothing_is_a_level() -> None:
         run("local", scores=most, curve={"1": half, "2": most}, loss=[3.0, 2.0], consensus=[]),
         run("broken"),
     ]
-    accuracy, loss, _ = panels_of(done)
+    accuracy, loss = panels_of(done)
     assert accuracy.level is not None
     assert accuracy.level[0] == "zero-shot"
     assert accuracy.level[1] == pytest.approx(35.0)
@@ -35,6 +35,20 @@ def test_a_method_that_learns_nothing_is_a_level() -> None:
     assert accuracy.lines["local"][2] == pytest.approx([90.0])
     assert loss.lines == {"local": {1: [3.0], 2: [2.0]}}
     assert panels_of(done[2:])[0].level is None
+
+
+def test_base_and_new_classes_have_a_panel_each_over_all_data_sets() -> None:
+    first = {"x/base": {"a": 0.5}, "x/new": {"a": 0.1}, "y/base": {"b": 0.7}, "y/own": {"b": 1.0}}
+    done = [run("ours", scores=first, curve={"1": first}), run("zero-shot", scores=first)]
+    base, new = panels_of(done)
+    assert (base.title, new.title) == (
+        "accuracy on base classes (%)",
+        "accuracy on new classes (%)",
+    )
+    assert base.lines["ours"][1] == pytest.approx([60.0])
+    assert new.lines["ours"][1] == pytest.approx([10.0])
+    levels = [dict([one.level or ("", 0.0)]) for one in (base, new)]
+    assert levels == [{"zero-shot": pytest.approx(60.0)}, {"zero-shot": pytest.approx(10.0)}]
 
 
 @pytest.mark.parametrize("count", [1, 7, 50])

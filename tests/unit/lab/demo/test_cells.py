@@ -1,0 +1,120 @@
+"""From replies to cells: each figure against an independent computation."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+import pytest
+
+from fednode.lab.demo import cells
+from fednode.lab.demo.cells import CONTROL, METHOD, Said
+from fednode.lab.experiment.cells import Done
+from fednode.lab.experiment.picture import panels_of
+from fednode.lab.experiment.table import rows
+from fednode.learn.figures import clustered_bootstrap
+from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
+
+
+def node(name: str, new: float, sent: int = 0) -> tuple[StatusReply, Sequence[Round]]:
+    """Return a node of three rounds, of which the first measures no accuracy."""
+    traffic = Traffic(messages_out=3, payload_out=sent, serialized_out=2 * sent, wire_out=3 * sent)
+    metrics = {"zero_shot_new": 0.3, "zero_shot_base": 0.4, "new": new, "loss": 0.5}
+    rounds = [
+        Round(round=1, metrics={"loss": 2.0}),
+        Round(round=2, metrics={"loss": 1.0, "new": new / 2}),
+        Round(round=3, metrics={"loss": 0.5, "new": new, "base": 0.6, "validation": 0.1}),
+    ]
+    status = StatusReply(name=name, model="mini", metrics=metrics, traffic=traffic)
+    return status, rounds
+
+
+def run(gains: Sequence[Sequence[float]]) -> list[Done]:
+    """Return the cells of both methods; gains: of the method on new classes, by seed and node."""
+    done = []
+    for seed, of_seed in enumerate(gains, 1):
+        for method in (METHOD, CONTROL):
+            said: Said = {
+                f"node-{at}": node(
+                    f"node-{at}",
+                    0.2 + 0.01 * at + (gain if method == METHOD else 0.0),
+                    100 if method == METHOD else 0,
+                )
+                for at, gain in enumerate(of_seed, 1)
+            }
+            done.append(cells.outcome(cells.cell(method, seed, ()), said, [], 7.0))
+        done.append(cells.zero_shot(seed, said, ()))
+    return done
+
+
+def test_an_outcome_has_the_last_round_the_curve_losses_and_bytes() -> None:
+    said = {"b": node("b", 0.4, 10), "a": node("a", 0.2, 30)}
+    one = cells.cell(METHOD, 3, ("tuning.lr=1",))
+    found = cells.outcome(one, said, ["a was slow."], 7.0).outcome
+    assert found["scores"] == {"base": {"a": 0.6, "b": 0.6}, "new": {"a": 0.2, "b": 0.4}}
+    assert found["curve"] == {"2": {"new": {"a": 0.1, "b": 0.2}}, "3": found["scores"]}
+    assert found["loss"] == [2.0, 1.0, 0.5]
+    sent = {"messages": 6, "payload": 40, "serialized": 80, "wire": 120}
+    assert found["bytes"] == {"all": sent}
+    assert (found["method"], found["seed"], found["rounds"], found["nodes"]) == ("zerodfl", 3, 3, 2)
+    assert (found["warnings"], found["seconds"]) == (["a was slow."], 7.0)
+
+
+def test_a_loss_that_is_missing_in_a_round_leaves_the_curve_out() -> None:
+    status, rounds = node("a", 0.2)
+    found = cells.outcome(cells.cell(METHOD, 1, ()), {"a": (status, rounds[1:])}, [], 1.0)
+    assert found.outcome["loss"] == []
+
+
+def test_zero_shot_is_measured_once_for_each_node() -> None:
+    found = cells.zero_shot(2, {"a": node("a", 0.9)}, ())
+    assert found.outcome["scores"] == {"base": {"a": 0.4}, "new": {"a": 0.3}}
+    assert found.cell.method.label == "zero-shot"
+    assert cells.zero_shot(2, {}, ()).fault == "no node has a result"
+
+
+def test_a_cell_s_key_changes_with_its_settings() -> None:
+    first = cells.cell(METHOD, 1, ("tuning.lr=1",))
+    assert first == cells.cell(METHOD, 1, ("tuning.lr=1",))
+    others = [
+        cells.cell(CONTROL, 1, ("tuning.lr=1",)),
+        cells.cell(METHOD, 2, ("tuning.lr=1",)),
+        cells.cell(METHOD, 1, ("tuning.lr=2",)),
+    ]
+    assert len({first.file, *(one.file for one in others)}) == 4
+
+
+def test_the_table_has_means_over_nodes_and_deviations_over_seeds() -> None:
+    gains = [[0.1, 0.3], [0.2, -0.2]]
+    made = cells.experiment({"data": {"shots": 8}}, 2, (1, 2), 3)
+    zero, local, ours = rows(made, run(gains))
+    means = [
+        100 * statistics.mean(0.2 + 0.01 * at + g for at, g in enumerate(one, 1)) for one in gains
+    ]
+    assert ours.figures["new"].mean == pytest.approx(statistics.mean(means))
+    assert ours.figures["new"].over_seeds == pytest.approx(statistics.stdev(means))
+    assert local.figures["new"].mean == pytest.approx(21.5)
+    assert zero.figures["new"].mean == pytest.approx(30.0)
+    assert zero.rounds_said == "-"
+    assert (zero.traffic, local.traffic and local.traffic.payload) == (None, 0.0)
+    assert ours.traffic is not None
+    assert (ours.traffic.payload, ours.traffic.wire, ours.traffic.messages) == (200, 600, 6)
+    base, new, loss = panels_of(run(gains))
+    levels = [dict([one.level or ("", 0.0)]) for one in (base, new)]
+    assert levels == [{"zero-shot": pytest.approx(40.0)}, {"zero-shot": pytest.approx(30.0)}]
+    assert new.lines["zerodfl"][3] == pytest.approx(means)
+    assert loss.lines["local"] == {1: [2.0, 2.0], 2: [1.0, 1.0], 3: [0.5, 0.5]}
+
+
+def test_differences_are_paired_and_ignore_nodes_without_a_pair() -> None:
+    gains = [[0.1, 0.3], [0.2, -0.2]]
+    lonely = cells.outcome(cells.cell(METHOD, 7, ()), {"x": node("x", 0.99)}, [], 1.0)
+    base, new = cells.differences([*run(gains), lonely], resamples=500)
+    low, high = clustered_bootstrap(gains, 500)
+    assert new == (
+        f"zerodfl minus local on new classes: +10.0 points, 95 % interval {100 * low:+.1f} to "
+        f"{100 * high:+.1f}, better in 3 of 4 pairs of node and seed."
+    )
+    assert base.startswith("zerodfl minus local on base classes: +0.0 points")
+    assert "better in 0 of 4 pairs" in base
+    assert cells.differences([lonely]) == []
