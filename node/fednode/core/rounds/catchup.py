@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 
-from fednode.core.events import Effect, Record, Send, SetTimer
-from fednode.core.policy import CATCH_UP, RESEND, RESEND_S, NodeContext
+from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
+from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S, NodeContext
+from fednode.core.rounds.decision import Decision, Standing, decide
 from fednode.core.rounds.method import MethodState
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.rounds.transfer import (
@@ -82,20 +83,28 @@ class CatchUp:
         """Remember what this node's own state was after a round."""
         self._transfer.adopted(number, held.packed())
 
-    def most(self, number: int) -> int:
+    def decide(self, number: int, *, told: bool, waits: bool) -> Decision:
+        """Return where the node goes on, and forget the destination that was confirmed.
+
+        number: its round now. told, waits: as in `Standing`.
+        """
+        to, self._transfer.destination = self._transfer.destination, None
+        last = self._last(number)
+        at = Standing(number=number, last=last, drifts=self.drifts, told=told, waits=waits)
+        return decide(at, to)
+
+    def _last(self, number: int) -> int:
         """Return the last round that a catch-up may move a node to. number: its round now."""
         last = self.context.rounds.max
         return max(last, number) if last else NEVER
 
-    def take_destination(self) -> Destination | None:
-        """Return the destination that half of the members confirmed, and forget it."""
-        found, self._transfer.destination = self._transfer.destination, None
-        return found
+    def left(self) -> list[Effect]:
+        """Return what ends with the round that the node leaves: its timers.
 
-    @property
-    def resting(self) -> bool:
-        """Tell whether an attempt failed and its deadline has not passed yet."""
-        return self._transfer.resting
+        After a failed attempt the timer goes on: until it fires, the next attempt does not begin.
+        """
+        ended: list[Effect] = [CancelTimer(DEADLINE)]
+        return ended if self._transfer.resting else [*ended, CancelTimer(CATCH_UP)]
 
     def _needed(self, at: Situation) -> int:
         """Return how many other members must hold a state before this node takes it over."""
@@ -110,6 +119,14 @@ class CatchUp:
 
     # Asking ---------------------------------------------------------------------------------------
 
+    def begin(self, at: Situation, holders: Set[str]) -> list[Effect]:
+        """Begin a round: ask for a state, if the node is behind or drifted in the last round.
+
+        holders: the peers that held what most held in the last round, if this node did not.
+        """
+        self._end_mending()
+        return self.look_ahead(at, at.number) or self._mend(at, holders & at.live)
+
     def look_ahead(self, at: Situation, beyond: int) -> list[Effect]:
         """Ask for a state if half of the members are beyond a round."""
         reached = self._reached(at)
@@ -117,7 +134,7 @@ class CatchUp:
             return []
         return self._ask(at, (one for one in at.live if at.round_of(one) >= reached))
 
-    def mend(self, at: Situation, givers: Iterable[str]) -> list[Effect]:
+    def _mend(self, at: Situation, givers: Iterable[str]) -> list[Effect]:
         """Ask one of `givers` for the state that most nodes began from, to end a drift.
 
         A failed attempt to catch up does not delay this one: a node that drifted stays apart in all
@@ -125,7 +142,7 @@ class CatchUp:
         """
         return self._ask(at, givers, mending=True)
 
-    def end_mending(self) -> None:
+    def _end_mending(self) -> None:
         """End an attempt to end a drift that an earlier round began: its answer is too late."""
         transfer = self._transfer
         if transfer.mending and not transfer.destination:
@@ -203,7 +220,7 @@ class CatchUp:
         if number == at.number - 1 and self.trusting and transfer.agreed_by_trust():
             return [self._take(at, offer, "round.mended")]
         known = transfer.held_by().total()
-        reached = min(self._reached(at) - 1, self.most(at.number))
+        reached = min(self._reached(at) - 1, self._last(at.number))
         transfer.end()
         transfer.resting = transfer.resting or not transfer.mending
         if known >= need and at.number < reached != self.context.rounds.max:
@@ -230,12 +247,8 @@ class CatchUp:
     # Ends of attempts -----------------------------------------------------------------------------
 
     def time_is_up(self, at: Situation) -> list[Effect]:
-        """Take note that the deadline of an attempt has passed.
-
-        The engine then goes where the node has to go, and calls `wait_no_more`.
-        """
+        """End the attempt whose deadline has passed; the next one may begin."""
         transfer, effects = self._transfer, list[Effect]()
-        transfer.resting = False
         if transfer.asked and not transfer.mending:  # it said that it was ahead
             peer = transfer.asked
             transfer.broken.add(peer)
@@ -244,13 +257,10 @@ class CatchUp:
             effects = [Record("round.withheld", text, "warning")]
         elif transfer.offer is not None:  # some witnesses said nothing
             effects = self._unbacked(at, transfer.offer)
+        transfer.resting = False
+        if transfer.asked:
+            transfer.end()
         return effects
-
-    def wait_no_more(self) -> None:
-        """End the attempt whose deadline has passed; the next one may begin."""
-        self._transfer.resting = False
-        if self._transfer.asked:
-            self._transfer.end()
 
     def gone(self, at: Situation, peer: str) -> list[Effect]:
         """Note that a peer is not live any more. If it was asked for its state, ask the next."""

@@ -18,7 +18,7 @@ of transfer.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,6 @@ from fednode.core.events import (
     Received,
     Record,
     RoundDue,
-    SetTimer,
     TimerFired,
     Tune,
     Tuned,
@@ -45,6 +44,7 @@ from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext, Policy
 from fednode.core.rounds.catchup import CatchUp, Situation
+from fednode.core.rounds.decision import Finish, Merge, Restart, Stay
 from fednode.core.rounds.draw import wanted
 from fednode.core.rounds.drift import first_stage, later_stage
 from fednode.core.rounds.exchange import AGAIN, Exchange
@@ -86,7 +86,6 @@ class Rounds:
         self._progress = Progress()
         self._personal = Personal(method, context.guard.merged_rise)
         self._exchange = Exchange(context, self.stragglers, wanted(method.config))
-        self._holders = frozenset[str]()  # peers with the most common prompts, if ours differ
         self._catch_up = CatchUp(
             context, self.stragglers, drifts=method.drifts, trusting=method.trusting
         )
@@ -122,7 +121,7 @@ class Rounds:
             case RoundDue() if isinstance(self._waiting, Idle):
                 return self._due(event)
             case Tuned(job=job, report=report) if job == self._job:
-                return self._trained(report)
+                return self._go(lambda: self._trained(report))
             case TuneFailed(job=job) if job == self._job:
                 self._waiting = Idle()
             case Adopted() if isinstance(self._waiting, Adopting):
@@ -137,7 +136,7 @@ class Rounds:
             case Received(message=message):
                 return self._hear(message)
             case Delivered(to=peer, message=message):
-                self._exchange.mail.settle(peer, message)
+                self._exchange.delivered(peer, message)
                 return self._advance()
             case Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
@@ -158,9 +157,8 @@ class Rounds:
         if name != CATCH_UP:
             return []
         ended = [*self._catch_up.time_is_up(self._situation), *self._move()]
-        self._catch_up.wait_no_more()
-        waits = self.phase in {"tuning", "exchanging"}
-        return [*ended, *(self._look_ahead(self.now.number + 1) if waits else [])]
+        under_way = isinstance(self._waiting, Exchanging | Working)
+        return [*ended, *(self._look_ahead() if under_way else [])]
 
     @property
     def _job(self) -> Job | None:
@@ -179,30 +177,23 @@ class Rounds:
 
     def _begin(self, number: int, held: MethodState) -> list[Effect]:
         self.now = Round(number, self.method.stages[0], held, held)
-        self._progress = Progress()
+        holders, self._progress = self._progress.holders, Progress()
         self._exchange.begin(number)
-        holders, self._holders = self._holders & self._exchange.live, frozenset()
-        moved = self._go()
-        if moved:
-            return moved
-        self._catch_up.end_mending()
-        asked = self._look_ahead(number) or self._catch_up.mend(self._situation, holders)
-        return [*asked, *self._start_stage()]
+        return self._go(
+            lambda: [*self._catch_up.begin(self._situation, holders), *self._start_stage()]
+        )
 
     def _start_stage(self) -> list[Effect]:
         if self._exchange.takes_part_now:
             return self._work(Training(self.method.job(self.now)))
-        return self._exchange_now(self._exchange.first_words())
+        return self._exchange_now(None)
 
     def _work(self, on: Working) -> list[Effect]:
         self._waiting = on
         return [Tune(on.job)]
 
     def _trained(self, report: Report) -> list[Effect]:
-        moved = self._go()
-        if moved:
-            return moved
-        progress, draft = self._progress, self.now.draft
+        progress = self._progress
         match self._waiting:
             case TrainingOwn() | Comparing() as ended:
                 work, why = self._personal.after_job(self.now, ended, self._used, report)
@@ -213,8 +204,7 @@ class Rounds:
                 return self._finish(job.tensors)
             case _:
                 progress.metrics = {**progress.metrics, **report.metrics}
-                if self._personal.rise is not None and self.now.stage == self.method.stages[0]:
-                    progress.tuned = self._personal.tuned(draft, report)
+                progress.tuned = self._personal.candidate(self.now, report) or progress.tuned
                 return self._contribute(report)
 
     def _contribute(self, report: Report) -> list[Effect]:
@@ -229,33 +219,30 @@ class Rounds:
         )
         own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
         self._progress.told[now.stage] = own
-        return self._exchange_now(self._exchange.tell(message))
+        return self._exchange_now(message)
 
-    def _exchange_now(self, said: list[Effect]) -> list[Effect]:
-        """Wait for the contributions to a stage. said: this node's own, if it takes part."""
+    def _exchange_now(self, own: Message | None) -> list[Effect]:
+        """Wait for the contributions to a stage. own: this node's, None if it takes no part."""
         now = self.now
         self._progress.base = self._progress.merged or now.held.shared.digest
         self._waiting = Exchanging()
-        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
-        again = self._exchange.remind_all(now.number, now.stage)
-        return [*said, deadline, *again, *self._look_ahead(now.number + 1), *self._advance()]
+        opened = self._exchange.open(now.number, now.stage, own)
+        return [*opened, *self._look_ahead(), *self._advance()]
 
     def _advance(self) -> list[Effect]:
-        waiting, now = isinstance(self._waiting, Exchanging), self.now
-        if not waiting or not self._exchange.enough(now.number, now.stage):
+        if not isinstance(self._waiting, Exchanging):
             return []
-        return [CancelTimer(DEADLINE), *self._merge()]
+        heard = self._exchange.ended(self.now.number, self.now.stage)
+        return [] if heard is None else [CancelTimer(DEADLINE), *self._merge(heard)]
 
     def _give_up(self, now: float) -> list[Effect]:
-        number, stage, limit = self.now.number, self.now.stage, self.context.rounds.deadline_s
-        late = self._exchange.missing(number, stage)
-        missing = self.stragglers.missed(late, number, now, limit) or "any live peer"
-        text = f"round {number}, {stage}: the deadline passed without {missing}"
-        return [Record("round.deadline", text, "warning"), *self._merge()]
+        number, stage = self.now.number, self.now.stage
+        missing, heard = self._exchange.give_up(number, stage, now)
+        text = f"round {number}, {stage}: the deadline passed without {missing or 'any live peer'}"
+        return [Record("round.deadline", text, "warning"), *self._merge(heard)]
 
-    def _merge(self) -> list[Effect]:
-        now, method, exchange = self.now, self.method, self._exchange
-        heard = exchange.heard(now.number, now.stage)
+    def _merge(self, heard: Mapping[str, Message]) -> list[Effect]:
+        now, method = self.now, self.method
         base, own = self._progress.base, self._progress.told.get(now.stage)
         if own is None and not heard:
             return self._abort(f"round {now.number}: no node that was drawn contributed")
@@ -264,7 +251,7 @@ class Rounds:
         else:
             told = base if own else ""
             found = first_stage(now, heard, told, trusting=method.trusting)
-            self._holders = found.holders if method.drifts else frozenset()
+            self._progress.holders = found.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=found.base_agrees)
         notes: list[Effect] = [Record("round.drift", found.note, "warning")] if found.note else []
         if found.refused:
@@ -319,16 +306,11 @@ class Rounds:
             return self._exchange.repeat(sender, message.round)
         if message.phase in QUESTIONS:
             return [*self._catch_up.question(self._situation, message), *self._move()]
-        if not self._exchange.takes_part(sender, message.round):
-            return []  # it was not drawn, or it knows other members than this node
-        if message.round == number and message.phase == self.method.stages[-1]:
-            # In time only with the last stage: a peer that sends only the first makes all wait.
-            self.stragglers.kept(sender)
-        self._exchange.take(message, number)
-        if self.phase not in {"tuning", "exchanging"}:
+        taken = self._exchange.take(message, number, self.method.stages[-1])
+        if not taken or not isinstance(self._waiting, Exchanging | Working):
             return []
-        asked = self._look_ahead(number + 1)
-        if self.phase == "tuning":
+        asked = self._look_ahead()
+        if isinstance(self._waiting, Working):
             return asked
         reminded = self._exchange.remind(message, self.now.number, self.now.stage)
         return [*asked, *reminded, *self._advance()]
@@ -340,7 +322,7 @@ class Rounds:
             return [*found, *self._move()]
         if again:
             return self._exchange.lost(peer, message)
-        self._exchange.mail.settle(peer, message)
+        self._exchange.delivered(peer, message)
         return self._advance()
 
     # Catch-up -------------------------------------------------------------------------------------
@@ -352,40 +334,32 @@ class Rounds:
             now.number, self._adopted, now.held, peers.live, peers.known, peers.mail.newest
         )
 
-    def _look_ahead(self, beyond: int) -> list[Effect]:
-        return self._catch_up.look_ahead(self._situation, beyond)
+    def _look_ahead(self) -> list[Effect]:
+        return self._catch_up.look_ahead(self._situation, self.now.number + 1)
 
     def _move(self) -> list[Effect]:
         """Call _go now if the round waits for peers; otherwise it waits for the job or commit."""
-        return self._go() if isinstance(self._waiting, Exchanging) else []
+        return self._go(list) if isinstance(self._waiting, Exchanging) else []
 
-    def _go(self) -> list[Effect]:
-        """Go to the destination that catch-up found; return [] if the round under way continues."""
-        to, now, method = self._catch_up.take_destination(), self.now, self.method
-        if to is None:
-            return []
-        told = bool(self._progress.told)
-        drifted = to.number == now.number - 1 and method.drifts
-        first = isinstance(self._waiting, Exchanging) and now.stage == method.stages[0]
-        if drifted and first and to.tensors is not None:
-            # This node has sent its contribution. The merge starts from the others' state.
-            held, draft = now.held.taking(to.tensors), now.draft.taking(to.tensors)
-            self.now = replace(now, held=held, draft=draft)
-            return []
-        again = drifted and not told
-        if to.number < now.number and not again:
-            return []
-        draft = now.held if to.tensors is None else now.held.taking(to.tensors)
-        effects: list[Effect] = [CancelTimer(DEADLINE)]
-        if not self._catch_up.resting:
-            effects.append(CancelTimer(CATCH_UP))
-        if again:  # the round under way goes on from the others' state
-            self.now = replace(now, held=draft, draft=draft)
-            return [*effects, *self._start_stage()]
-        number = min(to.number, self._catch_up.most(now.number))
-        self.now, self._progress.metrics = replace(now, number=number, draft=draft), {}
-        if to.tensors is None:
-            text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
-            effects.append(Record("round.skipped", text, "warning", {"round": number}))
-        apart = self._personal.apart(now, self._used)
-        return [*effects, *self._finish(self._used if apart else method.used(draft))]
+    def _go(self, on: Callable[[], list[Effect]]) -> list[Effect]:
+        """Go on as catch-up decides. on: what follows if the round under way goes on."""
+        now, told = self.now, bool(self._progress.told)
+        waits = isinstance(self._waiting, Exchanging) and now.stage == self.method.stages[0]
+        match self._catch_up.decide(now.number, told=told, waits=waits):
+            case Stay():
+                return on()
+            case Merge(state):
+                self.now = replace(now, held=now.held.taking(state), draft=now.draft.taking(state))
+                return on()
+            case Restart(state):
+                held = now.held.taking(state)
+                self.now = replace(now, held=held, draft=held)
+                return [*self._catch_up.left(), *self._start_stage()]
+            case Finish(number, state):
+                draft = now.held if state is None else now.held.taking(state)
+                self.now, self._progress.metrics = replace(now, number=number, draft=draft), {}
+                text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
+                skipped = Record("round.skipped", text, "warning", {"round": number})
+                used = self._personal.kept(now, self._used, draft)
+                notes = [skipped] if state is None else []
+                return [*self._catch_up.left(), *notes, *self._finish(used)]

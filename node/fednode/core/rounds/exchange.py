@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fednode.core.events import Effect, Send, SetTimer
-from fednode.core.policy import RESEND, RESEND_S, NodeContext
+from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.draw import drawn, span
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
@@ -75,15 +75,19 @@ class Exchange:
 
     # Out ------------------------------------------------------------------------------------------
 
-    def tell(self, message: Message) -> list[Effect]:
-        """Send a contribution to all live peers."""
-        live = sorted(self.live)
-        self.mail.say(message, live)
-        return [*(Send(peer, message) for peer in live), *self.first_words()]
+    def open(self, number: int, stage: str, own: Message | None) -> list[Effect]:
+        """Open the exchange of a stage: send the node's own contribution to all live peers.
 
-    def first_words(self) -> list[Effect]:
-        """Set the timer after which a node that has just started asks the silent."""
-        return [SetTimer(RESEND, RESEND_S)] if self._newborn else []
+        own: None if the node does not contribute. A node that has just started asks the silent
+        peers when its first timer ends.
+        """
+        live = sorted(self.live) if own else []
+        sent = [Send(peer, own) for peer in live if own]
+        if own:
+            self.mail.say(own, live)
+        asks = [SetTimer(RESEND, RESEND_S)] if self._newborn else []
+        deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
+        return [*sent, *asks, deadline, *self._remind_all(number, stage)]
 
     def repeat(self, peer: str, since: int) -> list[Effect]:
         """Send a peer this node's own messages since a round."""
@@ -92,6 +96,10 @@ class Exchange:
     def resend(self) -> list[Effect]:
         """Send again what got lost on its way to peers that are live."""
         return [Send(peer, message) for peer, message in self.mail.resend()]
+
+    def delivered(self, peer: str, message: Message) -> None:
+        """Note that a peer has a contribution, or will never take it."""
+        self.mail.settle(peer, message)
 
     def lost(self, peer: str, message: Message) -> list[Effect]:
         """Note that a contribution did not get through; it is sent again a moment later."""
@@ -115,17 +123,27 @@ class Exchange:
 
     # In -------------------------------------------------------------------------------------------
 
-    def take(self, message: Message, number: int) -> None:
-        """Store a contribution that was received in round `number`."""
+    def take(self, message: Message, number: int, last: str) -> bool:
+        """Store a contribution received in round `number`; tell whether its sender takes part.
+
+        A sender that was not drawn knows other members than this node. last: the last stage of a
+        round. Only with this stage a peer is in time: if it sent the first stage alone, all others
+        would wait for it until the deadline.
+        """
+        if not self.takes_part(message.sender, message.round):
+            return False
+        if message.round == number and message.phase == last:
+            self.stragglers.kept(message.sender)
         self.mail.take(message, number)
+        return True
 
     def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
         if self.participants:
-            return self.remind_all(number, stage)
+            return self._remind_all(number, stage)
         return self._ask(number, stage, {message.sender}) if message.round > number else []
 
-    def remind_all(self, number: int, stage: str) -> list[Effect]:
+    def _remind_all(self, number: int, stage: str) -> list[Effect]:
         """Ask the drawn peers for what they said in this round, if a peer is in a later one.
 
         A drawn peer may say nothing in later rounds by which it could be known to be in them.
@@ -144,15 +162,24 @@ class Exchange:
         found = self.mail.heard(number, stage)
         return {name: one for name, one in found.items() if self.takes_part(name, number)}
 
-    def enough(self, number: int, stage: str) -> bool:
-        """Tell whether a stage may end before its deadline.
+    def ended(self, number: int, stage: str) -> dict[str, Message] | None:
+        """Return the contributions to a stage that may end now; None if it waits for more.
 
         A node that was not drawn and has no live peer waits for the deadline. Otherwise it would
         run through its rounds at once, and find its peers in much earlier rounds.
         """
-        return bool(self.takes_part_now or self.live) and not self.missing(number, stage)
+        ends = (self.takes_part_now or self.live) and not self._missing(number, stage)
+        return self.heard(number, stage) if ends else None
 
-    def missing(self, number: int, stage: str) -> list[str]:
+    def give_up(self, number: int, stage: str, now: float) -> tuple[str, dict[str, Message]]:
+        """End a stage at its deadline; return whose contributions are missing, and the others.
+
+        The missing peers count as stragglers from now on.
+        """
+        late, limit = self._missing(number, stage), self.context.rounds.deadline_s
+        return self.stragglers.missed(late, number, now, limit), self.heard(number, stage)
+
+    def _missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
 
         Only peers that contribute to the round count. A peer that is further ahead than the rounds

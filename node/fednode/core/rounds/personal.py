@@ -38,13 +38,17 @@ class Personal:
     method: Method
     rise: float | None
 
-    def apart(self, now: Round, used: Tensors) -> bool:
+    def kept(self, now: Round, used: Tensors, taken: MethodState) -> Tensors:
+        """Return the prompts to use after a catch-up: the personal prompts, or those of `taken`."""
+        return used if self._apart(now, used) else self.method.used(taken)
+
+    def _apart(self, now: Round, used: Tensors) -> bool:
         """Tell whether a node uses other prompts than those that were merged last."""
         return self.rise is not None and bool(used) and used != self.method.used(now.held)
 
     def after_merge(self, now: Round, used: Tensors, tuned: Tensors) -> Work:
         """Return the next job: to measure the draft, or to compare it with personal prompts."""
-        apart = self.apart(now, used)
+        apart = self._apart(now, used)
         if self.rise is None or not (tuned or apart):
             return self._measure(now, self.method.used(now.draft))
         if not (tuned and apart):
@@ -58,7 +62,7 @@ class Personal:
     ) -> tuple[Work, str]:
         """Return the next job, and why the personal prompts are used ("" if they are not)."""
         if isinstance(ended, TrainingOwn):
-            return self._compare(now, self.tuned(self._own(now, used), report)), ""
+            return self._compare(now, self._tuned(self._own(now, used), report)), ""
         loss = report.metrics.get("validation_loss", math.nan)
         losses = (*ended.losses, loss)
         if len(losses) == 1 and math.isfinite(loss):
@@ -67,7 +71,12 @@ class Personal:
         why = self._refusal(losses)
         return self._measure(now, ended.own if why else ended.merged), why
 
-    def tuned(self, start: MethodState, report: Report) -> Tensors:
+    def candidate(self, now: Round, report: Report) -> Tensors:
+        """Return what may serve as personal prompts after a stage's job; EMPTY if nothing may."""
+        first = now.stage == self.method.stages[0]
+        return self._tuned(now.draft, report) if self.rise is not None and first else EMPTY
+
+    def _tuned(self, start: MethodState, report: Report) -> Tensors:
         """Return what a node would use if nobody had contributed but itself."""
         state, alone = replace(start, carry=report.carry), {**start.shared, **report.tensors}
         return self.method.used(self.method.using(state, Tensors(alone)))
