@@ -87,7 +87,7 @@ class Gate:
         if not policy.shared_state:
             text = f"round {message.round} is older than round {newest}, which was heard before"
             return text if message.round < newest else ""
-        over = policy.state().round
+        over = policy.round
         if message.phase in policy.repeatable or message.round > over:
             return ""
         return f"round {message.round} is over here; the last one was {over}"

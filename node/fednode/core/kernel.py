@@ -85,7 +85,7 @@ class Kernel:
         self._gate = Gate(context, facts, self._members)
         self._reputation = Reputation(tolerance or Tolerance())
         self._agreement = Agreement(context.rounds.deadline_s)
-        self._round = policy.state().round  # the last that is durable
+        self._round = policy.round  # the last that is durable
         self._note_state(policy.state())
         self._life = Life.WAITING
         self._start_wait = FirstWait(context.rounds, self._members, self._round)

@@ -148,6 +148,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def round(self) -> int:
+        """Return the round of `state()`: the last one that the policy ended."""
+        ...
+
+    @property
     def phase(self) -> str:
         """Return the policy's activity, one of `Activity`, for status."""
         ...

@@ -246,7 +246,7 @@ def any_event(case: Case, chance: random.Random, player: Player) -> Event:
         lambda: PeerDown(peer),
         lambda: TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
         lambda: Stopping(),
-        lambda: RoundDue(player.policy.state().round + 1),
+        lambda: RoundDue(player.policy.round + 1),
     ]
     if not player.policy.fault(message):
         makers += [lambda: Received(message)] * 3

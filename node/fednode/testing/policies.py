@@ -123,7 +123,7 @@ class PolicyContract:
                     player.feed(lost)
             player.wait_out()
             player.adopted()
-            assert player.policy.state().round == number
+            assert player.policy.round == player.policy.state().round == number
 
     def test_alone_a_round_needs_no_timer(self, case: Case) -> None:
         player = case.player()

@@ -99,6 +99,11 @@ class Rounds:
         return PolicyState(self._adopted, held.shared, self._used, held.carry, data, held.arrays)
 
     @property
+    def round(self) -> int:
+        """Return the round that was adopted last."""
+        return self._adopted
+
+    @property
     def phase(self) -> str:
         """Return "idle", "tuning", "exchanging" or "adopting"."""
         return self._waiting.phase

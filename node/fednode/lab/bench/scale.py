@@ -159,7 +159,7 @@ def _measured(
     return Row(
         policy=policy,
         nodes=nodes,
-        rounds=min(kernel.policy.state().round for kernel in kernels),
+        rounds=min(kernel.policy.round for kernel in kernels),
         seconds=time.perf_counter() - began,
         cpu_s=time.process_time() - worked,
         events=world.events,

@@ -64,6 +64,11 @@ class Local:
         return self._state
 
     @property
+    def round(self) -> int:
+        """Return the round that ended last."""
+        return self._state.round
+
+    @property
     def phase(self) -> str:
         """Return "idle", "tuning" or "adopting"."""
         if self._job is not None:

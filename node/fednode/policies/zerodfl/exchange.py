@@ -80,6 +80,11 @@ class ZeroDFL:
         return self._memory.shown()
 
     @property
+    def round(self) -> int:
+        """Return the round that ended last."""
+        return self._memory.round
+
+    @property
     def phase(self) -> str:
         """Return the policy's activity, for status."""
         return self._waiting.phase
