@@ -371,3 +371,18 @@ def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None
     for name in PLAN_SHAPES:
         wanted = aggregator.aggregate(ours.tensors, name, [own[name], local[name]], False)
         assert np.array_equal(found[name], wanted)
+
+
+def test_a_peer_is_in_time_only_with_the_last_stage_of_a_round() -> None:
+    """A peer that sends PLAN's first stage alone makes all others wait for the second."""
+    policy = plan(context("plan", ("b",)))
+    policy.stragglers.missed(["b"], 1)
+    first = begin(policy, 2)  # in round 2 it is waited for again
+    local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
+    told = of_plan(local, policy.now.held.shared.digest)
+    policy.handle(0.0, Received(replace(told, round=2)))
+    assert "b" in policy.stragglers.records
+    second = trained(policy, delivered(policy, first))
+    ours = next(one.message for one in second if isinstance(one, Send))
+    policy.handle(0.0, Received(replace(ours, sender="b")))
+    assert policy.stragglers.records == {}

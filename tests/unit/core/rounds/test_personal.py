@@ -24,7 +24,8 @@ def prompts(value: float) -> Tensors:
 
 
 HELD, MERGED, USED, TUNED = map(prompts, (0.0, 4.0, 7.0, 1.0))
-NOW = Round(3, "prompts", MethodState(HELD), MethodState(MERGED))
+MOMENTUM = Tensors({"momentum/context": [[5.0, 5.0]]})  # of the prompts that are merged
+NOW = Round(3, "prompts", MethodState(HELD, MOMENTUM), MethodState(MERGED, MOMENTUM))
 
 
 def test_without_a_guard_the_merged_prompts_are_measured() -> None:
@@ -42,6 +43,7 @@ def test_a_node_with_the_merged_prompts_compares_what_it_tuned_for_all(used: Ten
 
 
 def test_a_node_with_prompts_of_its_own_trains_them_apart() -> None:
+    """With the momentum of other prompts, the first steps would go where those came from."""
     work = GUARDED.after_merge(NOW, USED, TUNED)
     assert isinstance(work, TrainingOwn)
     assert (work.job.stage, work.job.tensors, work.job.carry) == ("prompts", USED, EMPTY)
@@ -57,6 +59,21 @@ def test_a_node_that_sat_the_round_out_compares_what_it_used() -> None:
     assert work.own == USED
     sat_out = GUARDED.after_merge(NOW, HELD, EMPTY)
     assert isinstance(sat_out, Measuring), "there is nothing to choose from"
+
+
+def test_after_a_catch_up_a_node_keeps_its_personal_prompts_only() -> None:
+    taken = MethodState(MERGED)
+    assert GUARDED.kept(NOW, USED, taken) == USED
+    assert GUARDED.kept(NOW, HELD, taken) == MERGED, "it used what was merged last"
+    assert GUARDED.kept(NOW, EMPTY, taken) == MERGED
+    assert Personal(METHOD, None).kept(NOW, USED, taken) == MERGED
+
+
+def test_only_what_the_first_stage_tunes_may_serve_as_personal_prompts() -> None:
+    report = Report(tensors=TUNED, metrics={}, samples=8)
+    assert GUARDED.candidate(NOW, report) == TUNED
+    assert GUARDED.candidate(replace(NOW, stage="aggregators"), report) == EMPTY
+    assert Personal(METHOD, None).candidate(NOW, report) == EMPTY
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,112 @@
+"""Federated averaging by value: contributions, the rounding error that is owed, and the mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fednode.core.merge.numbers import roundtrip
+from fednode.core.rounds.averaging import Averaging, AveragingConfig
+from fednode.core.rounds.method import Contribution, MethodState, Round
+from fednode.core.types import Report, Tensors
+from fednode.testing.player import frame
+
+START = Tensors({"context": [[1.0, 2.0, 3.0]]})
+RNG = np.random.default_rng(3)
+
+
+def method(**config: Any) -> Averaging:
+    return Averaging(AveragingConfig(**config), frame("averaging"))
+
+
+def at(state: MethodState, number: int = 1) -> Round:
+    return Round(number, "prompts", state, state)
+
+
+def report(tensors: Tensors) -> Report:
+    return Report(tensors=tensors, metrics={}, samples=8)
+
+
+def row(*values: float) -> Tensors:
+    return Tensors({"context": [list(values)]})
+
+
+def given(*pairs: tuple[float, int]) -> list[Contribution]:
+    names = "abcdef"
+    return [Contribution(names[n], row(x, x, x), size) for n, (x, size) in enumerate(pairs)]
+
+
+def test_a_node_sends_what_it_tuned() -> None:
+    sent = method().contribution(at(MethodState(START)), report(row(4.0, 5.0, 6.0)))
+    assert sent.tensors == row(4.0, 5.0, 6.0)
+    assert sent.draft == MethodState(START)
+
+
+def test_in_int8_changes_and_errors_add_up_to_what_was_tuned() -> None:
+    """Error feedback: all that was sent and the error still owed are all that was tuned."""
+    averaging, state = method(wire_dtype="int8"), MethodState(START)
+    changes, told = np.zeros((1, 3)), np.zeros((1, 3))
+    for number in range(1, 6):
+        change = RNG.normal(size=(1, 3)) * [1.0, 1e-3, 1e-2]  # two of three round badly
+        tuned = Tensors({"context": state.shared["context"] + change})
+        sent = averaging.contribution(at(state, number), report(tuned))
+        heard = roundtrip(sent.tensors, "int8")["context"]
+        changes, told = changes + change, told + heard
+        owed = sent.draft.arrays["own/context"]
+        assert np.abs(owed).max() > 0
+        assert np.allclose(told + owed, changes, atol=1e-5)
+        state = replace(sent.draft, shared=tuned)
+    assert np.abs(told - changes).max() <= np.abs(owed).max() + 1e-5, "no error is lost for good"
+
+
+def test_in_int8_the_mean_of_the_changes_moves_the_last_prompts() -> None:
+    merged = method(wire_dtype="int8").merge(at(MethodState(START)), given((1.0, 8), (3.0, 8)))
+    assert merged.shared == row(3.0, 4.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("config", "mean"),
+    [
+        ({}, (1.0 * 10 + 4.0 * 30) / 40),
+        ({"weights": "equal"}, 2.5),
+    ],
+)
+def test_contributions_weigh_by_their_images(config: dict[str, Any], mean: float) -> None:
+    merged = method(**config).merge(at(MethodState(START)), given((1.0, 10), (4.0, 30)))
+    assert np.allclose(merged.shared["context"], mean)
+
+
+def test_a_node_that_trained_nothing_has_no_weight() -> None:
+    empty = Contribution("c", Tensors(), 1000)
+    merged = method().merge(at(MethodState(START)), [*given((2.0, 8)), empty])
+    assert merged.shared == row(2.0, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(("optimizer", "kept"), [("reset", {"private/x"}), ("keep", None)])
+def test_a_merge_resets_the_momentum_and_keeps_private_tensors(
+    optimizer: str, kept: set[str] | None
+) -> None:
+    carry = Tensors({"momentum/context": [1.0], "private/x": [2.0]})
+    merged = method(optimizer=optimizer).merge(at(MethodState(START, carry)), given((2.0, 8)))
+    assert set(merged.carry) == (set(carry) if kept is None else kept)
+
+
+def test_a_node_uses_its_private_tensors_beside_the_merged_ones() -> None:
+    state = MethodState(START, Tensors({"momentum/context": [1.0], "private/local": [2.0]}))
+    used = method().used(state)
+    assert set(used) == {"context", "local"}
+    back = method().using(MethodState(row(0.0, 0.0, 0.0)), used)
+    assert (back.shared, back.carry) == (START, Tensors({"private/local": [2.0]}))
+
+
+def test_changes_need_equal_prompts_and_the_plain_mean_does_not() -> None:
+    assert not method().drifts
+    assert method(wire_dtype="int8").drifts
+
+
+def test_papers_count_all_arrays_up_and_down() -> None:
+    found = Averaging.paper_bytes(AveragingConfig(), {"context": (16, 512), "b": (3,)}, 10, 5)
+    assert found == 10 * 5 * 2 * (16 * 512 + 3) * 4
