@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import aiohttp
 
@@ -126,3 +128,21 @@ async def test_what_peers_say_of_names_that_nobody_has_is_not_kept(tmp_path: Pat
     await made._ask(gone)
     assert made._told == {}
     store.close()
+
+
+def test_messages_are_drawn_in_the_direction_in_which_they_went() -> None:
+    now = status_pb2.StatusReply(name="a", life="running")
+    peer = now.peers.add(name="b", state="dead")
+    peer.traffic.messages_out, peer.traffic.messages_in = 7, 3
+    (edge,) = Page._graph(cast("Page", SimpleNamespace(_told={})), now).edges
+    assert edge.title == "a to b: 7 messages; b to a: 3"
+
+
+def test_what_a_peer_says_that_it_sent_is_drawn_as_its_own() -> None:
+    now = status_pb2.StatusReply(name="a", life="running")
+    peer = now.peers.add(name="b", state="alive")
+    peer.traffic.messages_out, peer.traffic.messages_in = 7, 3
+    told = {"b": SimpleNamespace(sent={"a": 4})}
+    graph = Page._graph(cast("Page", SimpleNamespace(_told=told)), now)
+    assert [edge.title for edge in graph.edges] == ["a to b: 7 messages; b to a: 4"]
+    assert graph.note == ""
