@@ -17,31 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
-from fednode.core.events import (
-    AckCode,
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Answer,
-    CancelTimer,
-    Command,
-    Commanded,
-    Effect,
-    Event,
-    Introduce,
-    Misbehaved,
-    Received,
-    Record,
-    Send,
-    SetTimer,
-    Started,
-    Stopping,
-    TimerFired,
-    Told,
-    Tune,
-    Tuned,
-    TuneFailed,
-)
+from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
@@ -68,9 +44,9 @@ FLOODED: Final = "flood"
 class FrameRefused(Exception):
     """A frame is refused. code: of the answer; kind: to count it under, "" to count nothing."""
 
-    def __init__(self, code: AckCode, kind: str, text: str) -> None:
+    def __init__(self, code: ev.AckCode, kind: str, text: str) -> None:
         super().__init__(text)
-        self.code: AckCode = code
+        self.code: ev.AckCode = code
         self.kind = kind
 
 
@@ -122,7 +98,7 @@ class Driver:
         self.refusals = refusals or Refusals()
         self.refusals.show = self.telemetry.record
         self._dtype: Dtype = dtype
-        self._events: asyncio.Queue[Event] = asyncio.Queue(EVENTS_MAX)
+        self._events: asyncio.Queue[ev.Event] = asyncio.Queue(EVENTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -148,8 +124,8 @@ class Driver:
         for peer in sorted(self.addresses):
             self._sender.open(peer)
         for warning in self._store.warnings:
-            self.telemetry.record(Record("state.damaged", warning, "warning"))
-        self._post(Started())
+            self.telemetry.record(ev.Record("state.damaged", warning, "warning"))
+        self._post(ev.Started())
         stepping = asyncio.create_task(self._step_all())
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -162,7 +138,7 @@ class Driver:
     def stop(self) -> None:
         """Ask run() to end; it may be called more than once."""
         if not self._stop.is_set():
-            self._post(Stopping())  # before the end of the tuning that is cancelled now
+            self._post(ev.Stopping())  # before the end of the tuning that is cancelled now
         self._cancel.set()
         self._stop.set()
 
@@ -185,9 +161,9 @@ class Driver:
         """Return the number of messages that were not taken, by reason."""
         return {**self.kernel.view().refused, **self.refusals.counts}
 
-    def command(self, command: Command) -> None:
+    def command(self, command: ev.Command) -> None:
         """Pass an operator's command to the kernel."""
-        self._post(Commanded(command))
+        self._post(ev.Commanded(command))
 
     def revoke(self, proof: bytes) -> str:
         """Store a revocation, tell it to the mesh, and return the id of the revoked key.
@@ -200,7 +176,7 @@ class Driver:
 
     def tell(self, news: Sequence[Update]) -> None:
         """Take news of members from an introducer or the operator."""
-        self._post(Told(tuple(news)))
+        self._post(ev.Told(tuple(news)))
 
     # Events ---------------------------------------------------------------------------------------
 
@@ -210,43 +186,45 @@ class Driver:
             event = await self._events.get()
             for effect in self.kernel.step(loop.time(), event):
                 await self._perform(effect)
-            if event == Commanded("leave"):
+            if event == ev.Commanded("leave"):
                 self._spawn(self._leave())
 
-    async def _perform(self, effect: Effect) -> None:
+    async def _perform(self, effect: ev.Effect) -> None:
         match effect:
-            case Send():
+            case ev.Send():
                 self._sender.send(effect)
-            case Introduce(peer=peer, address=address):
+            case ev.Introduce(peer=peer, address=address):
                 self.addresses[peer] = address
                 self._sender.open(peer)
-            case Answer(token=token, code=code, detail=detail):
+            case ev.Answer(token=token, code=code, detail=detail):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
                     waiting.set_result(Ack(code, detail))
-            case SetTimer(name=name, delay_s=delay):
+            case ev.SetTimer(name=name, delay_s=delay):
                 self._cancel_timer(name)
                 loop = asyncio.get_running_loop()
                 self._timers[name] = loop.call_later(delay, self._fire, name)
-            case CancelTimer(name=name):
+            case ev.CancelTimer(name=name):
                 self._cancel_timer(name)
-            case Tune(job=job):
+            case ev.Tune(job=job):
                 self._spawn(self._tune(job))
-            case Adopt(snapshot=snapshot, givers=givers):
+            case ev.Adopt(snapshot=snapshot, givers=givers):
                 await self._adopt(snapshot, givers)
-            case Record():
+            case ev.Record():
                 self.telemetry.record(effect)
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: ev.Event) -> None:
         try:
             self._events.put_nowait(event)
         except asyncio.QueueFull:
             # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
-            self.telemetry.record(Record("queue.full", f"dropped {type(event).__name__}", "error"))
+            self.telemetry.record(
+                ev.Record("queue.full", f"dropped {type(event).__name__}", "error")
+            )
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
-        self._post(TimerFired(name))
+        self._post(ev.TimerFired(name))
 
     def _cancel_timer(self, name: str) -> None:
         timer = self._timers.pop(name, None)
@@ -262,13 +240,13 @@ class Driver:
                 self._worker, self._watched.tune, job, self._cancel.is_set, self._note
             )
         except Cancelled:
-            event: Event = TuneFailed(job, "the tuning was cancelled")
+            event: ev.Event = ev.TuneFailed(job, "the tuning was cancelled")
         except FednodeError as fault:
-            event = TuneFailed(job, str(fault))
+            event = ev.TuneFailed(job, str(fault))
         except Exception as fault:  # a learner's defect must not end the node
-            event = TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
+            event = ev.TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
         else:
-            event = Tuned(job, report)
+            event = ev.Tuned(job, report)
             self.telemetry.tuned(job, report)
             for change in changes:
                 self.telemetry.record(change)
@@ -284,11 +262,11 @@ class Driver:
         try:
             await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
         except FednodeError as fault:
-            self._post(AdoptFailed(snapshot, str(fault)))
+            self._post(ev.AdoptFailed(snapshot, str(fault)))
         else:
             seconds = time.perf_counter() - began
             self.telemetry.committed(snapshot, givers, seconds)
-            self._post(Adopted(snapshot))
+            self._post(ev.Adopted(snapshot))
 
     # Messages -------------------------------------------------------------------------------------
 
@@ -309,7 +287,7 @@ class Driver:
         self._token += 1
         answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
         self._answers[self._token] = answer
-        self._post(Received(message, self._token))
+        self._post(ev.Received(message, self._token))
         verdict = await answer
         self.telemetry.message("in", message.sender, message, len(frame), verdict.code)
         return codec.encode_ack(*verdict)
@@ -348,7 +326,7 @@ class Driver:
             return
         self.refusals.note(fault.kind, known, f"from {known or caller or 'a peer'}: {fault}")
         if known:
-            self._post(Misbehaved(known, str(fault)))
+            self._post(ev.Misbehaved(known, str(fault)))
 
     # Ending ---------------------------------------------------------------------------------------
 

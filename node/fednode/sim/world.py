@@ -24,31 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from fednode.core.events import (
-    AckCode,
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Answer,
-    CancelTimer,
-    Command,
-    Commanded,
-    Delivered,
-    Effect,
-    Event,
-    Introduce,
-    Received,
-    Record,
-    Send,
-    SetTimer,
-    Started,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-    acknowledged,
-)
+from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
 from fednode.core.types import Job, Message, Snapshot
@@ -75,7 +51,9 @@ class Checker(Protocol):
         """Inspect a node that was just switched on, before its first step."""
         ...
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Inspect a step's event and its effects, before any effect is performed."""
         ...
 
@@ -146,7 +124,7 @@ class World:
             host.kernel = host.build(host.durable)
             for checker in self.checkers:
                 checker.started(self, name)
-            self._step(name, Started())
+            self._step(name, ev.Started())
 
     def crash(self, name: str) -> None:
         """Switch a node off at once; only its durable state survives."""
@@ -157,9 +135,9 @@ class World:
         """Erase the disk of a node that is off."""
         self.hosts[name].durable = None
 
-    def command(self, name: str, command: Command) -> None:
+    def command(self, name: str, command: ev.Command) -> None:
         """Give a node an operator's command."""
-        self._step(name, Commanded(command))
+        self._step(name, ev.Commanded(command))
 
     def cut(self, one: str, other: str) -> None:
         """Cut the link between two nodes, in both directions."""
@@ -211,15 +189,15 @@ class World:
         self._count += 1
         heapq.heappush(self._heap, (self.now + delay, self._count, act, given))
 
-    def _post(self, name: str, life: int, delay: float, event: Event) -> None:
+    def _post(self, name: str, life: int, delay: float, event: ev.Event) -> None:
         """Give a node an event later, unless it crashes before."""
         self._later(delay, self._give, name, life, event)
 
-    def _give(self, name: str, life: int, event: Event) -> None:
+    def _give(self, name: str, life: int, event: ev.Event) -> None:
         if self.hosts[name].life == life:
             self._step(name, event)
 
-    def _step(self, name: str, event: Event) -> None:
+    def _step(self, name: str, event: ev.Event) -> None:
         host = self.hosts[name]
         if host.kernel is None:
             return
@@ -228,18 +206,18 @@ class World:
             return
         self._go_on(name, host, self._think(name, host.kernel, event))
 
-    def _think(self, name: str, kernel: Kernel, event: Event) -> deque[Effect]:
+    def _think(self, name: str, kernel: Kernel, event: ev.Event) -> deque[ev.Effect]:
         effects = kernel.step(self.now + self.hosts[name].clock_s, event)
         for checker in self.checkers:
             checker.stepped(self, name, event, effects)
         return deque(effects)
 
-    def _go_on(self, name: str, host: Host, effects: deque[Effect]) -> None:
+    def _go_on(self, name: str, host: Host, effects: deque[ev.Effect]) -> None:
         """Perform effects in order, wait for a slow commit, then handle the events that waited."""
         while True:
             while effects:
                 effect = effects.popleft()
-                if isinstance(effect, Adopt) and host.disk_s > 0:
+                if isinstance(effect, ev.Adopt) and host.disk_s > 0:
                     host.waiting = effects
                     self._commit_later(name, host, effect.snapshot)
                     return
@@ -259,23 +237,23 @@ class World:
 
         self._later(host.disk_s, commit)
 
-    def _perform(self, name: str, host: Host, effect: Effect) -> None:
+    def _perform(self, name: str, host: Host, effect: ev.Effect) -> None:
         match effect:
-            case Send(to=peer, message=message, limit_s=limit):
+            case ev.Send(to=peer, message=message, limit_s=limit):
                 self._send(name, host.life, peer, message, limit or TIMEOUT_S)
-            case Introduce(peer=peer, address=address):
+            case ev.Introduce(peer=peer, address=address):
                 host.addresses[peer] = address
-            case Answer(token=token, code=code, detail=detail):
+            case ev.Answer(token=token, code=code, detail=detail):
                 self._reply(host.answers.pop(token), code, detail)
-            case SetTimer(name=timer, delay_s=delay):
+            case ev.SetTimer(name=timer, delay_s=delay):
                 self._set_timer(name, host, timer, delay)
-            case CancelTimer(name=timer):
+            case ev.CancelTimer(name=timer):
                 host.timers.pop(timer, None)
-            case Tune(job=job):
+            case ev.Tune(job=job):
                 self._tune(name, host, job)
-            case Adopt(snapshot=snapshot):
+            case ev.Adopt(snapshot=snapshot):
                 self._adopt(name, host, snapshot)
-            case Record():
+            case ev.Record():
                 if self.memorable or effect.level in {"warning", "error"}:
                     host.records.append(effect)
                 if effect.level == "error":
@@ -289,25 +267,25 @@ class World:
     def _fire(self, name: str, host: Host, life: int, timer: str, number: int) -> None:
         if host.life == life and host.timers.get(timer) == number:
             del host.timers[timer]
-            self._step(name, TimerFired(timer))
+            self._step(name, ev.TimerFired(timer))
 
     def _tune(self, name: str, host: Host, job: Job) -> None:
         try:
             report = host.learner.tune(job, lambda: False, lambda _: None)
         except FednodeError as fault:
-            self._post(name, host.life, host.tune_s, TuneFailed(job, str(fault)))
+            self._post(name, host.life, host.tune_s, ev.TuneFailed(job, str(fault)))
         else:
-            self._post(name, host.life, host.tune_s, Tuned(job, report))
+            self._post(name, host.life, host.tune_s, ev.Tuned(job, report))
 
     def _adopt(self, name: str, host: Host, snapshot: Snapshot) -> None:
         if host.full:
-            self._post(name, host.life, 0.0, AdoptFailed(snapshot, "no space left"))
+            self._post(name, host.life, 0.0, ev.AdoptFailed(snapshot, "no space left"))
             return
         host.durable = snapshot
         if self.memorable:
             host.history.append(snapshot)
         self.watch(name, snapshot)
-        self._post(name, host.life, 0.0, Adopted(snapshot))
+        self._post(name, host.life, 0.0, ev.Adopted(snapshot))
 
     # The network ----------------------------------------------------------------------------------
 
@@ -315,7 +293,7 @@ class World:
         address = self.hosts[sender].addresses.get(to, to)
         if address != to or not self.network.callable(sender, to):
             reason = f"nobody answers at {address}"
-            self._post(sender, life, 0.0, Undelivered(to, message, "unreachable", reason))
+            self._post(sender, life, 0.0, ev.Undelivered(to, message, "unreachable", reason))
             return
         liar = self.hosts[sender].liar
         told = False  # a hostile node learns the end of one exchange only
@@ -330,7 +308,7 @@ class World:
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, self._arrive, exchange, target, decoded)
         if not told:  # withheld: the hostile node's own kernel takes it for delivered
-            self._post(sender, life, 0.0, Delivered(to, message))
+            self._post(sender, life, 0.0, ev.Delivered(to, message))
 
     def _carry(
         self, delay: float, sender: str, to: str, act: Callable[..., None], *given: Any
@@ -360,7 +338,7 @@ class World:
                 if self.admitted(one.name)
             )
             message = replace(message, members=news)
-        self._step(to, Received(message, token))
+        self._step(to, ev.Received(message, token))
 
     def _through_codec(self, sender: str, message: Message) -> Message:
         """Encode, decode and meter a message; a message to several peers is encoded once."""
@@ -372,28 +350,28 @@ class World:
         traffic.count(outgoing.payload, len(outgoing.frame))
         return decoded
 
-    def _reply(self, exchange: Exchange, code: AckCode, detail: str) -> None:
+    def _reply(self, exchange: Exchange, code: ev.AckCode, detail: str) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
-        event: Delivered | Undelivered
+        event: ev.Delivered | ev.Undelivered
         try:
             if liar is None:
                 ack = travelled(code, detail)
             else:
                 said = liar.answer(exchange.sender, message, code, detail)
                 ack = codec.decode_ack(codec.write_ack(*said))
-            event = acknowledged(to, message, *ack)
+            event = ev.acknowledged(to, message, *ack)
         except FrameError as fault:
-            event = Undelivered(to, message, "unreachable", str(fault))
+            event = ev.Undelivered(to, message, "unreachable", str(fault))
         for delay in self.network.arrivals(exchange.to, exchange.sender):
             self._carry(delay, exchange.to, exchange.sender, self._end, exchange, event)
 
     def _fail(self, exchange: Exchange, limit_s: float) -> None:
         """End an exchange as undelivered after its limit, unless it has ended before."""
         to = exchange.to
-        event = Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
+        event = ev.Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
         self._later(limit_s, self._end, exchange, event)
 
-    def _end(self, exchange: Exchange, event: Delivered | Undelivered) -> None:
+    def _end(self, exchange: Exchange, event: ev.Delivered | ev.Undelivered) -> None:
         if not exchange.done and self.hosts[exchange.sender].life == exchange.life:
             exchange.done = True
             self._step(exchange.sender, event)

@@ -7,29 +7,7 @@ from typing import Any
 
 import pytest
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Answer,
-    Command,
-    Commanded,
-    Delivered,
-    Effect,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    SetTimer,
-    Started,
-    Stopping,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
+from fednode.core import events as ev
 from fednode.core.kernel import BACKOFF_MAX_S, RETRY, ROUND, START, Kernel
 from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
@@ -47,74 +25,76 @@ def make(policy: Policy | None = None, guard: GuardSettings | None = None, **rou
     return Kernel(frame, policy, FACTS)
 
 
-def hello(sender: str = "b", number: int = 0, **changed: Any) -> Received:
-    return Received(message("hello", sender, round=number, **changed), 7)
+def hello(sender: str = "b", number: int = 0, **changed: Any) -> ev.Received:
+    return ev.Received(message("hello", sender, round=number, **changed), 7)
 
 
-def tuned(effects: list[Effect], value: float = 1.0, **metrics: float) -> Tuned:
+def tuned(effects: list[ev.Effect], value: float = 1.0, **metrics: float) -> ev.Tuned:
     """Return the good end of the Tune among the effects."""
-    (tune,) = only(effects, Tune)
+    (tune,) = only(effects, ev.Tune)
     prompts = Tensors({"context": [[value, 2.0], [3.0, 4.0]]})
-    return Tuned(tune.job, Report(tensors=prompts, metrics={"loss": 0.5, **metrics}, samples=8))
+    return ev.Tuned(tune.job, Report(tensors=prompts, metrics={"loss": 0.5, **metrics}, samples=8))
 
 
-def begin(kernel: Kernel) -> list[Effect]:
+def begin(kernel: Kernel) -> list[ev.Effect]:
     """Start with nobody to wait for; return the effects of round one."""
-    return kernel.step(0.0, Started())
+    return kernel.step(0.0, ev.Started())
 
 
-def round_of(kernel: Kernel, effects: list[Effect], now: float, **metrics: float) -> list[Effect]:
+def round_of(
+    kernel: Kernel, effects: list[ev.Effect], now: float, **metrics: float
+) -> list[ev.Effect]:
     """Carry a round through; return what begins the next."""
-    (adopt,) = only(kernel.step(now, tuned(effects, now, **metrics)), Adopt)
-    return kernel.step(now, Adopted(adopt.snapshot))
+    (adopt,) = only(kernel.step(now, tuned(effects, now, **metrics)), ev.Adopt)
+    return kernel.step(now, ev.Adopted(adopt.snapshot))
 
 
 # Start --------------------------------------------------------------------------------------------
 
 
 def test_started_greets_every_peer_with_the_facts_and_sets_the_latest_time() -> None:
-    effects = make().step(0.0, Started())
-    assert SetTimer(START, 120.0) in effects
-    sends = only(effects, Send)
+    effects = make().step(0.0, ev.Started())
+    assert ev.SetTimer(START, 120.0) in effects
+    sends = only(effects, ev.Send)
     assert [(one.to, one.message.phase) for one in sends] == [("b", "hello"), ("c", "hello")]
     assert all(dict(one.message.facts) == FACTS for one in sends)
-    assert not only(effects, Tune)
+    assert not only(effects, ev.Tune)
 
 
 def test_round_one_begins_with_the_peers_asked_for_and_not_before() -> None:
     kernel = make(start=StartSettings(peers=2))
-    kernel.step(0.0, Started())
-    assert not only(kernel.step(0.1, hello("b", policy="local")), Tune)
-    (tune,) = only(kernel.step(0.2, hello("c", policy="local")), Tune)
+    kernel.step(0.0, ev.Started())
+    assert not only(kernel.step(0.1, hello("b", policy="local")), ev.Tune)
+    (tune,) = only(kernel.step(0.2, hello("c", policy="local")), ev.Tune)
     assert tune.job.round == 1
     assert kernel.view().life == "running"
 
 
 def test_an_answered_hello_counts_as_a_peer() -> None:
     kernel = make()
-    kernel.step(0.0, Started())
-    assert only(kernel.step(0.1, Delivered("b", message("hello", "a"))), Tune)
+    kernel.step(0.0, ev.Started())
+    assert only(kernel.step(0.1, ev.Delivered("b", message("hello", "a"))), ev.Tune)
 
 
 def test_a_peer_that_still_loads_is_not_there_yet() -> None:
     kernel = make()
-    kernel.step(0.0, Started())
-    effects = kernel.step(0.1, Undelivered("b", message("hello", "a"), "busy", "it loads"))
-    assert not only(effects, Tune)
-    assert only(kernel.step(1.1, Delivered("b", message("hello", "a"))), Tune)
+    kernel.step(0.0, ev.Started())
+    effects = kernel.step(0.1, ev.Undelivered("b", message("hello", "a"), "busy", "it loads"))
+    assert not only(effects, ev.Tune)
+    assert only(kernel.step(1.1, ev.Delivered("b", message("hello", "a"))), ev.Tune)
 
 
 def test_round_one_begins_alone_when_the_time_is_up() -> None:
     kernel = make()
-    kernel.step(0.0, Started())
-    assert only(kernel.step(30.0, TimerFired(START)), Tune)
+    kernel.step(0.0, ev.Started())
+    assert only(kernel.step(30.0, ev.TimerFired(START)), ev.Tune)
     assert kernel.view().alone
 
 
 def test_the_start_timer_begins_nothing_twice() -> None:
     kernel = make(start=ALONE)
     begin(kernel)
-    assert kernel.step(30.0, TimerFired(START)) == []
+    assert kernel.step(30.0, ev.TimerFired(START)) == []
 
 
 # Rounds -------------------------------------------------------------------------------------------
@@ -124,13 +104,13 @@ def test_rounds_follow_each_other_to_the_last_and_then_the_node_serves_on() -> N
     kernel = make(start=ALONE, max=3)
     effects = begin(kernel)
     for number in (1, 2, 3):
-        assert only(effects, Tune)[0].job.round == number
+        assert only(effects, ev.Tune)[0].job.round == number
         effects = round_of(kernel, effects, float(number))
-    assert not only(effects, Tune)
+    assert not only(effects, ev.Tune)
     assert recorded(effects) == ["round.adopted", "life.finished"]
     view = kernel.view()
     assert (view.life, view.round, view.metrics) == ("finished", 3, {"loss": 0.5})
-    assert only(kernel.step(9.0, hello("b", policy="local")), Answer) == [Answer(7, "ok")]
+    assert only(kernel.step(9.0, hello("b", policy="local")), ev.Answer) == [ev.Answer(7, "ok")]
 
 
 def test_max_0_has_no_end() -> None:
@@ -138,23 +118,23 @@ def test_max_0_has_no_end() -> None:
     effects = begin(kernel)
     for number in range(1, 20):
         effects = round_of(kernel, effects, float(number))
-        assert only(effects, Tune)[0].job.round == number + 1
+        assert only(effects, ev.Tune)[0].job.round == number + 1
 
 
 def test_the_least_interval_is_from_start_to_start() -> None:
     kernel = make(start=ALONE, min_interval_s=10.0)
     effects = round_of(kernel, begin(kernel), 4.0)
-    assert only(effects, SetTimer) == [SetTimer(ROUND, 6.0)]
-    assert not only(effects, Tune)
-    assert only(kernel.step(10.0, TimerFired(ROUND)), Tune)
+    assert only(effects, ev.SetTimer) == [ev.SetTimer(ROUND, 6.0)]
+    assert not only(effects, ev.Tune)
+    assert only(kernel.step(10.0, ev.TimerFired(ROUND)), ev.Tune)
 
 
 def test_what_was_best_is_stored_with_every_round() -> None:
     kernel = make(start=ALONE)
     effects = begin(kernel)
     for number, accuracy in enumerate((0.5, 0.8, 0.6), 1):
-        (adopt,) = only(kernel.step(0.0, tuned(effects, number, validation=accuracy)), Adopt)
-        effects = kernel.step(0.0, Adopted(adopt.snapshot))
+        (adopt,) = only(kernel.step(0.0, tuned(effects, number, validation=accuracy)), ev.Adopt)
+        effects = kernel.step(0.0, ev.Adopted(adopt.snapshot))
     assert (adopt.snapshot.best_round, adopt.snapshot.best_validation) == (2, 0.8)
     assert adopt.snapshot.best["context"][0, 0] == 2.0
 
@@ -162,9 +142,9 @@ def test_what_was_best_is_stored_with_every_round() -> None:
 def test_what_is_only_tried_is_not_the_best() -> None:
     kernel = make(start=ALONE)
     effects = round_of(kernel, begin(kernel), 1.0, validation=0.8)
-    (tune,) = only(effects, Tune)
+    (tune,) = only(effects, ev.Tune)
     trial = Report(tensors=tune.job.tensors, metrics={"validation": 0.9}, samples=8)
-    kernel.step(0.0, Tuned(replace(tune.job, stage=MEASURE, measure=False), trial))
+    kernel.step(0.0, ev.Tuned(replace(tune.job, stage=MEASURE, measure=False), trial))
     assert kernel.view().best_validation == 0.8
 
 
@@ -175,35 +155,35 @@ def test_a_tuning_that_fails_is_tried_again_with_growing_pauses_up_to_a_limit() 
     kernel = make(start=ALONE)
     effects, pauses = begin(kernel), []
     for _ in range(9):
-        (tune,) = only(effects, Tune)
-        failed = kernel.step(0.0, TuneFailed(tune.job, "no memory"))
-        (record,) = only(failed, Record)
+        (tune,) = only(effects, ev.Tune)
+        failed = kernel.step(0.0, ev.TuneFailed(tune.job, "no memory"))
+        (record,) = only(failed, ev.Record)
         assert record.level == "error"
         assert record.text.startswith("no memory; trying again in")
-        (timer,) = only(failed, SetTimer)
+        (timer,) = only(failed, ev.SetTimer)
         pauses.append(timer.delay_s)
-        effects = kernel.step(0.0, TimerFired(timer.name))
+        effects = kernel.step(0.0, ev.TimerFired(timer.name))
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     assert BACKOFF_MAX_S == 60
     effects = round_of(kernel, effects, 1.0)
-    assert only(effects, Tune)[0].job.round == 2
+    assert only(effects, ev.Tune)[0].job.round == 2
 
 
 def test_a_commit_that_fails_is_tried_again_with_the_same_snapshot() -> None:
     kernel = make(start=ALONE)
-    (adopt,) = only(kernel.step(0.0, tuned(begin(kernel))), Adopt)
-    failed = kernel.step(0.0, AdoptFailed(adopt.snapshot, "the disk is full"))
-    assert only(failed, SetTimer) == [SetTimer(RETRY, 1.0)]
-    assert kernel.step(1.0, TimerFired(RETRY)) == [adopt]
-    assert only(kernel.step(1.0, Adopted(adopt.snapshot)), Tune)
-    assert kernel.step(2.0, TimerFired(RETRY)) == []
+    (adopt,) = only(kernel.step(0.0, tuned(begin(kernel))), ev.Adopt)
+    failed = kernel.step(0.0, ev.AdoptFailed(adopt.snapshot, "the disk is full"))
+    assert only(failed, ev.SetTimer) == [ev.SetTimer(RETRY, 1.0)]
+    assert kernel.step(1.0, ev.TimerFired(RETRY)) == [adopt]
+    assert only(kernel.step(1.0, ev.Adopted(adopt.snapshot)), ev.Tune)
+    assert kernel.step(2.0, ev.TimerFired(RETRY)) == []
 
 
 # Operators ----------------------------------------------------------------------------------------
 
 
-def command(kernel: Kernel, name: Command) -> list[Effect]:
-    return kernel.step(1.0, Commanded(name))
+def command(kernel: Kernel, name: ev.Command) -> list[ev.Effect]:
+    return kernel.step(1.0, ev.Commanded(name))
 
 
 def test_pause_ends_the_round_under_way_and_begins_no_other_until_resume() -> None:
@@ -211,37 +191,37 @@ def test_pause_ends_the_round_under_way_and_begins_no_other_until_resume() -> No
     effects = begin(kernel)
     assert recorded(command(kernel, "pause")) == ["command"]
     effects = round_of(kernel, effects, 2.0)
-    assert not only(effects, Tune)
+    assert not only(effects, ev.Tune)
     assert (kernel.view().life, kernel.view().round) == ("paused", 1)
-    assert only(command(kernel, "resume"), Tune)[0].job.round == 2
+    assert only(command(kernel, "resume"), ev.Tune)[0].job.round == 2
 
 
 def test_resume_in_the_middle_of_a_round_lets_it_end_first() -> None:
     kernel = make(start=ALONE)
     effects = begin(kernel)
     command(kernel, "pause")
-    assert not only(command(kernel, "resume"), Tune)
-    assert only(round_of(kernel, effects, 2.0), Tune)
+    assert not only(command(kernel, "resume"), ev.Tune)
+    assert only(round_of(kernel, effects, 2.0), ev.Tune)
 
 
 def test_pause_holds_before_round_one_too() -> None:
     kernel = make()
-    kernel.step(0.0, Started())
+    kernel.step(0.0, ev.Started())
     command(kernel, "pause")
-    assert not only(kernel.step(30.0, TimerFired(START)), Tune)
-    assert only(command(kernel, "resume"), Tune)
+    assert not only(kernel.step(30.0, ev.TimerFired(START)), ev.Tune)
+    assert only(command(kernel, "resume"), ev.Tune)
 
 
 def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
     kernel = make(start=StartSettings(peers=1))
-    kernel.step(0.0, Started())
+    kernel.step(0.0, ev.Started())
     effects = kernel.step(0.0, hello("b", policy="local"))
     told = command(kernel, "leave")
-    assert [(one.to, one.message.phase) for one in only(told, Send)] == [("b", "bye")]
-    assert not only(round_of(kernel, effects, 2.0), Tune)
-    assert kernel.step(3.0, TimerFired(PROBE)) == []
+    assert [(one.to, one.message.phase) for one in only(told, ev.Send)] == [("b", "bye")]
+    assert not only(round_of(kernel, effects, 2.0), ev.Tune)
+    assert kernel.step(3.0, ev.TimerFired(PROBE)) == []
     assert kernel.view().life == "leaving"
-    (answer,) = only(kernel.step(4.0, hello("b", policy="local")), Answer)
+    (answer,) = only(kernel.step(4.0, hello("b", policy="local")), ev.Answer)
     assert (answer.code, answer.detail) == ("busy", "this node is leaving the mesh")
 
 
@@ -250,8 +230,8 @@ def test_retune_adds_one_round_after_the_last_each_time() -> None:
     round_of(kernel, begin(kernel), 1.0)
     for number in (2, 3):
         effects = command(kernel, "retune")
-        assert only(effects, Tune)[0].job.round == number
-        assert not only(round_of(kernel, effects, 2.0), Tune)
+        assert only(effects, ev.Tune)[0].job.round == number
+        assert not only(round_of(kernel, effects, 2.0), ev.Tune)
     assert kernel.view().life == "finished"
 
 
@@ -260,29 +240,29 @@ def test_rollback_starts_the_next_round_from_the_best() -> None:
     effects = round_of(kernel, begin(kernel), 1.0, validation=0.9)
     command(kernel, "rollback")
     effects = round_of(kernel, effects, 2.0, validation=0.8)
-    assert only(effects, Tune)[0].job.tensors["context"][0, 0] == 1.0
+    assert only(effects, ev.Tune)[0].job.tensors["context"][0, 0] == 1.0
 
 
 @pytest.mark.parametrize("name", ["resume", "rollback", "retune"])
-def test_what_cannot_be_done_now_says_so(name: Command) -> None:
+def test_what_cannot_be_done_now_says_so(name: ev.Command) -> None:
     kernel = make()
-    kernel.step(0.0, Started())
-    (record,) = only(command(kernel, name), Record)
+    kernel.step(0.0, ev.Started())
+    (record,) = only(command(kernel, name), ev.Record)
     assert (record.level, record.text) == ("warning", f"{name} does nothing now")
 
 
 def test_stopping_begins_nothing_more() -> None:
     kernel = make(start=ALONE)
     effects = begin(kernel)
-    assert kernel.step(1.0, Stopping()) == []
-    assert not only(round_of(kernel, effects, 2.0), Tune)
+    assert kernel.step(1.0, ev.Stopping()) == []
+    assert not only(round_of(kernel, effects, 2.0), ev.Tune)
 
 
 def test_what_fails_while_stopping_is_not_tried_again() -> None:
     kernel = make(start=ALONE)
-    (tune,) = only(begin(kernel), Tune)
-    kernel.step(1.0, Stopping())
-    assert kernel.step(1.0, TuneFailed(tune.job, "the tuning was cancelled")) == []
+    (tune,) = only(begin(kernel), ev.Tune)
+    kernel.step(1.0, ev.Stopping())
+    assert kernel.step(1.0, ev.TuneFailed(tune.job, "the tuning was cancelled")) == []
 
 
 # Messages -----------------------------------------------------------------------------------------
@@ -291,8 +271,8 @@ def test_what_fails_while_stopping_is_not_tried_again() -> None:
 def test_every_message_is_answered_once_with_its_own_token() -> None:
     kernel = make(zerodfl())
     for changed in ({}, {"mesh": "x"}, {"sender": "zoe"}, {"phase": "none"}, {"round": 1}):
-        effects = kernel.step(0.0, Received(message(**changed), 42))
-        (answer,) = only(effects, Answer)
+        effects = kernel.step(0.0, ev.Received(message(**changed), 42))
+        (answer,) = only(effects, ev.Answer)
         assert answer.token == 42
         assert bool(answer.detail) == (answer.code != "ok")
 
@@ -301,17 +281,17 @@ def test_refusals_are_counted_always_and_logged_once_for_each_sender_and_reason(
     kernel = make(zerodfl())
     logged = []
     for _ in range(5):
-        logged += recorded(kernel.step(0.0, Received(message(sender="zoe"), 1)))
-        logged += recorded(kernel.step(0.0, Received(message(mesh="x"), 1)))
+        logged += recorded(kernel.step(0.0, ev.Received(message(sender="zoe"), 1)))
+        logged += recorded(kernel.step(0.0, ev.Received(message(mesh="x"), 1)))
     assert logged.count("message.refused") == 2
     assert kernel.view().refused == {"sender": 5, "mesh": 5}
 
 
 def test_a_repeated_message_is_nobodys_fault() -> None:
     kernel = make(zerodfl())
-    kernel.step(0.0, Received(message(), 1))
-    effects = kernel.step(0.0, Received(message(), 2))
-    assert [one.code for one in only(effects, Answer)] == ["duplicate"]
+    kernel.step(0.0, ev.Received(message(), 1))
+    effects = kernel.step(0.0, ev.Received(message(), 2))
+    assert [one.code for one in only(effects, ev.Answer)] == ["duplicate"]
     assert recorded(effects) == []
 
 
@@ -320,18 +300,18 @@ def test_a_peer_of_another_configuration_is_shown_as_refused_at_both_ends() -> N
     facts = {**FACTS, "tuning.context_length": "8"}
     effects = kernel.step(0.0, hello("b", fingerprint="0", facts=facts))
     text = "tuning.context_length is 2 here and 8 at 'b'"
-    assert only(effects, Answer) == [Answer(7, "refused", text)]
+    assert only(effects, ev.Answer) == [ev.Answer(7, "refused", text)]
     (peer, _) = kernel.view().peers
     assert (peer.state, peer.reason) == ("refused", text)
     kernel.step(1.0, hello("c"))
-    kernel.step(1.0, Undelivered("c", message("hello", "a"), "refused", "they differ"))
+    kernel.step(1.0, ev.Undelivered("c", message("hello", "a"), "refused", "they differ"))
     assert kernel.view().peers[1].state == "refused"
 
 
 def test_goodbye_makes_a_peer_dead_at_once() -> None:
     kernel = make(zerodfl())
     kernel.step(0.0, hello("b"))
-    kernel.step(1.0, Received(message("bye"), 1))
+    kernel.step(1.0, ev.Received(message("bye"), 1))
     assert kernel.view().peers[0].state == "left"
     assert kernel.view().alone
 
@@ -357,23 +337,23 @@ def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
     for _ in range(3):
         kernel.step(0.0, hello("b", policy="local"))
     for _ in range(5):
-        kernel.step(1.0, Undelivered("b", sent, "unreachable", "nobody"))
-    kernel.step(4.0, TimerFired(SUSPECT + "b"))
-    kernel.step(5.0, Delivered("b", sent))
-    kinds = [type(one).__name__ for one in heard if not isinstance(one, RoundDue)]
+        kernel.step(1.0, ev.Undelivered("b", sent, "unreachable", "nobody"))
+    kernel.step(4.0, ev.TimerFired(SUSPECT + "b"))
+    kernel.step(5.0, ev.Delivered("b", sent))
+    kinds = [type(one).__name__ for one in heard if not isinstance(one, ev.RoundDue)]
     assert kinds == ["PeerUp", "PeerDown", "PeerUp"]
-    assert heard[0] == PeerUp("b")
+    assert heard[0] == ev.PeerUp("b")
 
 
 def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:
     kernel = make(start=ALONE)
     effects = begin(kernel)
-    (adopt,) = only(kernel.step(0.0, tuned(effects, validation=0.7)), Adopt)
-    kernel.step(0.0, Adopted(adopt.snapshot))
+    (adopt,) = only(kernel.step(0.0, tuned(effects, validation=0.7)), ev.Adopt)
+    kernel.step(0.0, ev.Adopted(adopt.snapshot))
     policy = Local.restore(LocalConfig(), context("local"), adopt.snapshot.policy)
     again = Kernel(context("local", start=ALONE), policy, FACTS, restored=adopt.snapshot)
     view = again.view()
     assert (view.round, view.best_round, view.best_validation) == (1, 1, 0.7)
     assert view.metrics == {"loss": 0.5, "validation": 0.7}
-    assert only(again.step(0.0, Started()), Tune)[0].job.round == 2
+    assert only(again.step(0.0, ev.Started()), ev.Tune)[0].job.round == 2
     assert PROMPTS.norm() > 0

@@ -12,21 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Answer,
-    Effect,
-    Event,
-    Received,
-    Record,
-    Send,
-    SetTimer,
-    Tune,
-    Tuned,
-    TuneFailed,
-)
+from fednode.core import events as ev
 from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
@@ -60,10 +46,12 @@ class RoundsGoForward(Check):
         held = world.hosts[name].durable
         self._newest[name] = held.policy.round if held else 0
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Check the round of each snapshot that the node is about to adopt."""
         for effect in effects:
-            if not isinstance(effect, Adopt) or isinstance(event, AdoptFailed):
+            if not isinstance(effect, ev.Adopt) or isinstance(event, ev.AdoptFailed):
                 continue
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
             if number < before or (number == before and not self._repeats(world, name, effect)):
@@ -76,7 +64,7 @@ class RoundsGoForward(Check):
                 raise self.broken(world, name, text)
             self._furthest = max(self._furthest, number)
 
-    def _repeats(self, world: World, name: str, effect: Adopt) -> bool:
+    def _repeats(self, world: World, name: str, effect: ev.Adopt) -> bool:
         """Tell whether the node repeats a commit that failed."""
         held = world.hosts[name].durable
         return held is None or held.policy.round < effect.snapshot.policy.round
@@ -95,10 +83,12 @@ class AdoptsWhatIsSound(Check):
         assert kernel is not None, "it was switched on"
         self._shapes[name] = kernel.policy.state().tensors.shapes
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Check each snapshot that the node is about to adopt."""
         for effect in effects:
-            if isinstance(effect, Adopt) and name not in self.liars:
+            if isinstance(effect, ev.Adopt) and name not in self.liars:
                 policy = effect.snapshot.policy
                 self._look(world, name, policy.tensors)
                 if not (policy.tuned.finite() and policy.arrays.finite()):
@@ -124,18 +114,20 @@ class OneTuningAtATime(Check):
         """Record that no tuning and no commit is running."""
         self._tuning[name] = self._storing[name] = False
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Track the begin and the end of tunings and commits."""
-        if isinstance(event, Tuned | TuneFailed):
+        if isinstance(event, ev.Tuned | ev.TuneFailed):
             self._tuning[name] = False
-        if isinstance(event, Adopted | AdoptFailed):
+        if isinstance(event, ev.Adopted | ev.AdoptFailed):
             self._storing[name] = False
         for effect in effects:
-            if isinstance(effect, Tune):
+            if isinstance(effect, ev.Tune):
                 if self._tuning.get(name):
                     raise self.broken(world, name, "begins to tune while it tunes")
                 self._tuning[name] = True
-            elif isinstance(effect, Adopt):
+            elif isinstance(effect, ev.Adopt):
                 if self._storing.get(name):
                     raise self.broken(world, name, "begins a commit while one is under way")
                 self._storing[name] = True
@@ -151,18 +143,20 @@ class AnswersEachOnce(Check):
         """Forget the messages that the node left unanswered before it restarted."""
         self._open[name] = set()
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Match answers with received messages."""
         waiting = self._open.setdefault(name, set())
-        if isinstance(event, Received):
+        if isinstance(event, ev.Received):
             waiting.add(event.token)
         for effect in effects:
-            if isinstance(effect, Answer):
+            if isinstance(effect, ev.Answer):
                 if effect.token not in waiting:
                     raise self.broken(world, name, f"answers {effect.token} again, or unasked")
                 waiting.discard(effect.token)
-        errand = isinstance(event, Received) and event.message.phase == Phase.INDIRECT
-        if isinstance(event, Received) and event.token in waiting and not errand:
+        errand = isinstance(event, ev.Received) and event.message.phase == Phase.INDIRECT
+        if isinstance(event, ev.Received) and event.token in waiting and not errand:
             raise self.broken(world, name, f"leaves a {event.message.phase!r} unanswered")
 
 
@@ -170,10 +164,12 @@ class AnswersEachOnce(Check):
 class SpeaksInItsName(Check):
     """A node sends in its own name, only to nodes of the mesh, and never to itself."""
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Check the sender and the receiver of each message."""
         for effect in effects:
-            if isinstance(effect, Send):
+            if isinstance(effect, ev.Send):
                 if effect.message.sender != name:
                     raise self.broken(world, name, f"speaks as {effect.message.sender}")
                 if effect.to == name or effect.to not in world.hosts:
@@ -184,12 +180,14 @@ class SpeaksInItsName(Check):
 class TellsOnlyWhatIsStored(Check):
     """A node sends messages of a round only after it stored the round before."""
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Compare the rounds of policy messages with the round on disk."""
         held = world.hosts[name].durable
         stored = held.policy.round if held else 0
         for effect in effects:
-            if not isinstance(effect, Send) or effect.message.phase in PHASES | QUESTIONS:
+            if not isinstance(effect, ev.Send) or effect.message.phase in PHASES | QUESTIONS:
                 continue
             if effect.message.round > stored + 1:
                 text = f"tells of round {effect.message.round} and has stored round {stored}"
@@ -204,16 +202,21 @@ class KeepsWithinBounds(Check):
     ANSWERS_MAX: Final = 500
     ARRAYS_MAX: Final = 200
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Count timers, unanswered messages and arrays; check the delay of each new timer."""
         host = world.hosts[name]
         if len(host.timers) > self.TIMERS_MAX or len(host.answers) > self.ANSWERS_MAX:
             text = f"has {len(host.timers)} timers and {len(host.answers)} messages unanswered"
             raise self.broken(world, name, text)
         for effect in effects:
-            if isinstance(effect, SetTimer) and not 0 <= effect.delay_s < 1e7:
+            if isinstance(effect, ev.SetTimer) and not 0 <= effect.delay_s < 1e7:
                 raise self.broken(world, name, f"sets a timer of {effect.delay_s} s")
-            if isinstance(effect, Adopt) and len(effect.snapshot.policy.arrays) > self.ARRAYS_MAX:
+            if (
+                isinstance(effect, ev.Adopt)
+                and len(effect.snapshot.policy.arrays) > self.ARRAYS_MAX
+            ):
                 raise self.broken(world, name, "keeps more arrays than any mesh needs")
 
 
@@ -221,10 +224,12 @@ class KeepsWithinBounds(Check):
 class HonestStayFree(Check):
     """No honest node quarantines another honest node."""
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Check the peer that each quarantine record names."""
         for effect in effects:
-            if not isinstance(effect, Record) or effect.kind != "peer.quarantined":
+            if not isinstance(effect, ev.Record) or effect.kind != "peer.quarantined":
                 continue
             peer = effect.text.partition(" ")[0]
             if not {name, peer} & set(self.liars):
@@ -255,20 +260,22 @@ class MovesByHalf(Check):
         self._heard[name] = dict(self._stored.get(name, {})) if held else {}
         self._states[name], self._granted[name] = {}, 0
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Record the claims of peers; check each state taken over and each round adopted."""
         if name in self.liars:
             return
-        if isinstance(event, Received):
+        if isinstance(event, ev.Received):
             self._hear(name, event.message)
         for effect in effects:
-            if isinstance(effect, Record) and effect.kind == "round.taken":
+            if isinstance(effect, ev.Record) and effect.kind == "round.taken":
                 number, digest = effect.fields["round"], effect.fields["digest"]
                 assert isinstance(number, int)
                 assert isinstance(digest, str)
                 self._judge(world, name, effect.text, self._states[name].get((number, digest), ()))
                 self._granted[name] = number
-            elif isinstance(effect, Adopt):
+            elif isinstance(effect, ev.Adopt):
                 self._stored[name] = dict(self._heard[name])
                 self._adopted(world, name, effect.snapshot.policy.round)
 
@@ -312,7 +319,9 @@ class WaitsWithinDeadlines(Check):
         """Reset the node's waiting time."""
         self._since[name], self._said[name] = world.now, set()
 
-    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
         """Measure how long a policy waits for others without starting anything."""
         kernel = world.kernel(name)
         if name in self.liars or kernel.policy.phase != "exchanging" or self._begins(name, effects):
@@ -322,16 +331,17 @@ class WaitsWithinDeadlines(Check):
         if waited > 2 * limit + self.SLACK_S:
             raise self.broken(world, name, f"waits for others for {waited:.0f} s of {limit:g} s")
 
-    def _begins(self, name: str, effects: Sequence[Effect]) -> bool:
+    def _begins(self, name: str, effects: Sequence[ev.Effect]) -> bool:
         """Tell whether the node starts a tuning, a commit or a stage."""
         stages = {
             (effect.message.round, effect.message.phase)
             for effect in effects
-            if isinstance(effect, Send) and effect.message.phase not in PHASES | QUESTIONS | {AGAIN}
+            if isinstance(effect, ev.Send)
+            and effect.message.phase not in PHASES | QUESTIONS | {AGAIN}
         }
         fresh = stages - self._said[name]
         self._said[name] |= fresh
-        return bool(fresh) or any(isinstance(effect, Adopt | Tune) for effect in effects)
+        return bool(fresh) or any(isinstance(effect, ev.Adopt | ev.Tune) for effect in effects)
 
 
 ALL: Final[tuple[type[Check], ...]] = (

@@ -9,19 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    Delivered,
-    Effect,
-    PeerDown,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    TimerFired,
-    Tune,
-)
+from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND
 from fednode.core.rounds.draw import drawn
 from fednode.core.rounds.engine import Rounds
@@ -47,34 +35,34 @@ def node(count: int, **rounds: Any) -> Rounds:
     return promptfl(context("promptfl", PEERS, max=500, **rounds), participants=count)
 
 
-def said(policy: Rounds, peer: str, value: float, number: int = 0, **set_: Any) -> Received:
+def said(policy: Rounds, peer: str, value: float, number: int = 0, **set_: Any) -> ev.Received:
     like = policy.context.message(number or policy.now.number, "prompts")
     base = policy.now.held.shared.digest
     made = replace(like, sender=peer, tensors=row(value), samples=8, contributors=base)
-    return Received(replace(made, **set_))
+    return ev.Received(replace(made, **set_))
 
 
-def kinds(effects: Sequence[Effect]) -> list[str]:
-    return [one.kind for one in effects if isinstance(one, Record)]
+def kinds(effects: Sequence[ev.Effect]) -> list[str]:
+    return [one.kind for one in effects if isinstance(one, ev.Record)]
 
 
-def phases(effects: Sequence[Effect]) -> list[tuple[str, str]]:
-    return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+def phases(effects: Sequence[ev.Effect]) -> list[tuple[str, str]]:
+    return [(one.to, one.message.phase) for one in effects if isinstance(one, ev.Send)]
 
 
 def test_a_node_that_is_not_drawn_only_merges_what_the_drawn_ones_send() -> None:
     number = number_with(2, "b", "c")
     policy = node(2)
     assert policy.state().round == 0
-    effects = list(policy.handle(0.0, RoundDue(number)))
-    assert not any(isinstance(one, Tune | Send) for one in effects)
+    effects = list(policy.handle(0.0, ev.RoundDue(number)))
+    assert not any(isinstance(one, ev.Tune | ev.Send) for one in effects)
     assert policy.phase == "exchanging"
     assert policy.handle(0.0, said(policy, "b", 2.0)) == []
     merged = policy.handle(0.0, said(policy, "c", 6.0))
     assert job(merged).job.stage == MEASURE
     assert job(merged).job.tensors == row(4.0)
     adopt = trained(policy, merged)[-1]
-    assert isinstance(adopt, Adopt)
+    assert isinstance(adopt, ev.Adopt)
     assert adopt.snapshot.policy.tensors == row(4.0)
     assert adopt.givers == ("b", "c")
 
@@ -82,21 +70,21 @@ def test_a_node_that_is_not_drawn_only_merges_what_the_drawn_ones_send() -> None
 def test_a_drawn_node_waits_for_the_drawn_ones_alone() -> None:
     number = number_with(2, "a", "b")
     policy = node(2)
-    effects = trained(policy, policy.handle(0.0, RoundDue(number)))
+    effects = trained(policy, policy.handle(0.0, ev.RoundDue(number)))
     assert sorted(phases(effects)) == [(peer, "prompts") for peer in PEERS], "all get it"
     policy.handle(0.0, said(policy, "b", 3.0))
     own = told(effects, "prompts")
     for one in effects:
-        if isinstance(one, Send) and one.to != "b":
+        if isinstance(one, ev.Send) and one.to != "b":
             assert policy.phase == "exchanging"  # b has not acknowledged; c and d need not
-    merged = policy.handle(0.0, Delivered("b", own))
+    merged = policy.handle(0.0, ev.Delivered("b", own))
     assert job(merged).job.tensors == row(2.0)
 
 
 def test_what_a_node_sends_that_was_not_drawn_is_not_merged() -> None:
     number = number_with(2, "b", "c")
     policy = node(2)
-    policy.handle(0.0, RoundDue(number))
+    policy.handle(0.0, ev.RoundDue(number))
     assert policy.handle(0.0, said(policy, "d", 100.0)) == []
     policy.handle(0.0, said(policy, "b", 2.0))
     assert job(policy.handle(0.0, said(policy, "c", 6.0))).job.tensors == row(4.0)
@@ -109,28 +97,28 @@ def test_all_nodes_of_a_round_merge_the_same() -> None:
     for name in sorted(EVERYONE):
         frame = context("promptfl", sorted(EVERYONE - {name}), max=500)
         policy = promptfl(replace(frame, name=name), participants=2)
-        effects = list(policy.handle(0.0, RoundDue(number)))
-        if any(isinstance(one, Tune) for one in effects):
+        effects = list(policy.handle(0.0, ev.RoundDue(number)))
+        if any(isinstance(one, ev.Tune) for one in effects):
             assert name in {"a", "b"}
             effects = trained(policy, effects, {"a": 1.0, "b": 5.0}[name])
         for peer, value in (("a", 1.0), ("b", 5.0)):
             if peer != name:
                 effects += policy.handle(0.0, said(policy, peer, value))
-        effects += policy.handle(0.0, TimerFired(DEADLINE)) if name in {"a", "b"} else []
+        effects += policy.handle(0.0, ev.TimerFired(DEADLINE)) if name in {"a", "b"} else []
         ends.append(job([one for one in effects if _measures(one)]).job.tensors)
     assert ends == [row(3.0)] * 4
 
 
-def _measures(one: Effect) -> bool:
-    return isinstance(one, Tune) and one.job.stage == MEASURE
+def _measures(one: ev.Effect) -> bool:
+    return isinstance(one, ev.Tune) and one.job.stage == MEASURE
 
 
 def test_dead_nodes_that_were_drawn_leave_the_prompts_as_they_are() -> None:
     number = number_with(2, "b", "c")
     policy = node(2)
-    policy.handle(0.0, RoundDue(number))
-    assert policy.handle(0.0, PeerDown("b")) == []
-    effects = policy.handle(0.0, PeerDown("c"))
+    policy.handle(0.0, ev.RoundDue(number))
+    assert policy.handle(0.0, ev.PeerDown("b")) == []
+    effects = policy.handle(0.0, ev.PeerDown("c"))
     assert kinds(effects) == ["round.aborted"]
     assert job(effects).job.tensors == row(0.0)
 
@@ -140,28 +128,28 @@ def test_a_node_that_is_alone_and_not_drawn_does_not_run_ahead() -> None:
     number = number_with(2, "b", "c")
     policy = node(2)
     for peer in PEERS:
-        policy.handle(0.0, PeerDown(peer))
-    effects = list(policy.handle(0.0, RoundDue(number)))
-    assert not any(isinstance(one, Tune) for one in effects)
-    ended = policy.handle(0.0, TimerFired(DEADLINE))
+        policy.handle(0.0, ev.PeerDown(peer))
+    effects = list(policy.handle(0.0, ev.RoundDue(number)))
+    assert not any(isinstance(one, ev.Tune) for one in effects)
+    ended = policy.handle(0.0, ev.TimerFired(DEADLINE))
     assert kinds(ended) == ["round.deadline", "round.aborted"]
-    assert any(isinstance(one, Tune) for one in ended)
+    assert any(isinstance(one, ev.Tune) for one in ended)
 
 
 def test_with_only_stragglers_drawn_a_node_that_listens_waits_for_them() -> None:
     number = number_with(1, "b")
     policy = node(1)
-    policy.handle(0.0, RoundDue(number))
-    late = policy.handle(0.0, TimerFired(DEADLINE))
+    policy.handle(0.0, ev.RoundDue(number))
+    late = policy.handle(0.0, ev.TimerFired(DEADLINE))
     adopt = trained(policy, late)[-1]
-    assert isinstance(adopt, Adopt)
-    policy.handle(0.0, Adopted(adopt.snapshot))
+    assert isinstance(adopt, ev.Adopt)
+    policy.handle(0.0, ev.Adopted(adopt.snapshot))
     assert "b" not in policy.stragglers.awaited(PEERS, number + 1)
     odd = number_with(1, "b", after=number)
     while odd % 2 == 0:
         odd = number_with(1, "b", after=odd)
-    effects = policy.handle(0.0, RoundDue(odd))
-    assert not any(isinstance(one, Tune) for one in effects)
+    effects = policy.handle(0.0, ev.RoundDue(odd))
+    assert not any(isinstance(one, ev.Tune) for one in effects)
     assert job(policy.handle(0.0, said(policy, "b", 7.0))).job.tensors == row(7.0)
 
 
@@ -169,7 +157,7 @@ def test_messages_of_as_many_rounds_are_kept_as_the_draws_leave_out() -> None:
     """Of 4 nodes 1 contributes: messages of 2 * 4 rounds ahead are kept, of undrawn nodes none."""
     number = number_with(1, "b")
     policy = node(1)
-    policy.handle(0.0, RoundDue(number))
+    policy.handle(0.0, ev.RoundDue(number))
     ahead = {
         later: next(iter(drawn(1, later, EVERYONE, 1))) for later in range(number, number + 11)
     }
@@ -194,7 +182,7 @@ def test_a_node_that_missed_a_contribution_asks_the_drawn_node_for_it() -> None:
     number = number_with(1, "d")
     later = number_with(1, "c", after=number)
     policy = node(1)
-    policy.handle(0.0, RoundDue(number))
+    policy.handle(0.0, ev.RoundDue(number))
     effects = policy.handle(0.0, said(policy, "c", 1.0, later))
     assert phases(effects) == [("d", "again")]
     assert phases(policy.handle(0.0, said(policy, "c", 1.0, later))) == [], "once a round"
@@ -203,8 +191,8 @@ def test_a_node_that_missed_a_contribution_asks_the_drawn_node_for_it() -> None:
 def test_a_node_that_starts_again_in_a_round_it_sits_out_asks_the_drawn_ones() -> None:
     number = number_with(2, "b", "c")
     policy = node(2)
-    policy.handle(0.0, RoundDue(number))
-    assert phases(policy.handle(0.0, TimerFired(RESEND))) == [("b", "again"), ("c", "again")]
+    policy.handle(0.0, ev.RoundDue(number))
+    assert phases(policy.handle(0.0, ev.TimerFired(RESEND))) == [("b", "again"), ("c", "again")]
 
 
 def test_the_members_of_the_mesh_are_drawn_not_those_of_peers_yaml() -> None:
@@ -212,7 +200,7 @@ def test_the_members_of_the_mesh_are_drawn_not_those_of_peers_yaml() -> None:
     everyone = EVERYONE | {"new"}
     number = next(one for one in range(1, 500) if drawn(1, one, everyone, 1) == {"new"})
     policy = node(1)
-    policy.handle(0.0, RoundDue(number, members=everyone - {"a"}))
+    policy.handle(0.0, ev.RoundDue(number, members=everyone - {"a"}))
     policy.handle(0.0, said(policy, "new", 9.0))
     assert policy._exchange.takes_part("new", number)
     assert not policy._exchange.takes_part_now
@@ -224,20 +212,20 @@ def test_both_stages_of_plan_are_of_the_drawn_nodes(agree: bool) -> None:
     number = number_with(2, "b", "c")
     frame = context("plan", PEERS, max=500)
     policy, other = (plan(frame, participants=2) for _ in range(2))
-    policy.handle(0.0, RoundDue(number))
+    policy.handle(0.0, ev.RoundDue(number))
     drawn_node = plan(replace(frame, name="b", peers=("a", "c", "d")), participants=2)
-    effects = trained(drawn_node, drawn_node.handle(0.0, RoundDue(number)))
+    effects = trained(drawn_node, drawn_node.handle(0.0, ev.RoundDue(number)))
     local = told(effects, "prompts")
     others = replace(local, sender="c", tensors=_plus(local.tensors, 2.0))
     for one in (local, others):
-        assert not phases(policy.handle(0.0, Received(one)))
+        assert not phases(policy.handle(0.0, ev.Received(one)))
     assert policy.now.stage == "aggregators"
-    drawn_node.handle(0.0, Received(others))
-    follow = drawn_node.handle(0.0, TimerFired(DEADLINE))
+    drawn_node.handle(0.0, ev.Received(others))
+    follow = drawn_node.handle(0.0, ev.TimerFired(DEADLINE))
     second = told(trained(drawn_node, follow), "aggregators")
     mine = second if agree else replace(second, contributors="f" * 64)
-    policy.handle(0.0, Received(mine))
-    ended = policy.handle(0.0, Received(replace(mine, sender="c")))
+    policy.handle(0.0, ev.Received(mine))
+    ended = policy.handle(0.0, ev.Received(replace(mine, sender="c")))
     before = other.now.held.shared
     assert (job(ended).job.tensors == before) == (not agree)
     assert ("round.aborted" in kinds(ended)) == (not agree)
@@ -253,14 +241,14 @@ def test_a_contribution_from_other_prompts_does_not_outvote_by_a_node_that_liste
     policy = promptfl(
         context("promptfl", PEERS, max=500), participants=2, merge=MergeSettings(rule="median")
     )
-    policy.handle(0.0, RoundDue(number))
+    policy.handle(0.0, ev.RoundDue(number))
     base = "e" * 64
     policy.handle(0.0, said(policy, "b", 2.0, contributors=base))
     effects = policy.handle(0.0, said(policy, "c", 6.0, contributors=base))
     assert kinds(effects) == ["round.drift"]
     assert not policy.now.base_agrees
     adopt = trained(policy, effects)[-1]
-    assert isinstance(adopt, Adopt)
-    policy.handle(0.0, Adopted(adopt.snapshot))
-    asked = policy.handle(0.0, RoundDue(number + 1))
+    assert isinstance(adopt, ev.Adopt)
+    policy.handle(0.0, ev.Adopted(adopt.snapshot))
+    asked = policy.handle(0.0, ev.RoundDue(number + 1))
     assert [one for _, one in phases(asked) if one == "want"] == ["want"]
