@@ -340,7 +340,7 @@ def test_a_planted_bug_is_found(name: str, monkeypatch: Patch) -> None:
 
 def searched(
     scenario: Scenario, configs: Sequence[Any], first: int
-) -> tuple[scenarios.Case, Violation]:
+) -> tuple[scenarios.ScenarioCase, Violation]:
     """Return the first run that breaks a promise, and the promise."""
     for seed in range(first, first + SEEDS):
         case = draw(scenario, configs, seed)

@@ -19,7 +19,7 @@ from fednode.lab.bench.mesh import WIDTH, Prompts, measure
 
 
 def main() -> int:
-    """Measure a mesh and print one JSON line; Row of fednode.lab.bench.mesh says of what."""
+    """Measure a mesh and print one JSON line; MeshRow of fednode.lab.bench.mesh says of what."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.rivals.fednode_mesh")
     parser.add_argument("--mode", choices=("async", "sync"), default="async")
     parser.add_argument("--policy", default="zerodfl")

@@ -38,7 +38,7 @@ Precision = Literal["float32", "bfloat16"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TuningRow:
     """The result of one task; times are medians in seconds per step.
 
     Attributes:
@@ -77,7 +77,7 @@ def random_model(name: str, precision: Precision, device: str, threads: int = 1)
     return backbone.load(settings) if name == MINI else backbone.untrained(settings)
 
 
-def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]:
+def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[TuningRow]:
     """Measure the tasks that fit the model.
 
     Tasks with visual prompts need a ViT. Tasks with the cache need a model whose nodes keep tokens.
@@ -88,7 +88,7 @@ def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Row]
             yield measure(frozen, task, repeats)
 
 
-def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
+def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
     """Time one task."""
     given = inputs(frozen, task)
     kinds: tuple[type[Encoders], ...] = (Ours, Cached) if task.cached else (Plain, Ours)
@@ -106,7 +106,7 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> Row:
     reference_s, ours_s = (median(one) for one in times)
     rate, own_rate = (median(one) for one in zip(*rates, strict=True))
     floor_s = operations(frozen, given, task.cached) / rate
-    return Row(
+    return TuningRow(
         name=task.name + ("-bf16" if frozen.precision == "bfloat16" else ""),
         reference_s=reference_s,
         ours_s=ours_s,

@@ -59,7 +59,7 @@ SMALL: Final = Prompts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MeshRow:
     """One mesh; messages and bytes are those of all nodes together, for one round of each.
 
     rounds: how many of the slowest node were counted. round_s: seconds a round of the slowest
@@ -89,7 +89,7 @@ async def measure(
     tls: bool,
     death: bool = True,
     prompts: Prompts = SMALL,
-) -> Row:
+) -> MeshRow:
     """Let a mesh pass `rounds` rounds at least, and kill a node of another one.
 
     The daemons themselves have no last round: those that train nothing would be through with a
@@ -108,7 +108,7 @@ async def measure(
         - sum(getattr(one.traffic, field) for one in first)
         for field in ("messages_out", "payload_out", "wire_out")
     )
-    return Row(
+    return MeshRow(
         mode=mode,
         nodes=nodes,
         tls=tls,

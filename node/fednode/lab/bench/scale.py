@@ -75,7 +75,7 @@ KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ScaleRow:
     """One run.
 
     seconds: wall clock. cpu_s: of this process, for a machine that others use, too. events: of the
@@ -112,7 +112,7 @@ def measure(
     seed: int,
     told: Callable[[str], None] = lambda _: None,
     churn: float | None = None,
-) -> Row:
+) -> ScaleRow:
     """Run one mesh.
 
     told: called with a sentence on how far it is, every ten virtual seconds. churn: crashes a node
@@ -137,7 +137,7 @@ def _measured(
     seed: int,
     told: Callable[[str], None],
     churn: float | None,
-) -> Row:
+) -> ScaleRow:
     began, worked = time.perf_counter(), time.process_time()
     world = _world(policy, nodes, rounds, seed)
     world.run(lambda: False, START_S)
@@ -156,7 +156,7 @@ def _measured(
     )
     prompts = _of(last, set(last) - PHASES)
     kernels = [world.kernel(name) for name in sorted(world.hosts)]
-    return Row(
+    return ScaleRow(
         policy=policy,
         nodes=nodes,
         rounds=min(kernel.policy.round for kernel in kernels),

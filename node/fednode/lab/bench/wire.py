@@ -46,7 +46,7 @@ Send = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class WireRow:
     """One size, with or without TLS; times are medians in milliseconds, rates in MB/s.
 
     size: bytes of the prompts. frame: bytes of the message. calls: of each way. exchange_p99_ms: of
@@ -70,7 +70,7 @@ class Row:
     exchange_mb_s: float
 
 
-async def measure(size: int, tls: bool, calls: int) -> Row:
+async def measure(size: int, tls: bool, calls: int) -> WireRow:
     """Return the figures of one size: bytes of prompts, in float32."""
     said = message(size)
     frame = codec.encode(said, "float32")
@@ -87,7 +87,7 @@ async def measure(size: int, tls: bool, calls: int) -> Row:
                     if call >= WARM:
                         times[name].append(1e3 * (time.perf_counter() - began))
     middle = {name: float(np.median(found)) for name, found in times.items()}
-    return Row(
+    return WireRow(
         size=size,
         frame=len(frame),
         tls=tls,

@@ -58,9 +58,9 @@ def mesh(
 
     The learner solves its task in closed form, so a round costs only what fednode itself does.
     """
-    from fednode.lab.bench.mesh import Row, measure
+    from fednode.lab.bench.mesh import MeshRow, measure
 
-    rows: list[Row] = []
+    rows: list[MeshRow] = []
     for one in mode or MODES:
         for count in nodes or (4,):
             click.echo(f"{one}, {count} nodes", err=True)

@@ -12,7 +12,7 @@ from fednode.errors import ConfigError
 from fednode.lab.bench.output import Column, Panel, draw, output_options, show
 
 if TYPE_CHECKING:
-    from fednode.lab.bench.scale import Row
+    from fednode.lab.bench.scale import ScaleRow
 
 NODES: Final = (8, 16, 32, 64, 125, 250, 500, 1000)
 COLUMNS: Final = (
@@ -93,7 +93,7 @@ def scale(
             f"--nodes is {min(sizes)}; {', '.join(chosen)} runs with at most "
             f"{max(sim.KINDS[one].most for one in chosen)} nodes here."
         )
-    rows: list[Row] = []
+    rows: list[ScaleRow] = []
     for one, size in runs:
         click.echo(f"{one}, {size:,} nodes", err=True)
         tell = partial(click.echo, err=True)
@@ -104,7 +104,7 @@ def scale(
         draw(_panels(rows), title, plot)
 
 
-def _panels(rows: list[Row]) -> list[Panel]:
+def _panels(rows: list[ScaleRow]) -> list[Panel]:
     found = []
     for key, title in (
         ("watch_bytes", "membership, bytes/s a node"),

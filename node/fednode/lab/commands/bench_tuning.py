@@ -82,7 +82,7 @@ def tuning(
         names = ", ".join(one.name for one in chosen)
         raise ConfigError(f"There is no row {unknown[0]!r}; there are {names}.")
     chosen = [one for one in chosen if not only or one.name in only]
-    found: list[measure.Row] = []
+    found: list[measure.TuningRow] = []
     precisions: list[measure.Precision] = ["float32"]
     if bf16:
         precisions.append("bfloat16")

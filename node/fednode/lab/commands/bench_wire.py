@@ -53,9 +53,9 @@ def wire(kib: tuple[int, ...], calls: int, plot: Path | None, form: str) -> None
 
     An echo through the same transport is the reference, and gRPC's own echo stands beside it.
     """
-    from fednode.lab.bench.wire import Row, measure
+    from fednode.lab.bench.wire import WireRow, measure
 
-    rows: list[Row] = []
+    rows: list[WireRow] = []
     for tls in (True, False):
         for one in kib or KIB:
             click.echo(f"{one} KiB, {'TLS' if tls else 'plain'}", err=True)

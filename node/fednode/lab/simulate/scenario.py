@@ -145,7 +145,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ScenarioCase:
     """One run, drawn from a seed; liars: kind of each hostile node, by name."""
 
     seed: int
@@ -176,14 +176,14 @@ class Case:
 class Outcome:
     """How a case ended: events, virtual seconds, a digest of all nodes, and the violation."""
 
-    case: Case
+    case: ScenarioCase
     events: int
     seconds: float
     ends: str
     violation: Violation | None = None
 
 
-def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
+def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
     """Return the case of a seed; configs: the policy configuration of each mesh of the scenario."""
     chance, faults = random.Random(seed), scenario.faults
     which = chance.randrange(len(scenario.meshes))
@@ -194,7 +194,7 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> Case:
     def share(value: float) -> float:
         return 0.0 if calm else chance.uniform(0, value)
 
-    return Case(
+    return ScenarioCase(
         seed=seed,
         mesh=mesh,
         config=configs[which],
@@ -246,7 +246,7 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
     return found
 
 
-def play(scenario: Scenario, case: Case) -> Outcome:
+def play(scenario: Scenario, case: ScenarioCase) -> Outcome:
     """Run a case until it ends or breaks a promise."""
     world = _world(scenario, case)
     broken: Violation | None = None
@@ -288,7 +288,7 @@ def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
     return least
 
 
-def _simpler(case: Case) -> list[Case]:
+def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
     """Return the cases that have one fault or one hostile node less."""
     found = [
         replace(case, faults=case.faults[:at] + case.faults[at + 1 :])
@@ -306,7 +306,7 @@ def _simpler(case: Case) -> list[Case]:
     return [*found, *(one for one in calmer if one != case)]
 
 
-def _world(scenario: Scenario, case: Case) -> World:
+def _world(scenario: Scenario, case: ScenarioCase) -> World:
     kind = registry.policy(str(case.mesh.policy["name"]))
     start = StartSettings(peers=len(case.names) - 1, timeout_s=5.0)
     rounds = RoundSettings(
@@ -342,17 +342,17 @@ def _world(scenario: Scenario, case: Case) -> World:
     return world
 
 
-def _learner(case: Case, name: str) -> Learner:
+def _learner(case: ScenarioCase, name: str) -> Learner:
     made: Learner = ClosedFormLearner(name, shapes=case.mesh.shapes)
     return Flipped(made) if case.liars.get(name) == FLIPPED else made  # type: ignore[return-value]
 
 
-def _domains(case: Case) -> dict[str, str]:
+def _domains(case: ScenarioCase) -> dict[str, str]:
     among = case.mesh.domains
     return {name: among[at % len(among)] for at, name in enumerate(case.names)} if among else {}
 
 
-def _heal(world: World, case: Case) -> None:
+def _heal(world: World, case: ScenarioCase) -> None:
     """End all faults but slow disks, skewed clocks and hostile nodes, before their set time."""
     for arrive in world.network.heal():
         world.at(0.0, arrive)
@@ -363,11 +363,11 @@ def _heal(world: World, case: Case) -> None:
         world.command(name, "resume")
 
 
-def _honest(case: Case) -> list[str]:
+def _honest(case: ScenarioCase) -> list[str]:
     return [name for name in case.names if name not in case.liars]
 
 
-def _well(world: World, case: Case) -> bool:
+def _well(world: World, case: ScenarioCase) -> bool:
     """Tell whether every honest node has finished and sees every other honest node as alive."""
     if any(host.kernel is None for host in world.hosts.values()):
         return False
@@ -379,7 +379,7 @@ def _well(world: World, case: Case) -> bool:
     return True
 
 
-def _unwell(world: World, case: Case) -> str:
+def _unwell(world: World, case: ScenarioCase) -> str:
     parts = []
     for name in _honest(case):
         view = world.kernel(name).view()
@@ -388,7 +388,7 @@ def _unwell(world: World, case: Case) -> str:
     return f"not well {world.now:.0f} s after the start: " + "; ".join(parts)
 
 
-def _agreed(world: World, case: Case) -> None:
+def _agreed(world: World, case: ScenarioCase) -> None:
     """Raise Violation if `sync` without hostile nodes ended with different prompts."""
     if not case.mesh.agrees or case.mode != "sync" or case.liars:
         return

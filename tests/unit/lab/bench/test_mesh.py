@@ -20,7 +20,7 @@ def test_mesh_counts_the_prompts_that_zerodfl_sends(
     fednode = Fednode(capsys)
     assert fednode(*words, "--format", "json") == 0
     (row,) = json.loads(fednode.out)["rows"]
-    assert set(row) == {one.name for one in fields(bench_mesh.Row)}
+    assert set(row) == {one.name for one in fields(bench_mesh.MeshRow)}
     assert (row["mode"], row["nodes"], row["tls"]) == ("sync", 2, tls)
     assert row["recovery_s"] is None
     assert row["rounds"] >= 30

@@ -13,14 +13,14 @@ from fednode.lab.bench.output import Column, Panel, draw, show
 
 
 @dataclass
-class Row:
+class Sample:
     name: str
     seconds: float
     count: int
     good: bool | None
 
 
-ROWS = [Row("first", 0.012345, 12_345, True), Row("second", 12_345.6, 7, None)]
+ROWS = [Sample("first", 0.012345, 12_345, True), Sample("second", 12_345.6, 7, None)]
 COLUMNS = [Column("name", "name"), Column("seconds", "time", "s"), Column("count", "count"),
            Column("good", "good")]  # fmt: skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.lab.bench.scale import Row
+from fednode.lab.bench.scale import ScaleRow
 from fednode.lab.commands import bench_scale
 from fednode.lab.commands.bench import bench
 from tests.unit.commands.run import Fednode
@@ -20,7 +20,7 @@ def test_rows_are_printed_as_json_and_drawn(tmp_path: Path, fednode: Fednode) ->
     assert fednode(*words, "--plot", picture) == 0
     rows = json.loads(fednode.out)["rows"]
     assert [row["policy"] for row in rows] == ["zerodfl", "promptfl", "feddpt"]
-    assert all(set(row) == {one.name for one in fields(Row)} for row in rows)
+    assert all(set(row) == {one.name for one in fields(ScaleRow)} for row in rows)
     assert all((row["nodes"], row["rounds"], row["live"]) == (4, 3, 3) for row in rows)
     assert picture.stat().st_size > 1000
 

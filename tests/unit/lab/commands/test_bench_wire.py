@@ -26,7 +26,7 @@ def test_wire_prints_a_row_for_each_size_with_and_without_tls(
         (4096, True), (2 << 20, True), (4096, False), (2 << 20, False),
     ]  # fmt: skip
     for row in rows:
-        assert set(row) == {one.name for one in fields(measured.Row)}
+        assert set(row) == {one.name for one in fields(measured.WireRow)}
         assert row["calls"] == measured.CALLS_MIN
         assert row["size"] < row["frame"] < row["size"] + 300
         assert row["ratio"] == pytest.approx(row["exchange_ms"] / row["echo_ms"])
