@@ -29,8 +29,8 @@ from fednode.core.settings import Initial, RoundSettings, StartSettings
 from fednode.core.types import ZERO_SHOT
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
+from fednode.lab.experiment.figures import harmonic, markdown_table, mean
 from fednode.learn.features import Features
-from fednode.learn.figures import harmonic, markdown_table, mean
 from fednode.learn.settings import TuningSettings
 from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.chosen import Chosen

@@ -9,7 +9,7 @@ import pytest
 
 from fednode.transports.base import Transport
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.memory import Hub, MemoryTransport
+from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.contract.transport_suite import Make, TransportContract
 from tests.unit.identity.people import A, person
 

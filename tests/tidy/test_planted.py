@@ -56,7 +56,7 @@ WRONG = [
     ("wire.codec", "import socket"),
     ("wire.codec", "from fednode.transports.grpc import GrpcTransport"),
     ("wire.codec", "from ..transports import grpc"),
-    ("transports.memory", "from fednode.wire.codec import decode"),
+    ("transports.framing", "from fednode.wire.codec import decode"),
     ("storage.store", "import grpc"),
     ("storage.store", "from fednode.identity.keys import Key"),
     ("identity.keys", "from fednode.identity.trust import Trust"),

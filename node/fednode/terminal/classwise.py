@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.cells import cell_len, set_cell_size
 
 from fednode.core import foreign
-from fednode.learn.figures import csv_table
+from fednode.terminal.formats import csv_table
 
 if TYPE_CHECKING:
     from fednode.learn.evaluation import ClassResult, Evaluation

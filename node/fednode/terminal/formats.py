@@ -1,13 +1,17 @@
-"""The option `--format` of commands that print results: text for people, JSON for programs."""
+"""What commands print for people, for programs and for spreadsheets: `--format` and its forms."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import csv
+import io
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import click
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.json_format import MessageToDict
+
+from fednode.core import foreign
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -43,6 +47,16 @@ def plain(message: Any) -> dict[str, Any]:
         message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
     return _numbered(tree, message.DESCRIPTOR)
+
+
+def csv_table(lines: Iterable[Sequence[Any]]) -> str:
+    """Return lines of cells as CSV; a spreadsheet takes no text in them for a formula."""
+    text = io.StringIO()
+    safe = (
+        [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines
+    )
+    csv.writer(text, lineterminator="\n").writerows(safe)
+    return text.getvalue()
 
 
 def _numbered(tree: dict[str, Any], kind: Descriptor) -> dict[str, Any]:

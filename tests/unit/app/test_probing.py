@@ -18,9 +18,9 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.status import NodeService
 from fednode.storage.store import Store
 from fednode.transports.grpc import dial
-from fednode.transports.memory import Hub
 from fednode.transports.ports import free_ports
 from fednode.wire.gen import status_pb2
+from tests.contract.memory_transport import Hub
 from tests.unit.runtime.daemons import ABOUT, running
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,8 @@ def test_it_says_how_it_is_used(folder: Path) -> None:
 
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[tuple[int, object]] = []
-    monkeypatch.setattr(tether.os, "kill", lambda pid, number: sent.append((pid, number)))
-    monkeypatch.setattr(tether.time, "sleep", lambda seconds: sent.append((0, seconds)))
+    monkeypatch.setattr(os, "kill", lambda pid, number: sent.append((pid, number)))
+    monkeypatch.setattr(time, "sleep", lambda seconds: sent.append((0, seconds)))
     theirs, ours = os.pipe()
     os.write(ours, b"still there")  # the starter never writes; what comes is passed over
     os.close(ours)

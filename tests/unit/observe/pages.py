@@ -14,7 +14,7 @@ from fednode.observe.metrics import Metrics
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
-from fednode.transports.memory import Hub
+from tests.contract.memory_transport import Hub
 from tests.unit.runtime.daemons import ABOUT, running
 
 TOKEN = "sixteen-letters-or-more"

@@ -22,9 +22,9 @@ from fednode.observe import status as module
 from fednode.observe.client import Client
 from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
 from fednode.storage.store import Store
-from fednode.transports.memory import Hub, MemoryTransport
 from fednode.wire import codec
 from fednode.wire.gen import status_pb2, status_pb2_grpc
+from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.unit.observe.nodes import FakeNode
 from tests.unit.runtime.daemons import ABOUT, address, running
 

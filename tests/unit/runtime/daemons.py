@@ -24,7 +24,7 @@ from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
-from fednode.transports.memory import Hub, MemoryTransport
+from tests.contract.memory_transport import Hub, MemoryTransport
 
 ABOUT = About(
     name="a",

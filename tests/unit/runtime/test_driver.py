@@ -17,8 +17,8 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.runtime.driver import Door
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
-from fednode.transports.memory import Hub, MemoryTransport
 from fednode.wire import codec
+from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.unit.runtime.daemons import address, running
 
 

@@ -12,9 +12,9 @@ from fednode.core.settings import LimitSettings
 from fednode.identity import keys
 from fednode.identity.trust import Trust
 from fednode.runtime import driver
-from fednode.transports.memory import Hub
 from fednode.wire import codec
 from fednode.wire.codec import Ack
+from tests.contract.memory_transport import Hub
 from tests.unit.identity.people import LISTED, STRANGER, trust
 from tests.unit.runtime.daemons import Daemon, running
 

@@ -14,6 +14,7 @@ from fednode import __version__
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment.cells import Cell, Done, Outcome
+from fednode.lab.experiment.figures import difference, mean
 from fednode.lab.experiment.settings import (
     ZERO_SHOT,
     DataPart,
@@ -21,7 +22,6 @@ from fednode.lab.experiment.settings import (
     MethodSettings,
     ProtocolSettings,
 )
-from fednode.learn.figures import difference, mean
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
 TESTS: Final = ("base", "new", "own")

@@ -22,7 +22,7 @@ from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD
 from fednode.lab.experiment import picture, report
 from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
-from fednode.learn.figures import mean
+from fednode.lab.experiment.figures import mean
 from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put

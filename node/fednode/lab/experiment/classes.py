@@ -16,10 +16,10 @@ import numpy as np
 
 from fednode.core import foreign
 from fednode.lab.experiment.cells import Cell, Done
+from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow
 from fednode.learn.evaluation import FIGURES, ClassResult, Evaluation
-from fednode.learn.figures import markdown_table, mean
 
 HEADS: Final = {"sensitivity": "Sensitivity", "specificity": "Specificity", "auc": "AUC"}
 Results = dict[str, dict[str, Evaluation]]

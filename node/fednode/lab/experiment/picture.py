@@ -14,7 +14,7 @@ from typing import Any, Final
 from fednode.core import foreign
 from fednode.errors import ConfigError
 from fednode.lab.experiment.cells import Done
-from fednode.learn.figures import mean
+from fednode.lab.experiment.figures import mean
 
 COLUMNS_MAX: Final = 6
 LABEL_MAX: Final = 40

@@ -11,13 +11,14 @@ from typing import Any, Final
 from fednode.core import foreign
 from fednode.lab.experiment import classes, scores
 from fednode.lab.experiment.cells import ELSEWHERE, Done
+from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.scores import ATTACKS, FALSE_ALARMS
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import MethodRow, rows, shown_columns, test_images
-from fednode.learn.figures import csv_table, markdown_table, mean
 from fednode.learn.private import epsilon
 from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
+from fednode.terminal.formats import csv_table
 
 MIB: Final = 2**20
 ABOUT: Final = ("method", "seeds", "rounds")

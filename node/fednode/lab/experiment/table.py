@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fednode.lab.experiment.cells import Done, Outcome
+from fednode.lab.experiment.figures import harmonic, mean, spread, std
 from fednode.lab.experiment.files import learns
 from fednode.lab.experiment.scene import columns
 from fednode.lab.experiment.settings import Experiment, MethodSettings
-from fednode.learn.figures import harmonic, mean, spread, std
 
 HARMONIC: Final = "H"
 BY_NODE: Final = "new, by node"

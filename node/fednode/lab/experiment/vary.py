@@ -17,12 +17,13 @@ from typing import Any, Final
 from fednode.core import foreign
 from fednode.lab.experiment import scores
 from fednode.lab.experiment.cells import ELSEWHERE, Done
+from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.picture import Panel
 from fednode.lab.experiment.settings import Experiment
 from fednode.lab.experiment.table import Figure, rows
-from fednode.learn.figures import csv_table, markdown_table, mean
 from fednode.storage.files import put
+from fednode.terminal.formats import csv_table
 
 Figures = Mapping[str, list[Figure | None]]
 """The shown figure of each method, by value; None where a cell is missing."""

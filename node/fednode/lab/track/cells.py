@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.errors import ConfigError
+from fednode.lab.experiment.figures import mean
 from fednode.lab.track.base import Plain, Run, flat
 from fednode.lab.track.trackers import Shipped
 from fednode.lab.track.writing import Patient, Say, Writer
-from fednode.learn.figures import mean
 
 CELLS: Final = "cells"
 FOLDER: Final = "tracker"

@@ -10,9 +10,9 @@ import pytest
 from fednode.lab.demo import cells
 from fednode.lab.demo.cells import CONTROL, METHOD, Said
 from fednode.lab.experiment.cells import Done
+from fednode.lab.experiment.figures import clustered_bootstrap
 from fednode.lab.experiment.picture import panels_of
 from fednode.lab.experiment.table import rows
-from fednode.learn.figures import clustered_bootstrap
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 

@@ -9,7 +9,7 @@ from fednode.lab.experiment import classes
 from fednode.lab.experiment.cells import Cell, Done
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.lab.experiment.table import rows
-from fednode.learn.figures import csv_table
+from fednode.terminal.formats import csv_table
 
 
 def counted(nodes: dict[str, list[list[int]]], auc: list[float | None]) -> list[dict[str, Any]]:

@@ -5,11 +5,8 @@ Nothing here imports torch, so `fednode demo` stays light.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -113,13 +110,3 @@ def markdown_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> list[s
     rule = ["---", *["---:"] * (len(head) - 1)]
     title, *rest = ([foreign.markdown(cell) for cell in one] for one in (head, *body))
     return [f"| {' | '.join(one)} |" for one in (title, rule, *rest)]
-
-
-def csv_table(lines: Iterable[Sequence[Any]]) -> str:
-    """Return lines of cells as CSV; a spreadsheet takes no text in them for a formula."""
-    text = io.StringIO()
-    safe = (
-        [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines
-    )
-    csv.writer(text, lineterminator="\n").writerows(safe)
-    return text.getvalue()

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from fednode.learn import figures
+from fednode.lab.experiment import figures
 
 
 def test_mean_and_deviation_are_the_textbook_ones() -> None:

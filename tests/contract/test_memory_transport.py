@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from fednode.errors import AddressError, Unreachable
-from fednode.transports import memory
-from fednode.transports.memory import Hub, MemoryTransport
+from tests.contract import memory_transport as memory
+from tests.contract.memory_transport import Hub, MemoryTransport
 
 GUARD_S = 20.0
 
