@@ -98,6 +98,7 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
     fault = _fault(message, limits)
     if fault:
         raise FednodeError(f"this message cannot be sent: {fault}")
+    table, block = arrays.pack(message.tensors, dtype, limits)
     envelope = exchange_pb2.Envelope(
         version=VERSION,
         mesh=message.mesh,
@@ -109,10 +110,9 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         contributors=bytes.fromhex(message.contributors),
         samples=message.samples,
         facts=dict(message.facts),
+        table=table,
+        members=[_news(update) for update in message.members],
     )
-    envelope.members.extend(map(_news, message.members))
-    table, block = arrays.pack(message.tensors, dtype, limits)
-    envelope.table = table
     head = envelope.SerializeToString(deterministic=True)
     # The numbers go straight into the frame: protobuf would copy them several times.
     body: list[bytes | memoryview] = [head]
