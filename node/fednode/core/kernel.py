@@ -13,35 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fednode.core import events as ev
 from fednode.core.agreement import Agreement
 from fednode.core.best import Best
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Answer,
-    Command,
-    Commanded,
-    Delivered,
-    Effect,
-    Event,
-    Level,
-    Misbehaved,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    SetTimer,
-    Started,
-    Stopping,
-    TimerFired,
-    Told,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
 from fednode.core.gate import Gate, Verdict
 from fednode.core.life import Life
 from fednode.core.members import unreached
@@ -102,40 +76,40 @@ class Kernel:
         self._exchanges = False  # whether the policy has sent anything
         self._extra = 0  # rounds asked for beyond rounds.max
 
-    def step(self, now: float, event: Event) -> list[Effect]:
+    def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event; return the effects to perform, in order.
 
         It never raises for a peer's fault.
         """
         match event:
-            case Started():
+            case ev.Started():
                 return self._start(now)
-            case Stopping():
+            case ev.Stopping():
                 self._life = Life.LEAVING
                 return []
-            case Commanded(command=command):
+            case ev.Commanded(command=command):
                 return self._command(now, command)
-            case Misbehaved(peer=peer, reason=reason):
+            case ev.Misbehaved(peer=peer, reason=reason):
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
-            case Told(news=news):
+            case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
-            case Received(message=message, token=token):
+            case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
                 return [*effects, *self._next_round(now)] if self._pace.holds else effects
-            case Delivered() | Undelivered():
+            case ev.Delivered() | ev.Undelivered():
                 return self._sent(now, event)
-            case TimerFired(name=name) if name.startswith("kernel."):
+            case ev.TimerFired(name=name) if name.startswith("kernel."):
                 return self._timer(now, name)
-            case Tuned(job=job, report=report):
+            case ev.Tuned(job=job, report=report):
                 self._failures = 0
                 if job.measure:  # only prompts that the node will use count here
                     self._best.judge(self._round + 1, report.metrics, report.tensors)
-            case TuneFailed(reason=reason):
+            case ev.TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
-            case AdoptFailed(snapshot=snapshot, reason=reason):
+            case ev.AdoptFailed(snapshot=snapshot, reason=reason):
                 self._unsaved = snapshot
                 return self._again("adopt.failed", reason, RETRY)
-            case Adopted(snapshot=snapshot):
+            case ev.Adopted(snapshot=snapshot):
                 return self._adopted(now, event, snapshot)
             case _:
                 pass
@@ -163,20 +137,20 @@ class Kernel:
 
     # Life -----------------------------------------------------------------------------------------
 
-    def _start(self, now: float) -> list[Effect]:
+    def _start(self, now: float) -> list[ev.Effect]:
         self._start_wait.begin(now)
         self._reach.begin(now)
-        effects = [SetTimer(START, self.context.rounds.start.timeout_s), *self._swim.start()]
+        effects = [ev.SetTimer(START, self.context.rounds.start.timeout_s), *self._swim.start()]
         begun = self._start_if_ready(now)
         return [*effects, *(begun or [self._start_wait.waits(self._round + 1)])]
 
-    def _start_if_ready(self, now: float, timeout: bool = False) -> list[Effect]:
+    def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]:
         if self._life != Life.WAITING or (self._start_wait.short and not timeout):
             return []
         self._life = Life.RUNNING
         return [*self._start_wait.late(self._round + 1), *self._next_round(now)]
 
-    def _next_round(self, now: float) -> list[Effect]:
+    def _next_round(self, now: float) -> list[ev.Effect]:
         rounds, number = self.context.rounds, self._round + 1
         if self._life not in {Life.RUNNING, Life.FINISHED} or self.policy.phase != Activity.IDLE:
             return []
@@ -184,15 +158,15 @@ class Kernel:
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
-            return [Record("life.finished", text)] if ended else []
+            return [ev.Record("life.finished", text)] if ended else []
         wait = self._pace.wait(now, number, self._awaited)
         if wait > 0:
-            return [SetTimer(ROUND, wait)]
+            return [ev.SetTimer(ROUND, wait)]
         self._life = Life.RUNNING
         self._pace.began(now)
-        began = Record("round.began", f"round {number} begins", "debug", {"round": number})
+        began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
         members = self._members.remaining()
-        due = RoundDue(number, self._best.start(), self._behind(number), members)
+        due = ev.RoundDue(number, self._best.start(), self._behind(number), members)
         return [began, *self._tell(now, due)]
 
     def _awaited(self, peer: str) -> bool:
@@ -205,8 +179,8 @@ class Kernel:
         limit = min(number, most) if len(self._members) > 1 else 0
         return frozenset(peer for peer in live if self._members[peer].round < limit)
 
-    def _command(self, now: float, command: Command) -> list[Effect]:
-        done = Record("command", f"the operator asked to {command}")
+    def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
+        done = ev.Record("command", f"the operator asked to {command}")
         match command:
             case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
                 self._life = Life.PAUSED
@@ -222,10 +196,10 @@ class Kernel:
             case "rollback" if self._best.roll_back():
                 pass
             case _:
-                return [Record("command", f"{command} does nothing now", "warning")]
+                return [ev.Record("command", f"{command} does nothing now", "warning")]
         return [done]
 
-    def _adopted(self, now: float, event: Event, snapshot: Snapshot) -> list[Effect]:
+    def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None
         self._metrics = snapshot.metrics
         number, most = snapshot.policy.round, self.context.rounds.max
@@ -238,7 +212,7 @@ class Kernel:
         told += self._reach.adopted(now, self._members.live(), self._swim.around_s)
         self._note_state(snapshot.policy)
         facts: dict[str, Json] = {"round": number, **snapshot.metrics}
-        record = Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
+        record = ev.Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
         return [record, *told, *self._next_round(now)]
 
     def _note_state(self, state: PolicyState) -> None:
@@ -246,21 +220,21 @@ class Kernel:
         if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
             self._agreement.adopted(state.round, state.tensors.digest)
 
-    def _again(self, kind: str, reason: str, timer: str) -> list[Effect]:
+    def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
         if self._life == Life.LEAVING:
             return []
         delay = min(BACKOFF_MAX_S, 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
         text = f"{reason}; trying again in {delay:g} s"
-        return [Record(kind, text, "error"), SetTimer(timer, delay)]
+        return [ev.Record(kind, text, "error"), ev.SetTimer(timer, delay)]
 
     # Messages -------------------------------------------------------------------------------------
 
-    def _receive(self, now: float, message: Message, token: int) -> list[Effect]:
+    def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
         sender = message.sender
-        effects: list[Effect] = []
+        effects: list[ev.Effect] = []
         if self._life == Life.LEAVING:
-            return [Answer(token, "busy", "this node is leaving the mesh")]
+            return [ev.Answer(token, "busy", "this node is leaving the mesh")]
         known = sender in self._members and self._members[sender].state != "revoked"
         if message.phase == Phase.HELLO and not known:
             introduction = [one for one in message.members if one.name == sender]
@@ -275,19 +249,21 @@ class Kernel:
             if sender not in self._links:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
-            return [Answer(token, "ok"), *effects, *self._tell(now, Received(message))]
+            return [ev.Answer(token, "ok"), *effects, *self._tell(now, ev.Received(message))]
         self._agreement.heard(sender, message.round, message.contributors)
         effects += self._agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
         note = self._members[sender].unreached
-        answer = [Answer(token, "ok", note)] if special is None else special
+        answer = [ev.Answer(token, "ok", note)] if special is None else special
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
 
-    def _refuse(self, now: float, message: Message, token: int, verdict: Verdict) -> list[Effect]:
+    def _refuse(
+        self, now: float, message: Message, token: int, verdict: Verdict
+    ) -> list[ev.Effect]:
         """Answer a refused message, count it, and record the first of its kind and sender."""
         code, reason, text = verdict
-        sender, effects = message.sender, list[Effect]([Answer(token, code, text)])
+        sender, effects = message.sender, list[ev.Effect]([ev.Answer(token, code, text)])
         if code == "refused" and sender in self._members:
             self._members.refused(sender, now, text)
             effects += self._changes(now)
@@ -298,53 +274,55 @@ class Kernel:
             return effects
         if self._refused.first(reason, sender):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
-            effects.append(Record("message.refused", f"from {sender!r}: {text}", "warning", facts))
+            effects.append(
+                ev.Record("message.refused", f"from {sender!r}: {text}", "warning", facts)
+            )
         return effects
 
-    def _misbehaved(self, now: float, sender: str, text: str) -> list[Effect]:
+    def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
         """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
         seconds = self._reputation.fault(sender, now)
         if not seconds:
             return []
         self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
-        return [*self._changes(now), SetTimer(RELEASE + sender, seconds)]
+        return [*self._changes(now), ev.SetTimer(RELEASE + sender, seconds)]
 
-    def _sent(self, now: float, event: Delivered | Undelivered) -> list[Effect]:
-        effects: list[Effect] = []
+    def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
         if event.to in self._members:
             effects = [*self._swim.sent(now, event), *self._changes(now)]
-        if isinstance(event, Delivered) and event.message.phase in NOTED:
+        if isinstance(event, ev.Delivered) and event.message.phase in NOTED:
             effects += self._reach.told(now, event.to, event.note, self._swim.around_s)
         return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
-    def _changes(self, now: float) -> list[Effect]:
+    def _changes(self, now: float) -> list[ev.Effect]:
         """Return records of members' state changes; tell the policy which peers came and went."""
         if not self._members.changes:
             return []
-        effects, moved = list[Effect](), set[str]()
+        effects, moved = list[ev.Effect](), set[str]()
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
             reason = self._members[peer].reason
-            level: Level = (
+            level: ev.Level = (
                 "warning" if after in {"dead", "refused", "revoked", "quarantined"} else "info"
             )
             text = f"{peer} is {after}" + (f": {reason}" if reason else "")
-            effects.append(Record(f"peer.{after}", text, level, {"peer": peer}))
+            effects.append(ev.Record(f"peer.{after}", text, level, {"peer": peer}))
             if (before in LIVE) != (after in LIVE):
                 moved.add(peer)
         return [*effects, *self._relink(now, moved)] if moved else effects
 
-    def _relink(self, now: float, moved: set[str]) -> list[Effect]:
+    def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
         """Tell the policy which peers it exchanges prompts with, after some came or went."""
         gone, fresh = self._links.follow(self._members, moved)
-        effects: list[Effect] = []
+        effects: list[ev.Effect] = []
         for peer in gone:
-            effects += self._tell(now, PeerDown(peer))
+            effects += self._tell(now, ev.PeerDown(peer))
         for peer in fresh:
-            effects += self._tell(now, PeerUp(peer))
+            effects += self._tell(now, ev.PeerUp(peer))
         return [*effects, *self._start_if_ready(now)]
 
-    def _timer(self, now: float, name: str) -> list[Effect]:
+    def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
             if self._life == Life.LEAVING:
                 return []
@@ -357,13 +335,13 @@ class Kernel:
         if name == ROUND:
             return self._next_round(now)
         if name == RETRY and self._unsaved is not None:
-            return [Adopt(self._unsaved)]
+            return [ev.Adopt(self._unsaved)]
         return []
 
-    def _tell(self, now: float, event: Event) -> list[Effect]:
+    def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Pass an event to the policy; add the node's best prompts to what the policy adopts."""
         effects = self.policy.handle(now, event)
-        self._exchanges = self._exchanges or any(isinstance(one, Send) for one in effects)
+        self._exchanges = self._exchanges or any(isinstance(one, ev.Send) for one in effects)
         return self._best.in_snapshots(effects)
 
     def _message(self, phase: str) -> Message:

@@ -9,27 +9,8 @@ from typing import Any, get_args
 
 import numpy as np
 
+from fednode.core import events as ev
 from fednode.core.assemble import policy_of
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    Delivered,
-    Effect,
-    Event,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    SetTimer,
-    Stopping,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
@@ -120,20 +101,20 @@ class Player:
 
     policy: Policy
     sits_out: frozenset[int] = frozenset()
-    tune: Tune | None = None
-    adopt: Adopt | None = None
-    sent: list[Send] = field(default_factory=list)
+    tune: ev.Tune | None = None
+    adopt: ev.Adopt | None = None
+    sent: list[ev.Send] = field(default_factory=list)
     timers: dict[str, float] = field(default_factory=dict)
-    effects: list[Effect] = field(default_factory=list)
+    effects: list[ev.Effect] = field(default_factory=list)
 
-    def feed(self, event: Event) -> list[Effect]:
+    def feed(self, event: ev.Event) -> list[ev.Effect]:
         """Hand an event on; check what comes of it."""
         match event:
-            case Tuned(job=job) | TuneFailed(job=job) if self.tune and job == self.tune.job:
+            case ev.Tuned(job=job) | ev.TuneFailed(job=job) if self.tune and job == self.tune.job:
                 self.tune = None
-            case Adopted():
+            case ev.Adopted():
                 self.adopt = None
-            case TimerFired(name=name):
+            case ev.TimerFired(name=name):
                 self.timers.pop(name, None)
             case _:
                 pass
@@ -143,49 +124,49 @@ class Player:
         self.effects += effects
         return effects
 
-    def _check(self, effect: Effect) -> None:
-        assert isinstance(effect, get_args(Effect))
+    def _check(self, effect: ev.Effect) -> None:
+        assert isinstance(effect, get_args(ev.Effect))
         match effect:
-            case Tune():
+            case ev.Tune():
                 assert self.tune is None, "two tunings at a time"
                 assert self.adopt is None, "a tuning before the last round is durable"
                 self.tune = effect
-            case Adopt(snapshot=snapshot):
+            case ev.Adopt(snapshot=snapshot):
                 assert self.adopt is None, "two commits at a time"
                 assert self.tune is None, "a commit while tuning"
                 assert snapshot.policy == self.policy.state()
                 self.adopt = effect
-            case Send(to=peer, message=message):
+            case ev.Send(to=peer, message=message):
                 assert peer in PEERS
                 assert (message.mesh, message.fingerprint, message.sender) == ("m", "f", "a")
                 assert message.policy == self.policy.name
                 assert message.tensors.finite()
                 self.sent.append(effect)
-            case SetTimer(name=name, delay_s=delay):
+            case ev.SetTimer(name=name, delay_s=delay):
                 assert name.startswith("policy.")
                 assert 0 < delay <= 60.0
                 self.timers[name] = delay
-            case Record(text=text):
+            case ev.Record(text=text):
                 assert text
             case _:
                 pass
 
     def begin(self, number: int) -> None:
         """Let a round begin, and end its tuning well, if the node takes part in the round."""
-        self.feed(RoundDue(number))
+        self.feed(ev.RoundDue(number))
         assert (self.tune is None) == (number in self.sits_out), f"round {number}: who is drawn?"
         if self.tune is not None:
             self.tuned()
 
-    def tuned(self) -> list[Effect]:
+    def tuned(self) -> list[ev.Effect]:
         """End the tuning well."""
         assert self.tune is not None
-        return self.feed(Tuned(self.tune.job, report(self.tune)))
+        return self.feed(ev.Tuned(self.tune.job, report(self.tune)))
 
-    def adopted(self) -> list[Effect]:
+    def adopted(self) -> list[ev.Effect]:
         """End the commit well."""
         assert self.adopt is not None
-        return self.feed(Adopted(self.adopt.snapshot))
+        return self.feed(ev.Adopted(self.adopt.snapshot))
 
     def train(self) -> None:
         """End every tuning that comes at once, without a timer."""
@@ -200,19 +181,19 @@ class Player:
                 return
             assert self.timers, "it waits, and nothing will ever end that"
             for name in sorted(self.timers):
-                self.feed(TimerFired(name))
+                self.feed(ev.TimerFired(name))
         raise AssertionError("the round does not end")
 
     def run_round(self, number: int, hear: Sequence[Message] = ()) -> None:
         """Carry a round through with what peers say meanwhile."""
         self.begin(number)
         for message in hear:
-            self.feed(Received(message))
+            self.feed(ev.Received(message))
         self.wait_out()
         self.adopted()
 
 
-def report(tune: Tune) -> Report:
+def report(tune: ev.Tune) -> Report:
     """Return what a learner would: prompts that depend on the job alone."""
     job = tune.job
     if job.stage == MEASURE:
@@ -236,37 +217,37 @@ def accepted(policy: Policy, messages: Sequence[Message]) -> list[Message]:
     return [one for one in messages if not policy.fault(one)]
 
 
-def any_event(case: Case, chance: random.Random, player: Player) -> Event:
+def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
     """Return any event at all, likely or not, true or stale."""
     peer, number = chance.choice(PEERS), chance.randrange(0, 6)
     message = case.from_peer(peer, number, chance.choice([*case.says, "nonsense"]))
     snapshot = player.adopt.snapshot if player.adopt else None
-    makers: list[Callable[[], Event]] = [
-        lambda: PeerUp(peer),
-        lambda: PeerDown(peer),
-        lambda: TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
-        lambda: Stopping(),
-        lambda: RoundDue(player.policy.round + 1),
+    makers: list[Callable[[], ev.Event]] = [
+        lambda: ev.PeerUp(peer),
+        lambda: ev.PeerDown(peer),
+        lambda: ev.TimerFired(chance.choice(["policy.deadline", "policy.resend", "policy.x"])),
+        lambda: ev.Stopping(),
+        lambda: ev.RoundDue(player.policy.round + 1),
     ]
     if not player.policy.fault(message):
-        makers += [lambda: Received(message)] * 3
+        makers += [lambda: ev.Received(message)] * 3
     if player.sent:
         send = chance.choice(player.sent)
-        makers += [lambda: Delivered(send.to, send.message)]
-        makers += [lambda: Undelivered(send.to, send.message, "unreachable", "nobody")]
+        makers += [lambda: ev.Delivered(send.to, send.message)]
+        makers += [lambda: ev.Undelivered(send.to, send.message, "unreachable", "nobody")]
     if player.tune is not None:
         job = player.tune.job
         stale = replace(job, seed=job.seed + 1)
         made = report(player.tune)
-        makers += [lambda: Tuned(job, made), lambda: TuneFailed(job, "no memory")]
-        makers += [lambda: Tuned(stale, made)]
+        makers += [lambda: ev.Tuned(job, made), lambda: ev.TuneFailed(job, "no memory")]
+        makers += [lambda: ev.Tuned(stale, made)]
     if snapshot is not None:
-        makers += [lambda: Adopted(snapshot)] * 2
+        makers += [lambda: ev.Adopted(snapshot)] * 2
     return chance.choice(makers)()
 
 
 def up(player: Player, peers: Sequence[str] = PEERS) -> Player:
     """Tell a policy that peers are live; return its player."""
     for peer in peers:
-        player.feed(PeerUp(peer))
+        player.feed(ev.PeerUp(peer))
     return player

@@ -14,20 +14,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    AdoptFailed,
-    Delivered,
-    Effect,
-    PeerDown,
-    RoundDue,
-    Send,
-    TimerFired,
-    Tune,
-    TuneFailed,
-    Undelivered,
-)
+from fednode.core import events as ev
 from fednode.core.policy import Activity
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
@@ -119,7 +106,7 @@ class PolicyContract:
             player.begin(number)
             for send in player.sent[before:]:
                 if player.adopt is None:
-                    lost = Undelivered(send.to, send.message, "unreachable", "nobody")
+                    lost = ev.Undelivered(send.to, send.message, "unreachable", "nobody")
                     player.feed(lost)
             player.wait_out()
             player.adopted()
@@ -127,7 +114,7 @@ class PolicyContract:
 
     def test_alone_a_round_needs_no_timer(self, case: Case) -> None:
         player = case.player()
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         player.train()
         assert player.adopt is not None
         player.adopted()
@@ -137,16 +124,16 @@ class PolicyContract:
 
     def test_the_death_of_all_peers_ends_the_waiting(self, case: Case) -> None:
         player = up(case.player())
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         player.tuned()
         for peer in PEERS:
-            player.feed(PeerDown(peer))
+            player.feed(ev.PeerDown(peer))
         player.train()
         assert player.adopt is not None
 
     def test_a_round_adopts_what_it_tuned_or_merged_and_measured(self, case: Case) -> None:
         player = up(case.player())
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         assert player.tune is not None
         expected = report(player.tune)
         player.wait_out()
@@ -155,11 +142,11 @@ class PolicyContract:
         assert stored.policy.tuned != case.initial
         if case.kind.shared_state:  # measured after the merge
             measured = report(
-                Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tuned, seed=0))
+                ev.Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tuned, seed=0))
             ).metrics
             assert stored.metrics == {"loss": 1.0, **measured}
             merged = report(
-                Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tensors, seed=0))
+                ev.Tune(Job(round=1, stage=MEASURE, tensors=stored.policy.tensors, seed=0))
             ).metrics
             if stored.policy.tuned != stored.policy.tensors:
                 assert case.guard.merged_rise is not None
@@ -173,33 +160,33 @@ class PolicyContract:
         self, case: Case
     ) -> None:
         player = up(case.player())
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         assert player.tune is not None
         first = player.tune.job
         before = player.policy.state()
-        player.feed(TuneFailed(first, "no memory"))
+        player.feed(ev.TuneFailed(first, "no memory"))
         assert player.policy.phase == "idle"
         assert player.policy.state() == before
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         assert player.tune.job == first
 
     def test_a_failed_commit_leaves_it_waiting_for_the_next_try(self, case: Case) -> None:
         player = up(case.player())
-        player.feed(RoundDue(1))
+        player.feed(ev.RoundDue(1))
         player.tuned()
         player.wait_out()
         assert player.adopt is not None
         snapshot = player.adopt.snapshot
-        assert player.feed(AdoptFailed(snapshot, "the disk is full")) == []
+        assert player.feed(ev.AdoptFailed(snapshot, "the disk is full")) == []
         assert player.policy.phase == "adopting"
-        assert player.feed(RoundDue(2)) == []
-        player.feed(Adopted(snapshot))
+        assert player.feed(ev.RoundDue(2)) == []
+        player.feed(ev.Adopted(snapshot))
         assert player.policy.phase == "idle"
 
     def test_a_rollback_starts_from_what_it_is_given(self, case: Case) -> None:
         player = case.player()
         other = Tensors({name: -np.ones(shape) for name, shape in case.shapes.items()})
-        player.feed(RoundDue(1, other))
+        player.feed(ev.RoundDue(1, other))
         assert player.tune is not None
         assert player.tune.job.tensors
         assert all(bool((one == -1).all()) for one in player.tune.job.tensors.values())
@@ -208,18 +195,22 @@ class PolicyContract:
         player = up(case.player())
         names: set[str] = set()
         for number in (1, 2):
-            player.feed(RoundDue(number))
+            player.feed(ev.RoundDue(number))
             player.tuned()
             names |= set(player.timers)
             player.wait_out()
             player.adopted()
         before = player.policy.state()
         for name in sorted(names | {"policy.never-set"}):
-            assert not [one for one in player.feed(TimerFired(name)) if not isinstance(one, Send)]
+            assert not [
+                one for one in player.feed(ev.TimerFired(name)) if not isinstance(one, ev.Send)
+            ]
         assert player.policy.state() == before
-        player.feed(RoundDue(3))
+        player.feed(ev.RoundDue(3))
         for name in sorted(names):
-            assert not [one for one in player.feed(TimerFired(name)) if isinstance(one, Adopt)]
+            assert not [
+                one for one in player.feed(ev.TimerFired(name)) if isinstance(one, ev.Adopt)
+            ]
 
     @pytest.mark.parametrize("died_after", [1, 2, 3])
     def test_restart_faithful(self, case: Case, died_after: int) -> None:
@@ -230,7 +221,7 @@ class PolicyContract:
             original.run_round(number, accepted(original.policy, heard))
             for send in original.sent:
                 if send.message.round == number:
-                    original.feed(Delivered(send.to, send.message))
+                    original.feed(ev.Delivered(send.to, send.message))
         # What was heard after the commit is lost with the crash: store once more, then compare.
         number = died_after + 1
         original.run_round(number)
@@ -287,5 +278,5 @@ class PolicyContract:
         assert own.start_seed == replace(own, samples=1).start_seed
 
 
-def _asks(effect: Effect) -> bool:
-    return isinstance(effect, Send) and effect.message.phase == "again"
+def _asks(effect: ev.Effect) -> bool:
+    return isinstance(effect, ev.Send) and effect.message.phase == "again"

@@ -22,24 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    CancelTimer,
-    Delivered,
-    Effect,
-    Event,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    TimerFired,
-    Tune,
-    Tuned,
-    TuneFailed,
-    Undelivered,
-)
+from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext, Policy
@@ -120,38 +103,38 @@ class Rounds:
             return f"{self.name} has no phase {phase!r}"
         return self.method.shape_fault(phase, self.now.held, found)
 
-    def handle(self, now: float, event: Event) -> Sequence[Effect]:
+    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
         """Take one event; return what to do, in order."""
         match event:
-            case RoundDue() if isinstance(self._waiting, Idle):
+            case ev.RoundDue() if isinstance(self._waiting, Idle):
                 return self._due(event)
-            case Tuned(job=job, report=report) if job == self._job:
+            case ev.Tuned(job=job, report=report) if job == self._job:
                 return self._go(lambda: self._trained(report))
-            case TuneFailed(job=job) if job == self._job:
+            case ev.TuneFailed(job=job) if job == self._job:
                 self._waiting = Idle()
-            case Adopted() if isinstance(self._waiting, Adopting):
+            case ev.Adopted() if isinstance(self._waiting, Adopting):
                 self._waiting = Idle()
                 return self._catch_up.answer_owed(self._situation)
-            case PeerUp(peer=peer):
+            case ev.PeerUp(peer=peer):
                 return self._exchange.up(peer)
-            case PeerDown(peer=peer):
+            case ev.PeerDown(peer=peer):
                 self._exchange.down(peer)
                 asked = self._catch_up.gone(self._situation, peer)
                 return [*asked, *self._move(), *self._advance()]
-            case Received(message=message):
+            case ev.Received(message=message):
                 return self._hear(message)
-            case Delivered(to=peer, message=message):
+            case ev.Delivered(to=peer, message=message):
                 self._exchange.delivered(peer, message)
                 return self._advance()
-            case Undelivered(to=peer, message=message, code=code):
+            case ev.Undelivered(to=peer, message=message, code=code):
                 return self._undelivered(peer, message, code)
-            case TimerFired(name=name):
+            case ev.TimerFired(name=name):
                 return self._timer(now, name)
             case _:
                 pass
         return []
 
-    def _timer(self, now: float, name: str) -> list[Effect]:
+    def _timer(self, now: float, name: str) -> list[ev.Effect]:
         round_, exchanging = self.now, isinstance(self._waiting, Exchanging)
         if name == DEADLINE and exchanging:
             return self._give_up(now)
@@ -171,7 +154,7 @@ class Rounds:
 
     # A round, step by step ------------------------------------------------------------------------
 
-    def _due(self, event: RoundDue) -> list[Effect]:
+    def _due(self, event: ev.RoundDue) -> list[ev.Effect]:
         self.stragglers.behind = event.behind
         others = set(event.members) - {self.context.name}
         self._exchange.known = others or self._exchange.known
@@ -180,7 +163,7 @@ class Rounds:
             held, self._used = self.method.using(held, event.start), event.start
         return self._begin(event.round, held)
 
-    def _begin(self, number: int, held: MethodState) -> list[Effect]:
+    def _begin(self, number: int, held: MethodState) -> list[ev.Effect]:
         self.now = Round(number, self.method.stages[0], held, held)
         holders, self._progress = self._progress.holders, Progress()
         self._exchange.begin(number)
@@ -188,21 +171,21 @@ class Rounds:
             lambda: [*self._catch_up.begin(self._situation, holders), *self._start_stage()]
         )
 
-    def _start_stage(self) -> list[Effect]:
+    def _start_stage(self) -> list[ev.Effect]:
         if self._exchange.takes_part_now:
             return self._work(Training(self.method.job(self.now)))
         return self._exchange_now(None)
 
-    def _work(self, on: Working) -> list[Effect]:
+    def _work(self, on: Working) -> list[ev.Effect]:
         self._waiting = on
-        return [Tune(on.job)]
+        return [ev.Tune(on.job)]
 
-    def _trained(self, report: Report) -> list[Effect]:
+    def _trained(self, report: Report) -> list[ev.Effect]:
         progress = self._progress
         match self._waiting:
             case TrainingOwn() | Comparing() as ended:
                 work, why = self._personal.after_job(self.now, ended, self._used, report)
-                said = Record("merge.unused", f"round {self.now.number}: {why}")
+                said = ev.Record("merge.unused", f"round {self.now.number}: {why}")
                 return [*([said] if why else []), *self._work(work)]
             case Measuring(job=job):
                 progress.metrics = {**progress.metrics, **report.metrics}
@@ -212,7 +195,7 @@ class Rounds:
                 progress.tuned = self._personal.candidate(self.now, report) or progress.tuned
                 return self._contribute(report)
 
-    def _contribute(self, report: Report) -> list[Effect]:
+    def _contribute(self, report: Report) -> list[ev.Effect]:
         now, context = self.now, self.context
         told, dtype = self.method.contribution(now, report), self.method.dtype(now.stage)
         self.now = replace(now, draft=replace(told.draft, carry=report.carry))
@@ -226,7 +209,7 @@ class Rounds:
         self._progress.told[now.stage] = own
         return self._exchange_now(message)
 
-    def _exchange_now(self, own: Message | None) -> list[Effect]:
+    def _exchange_now(self, own: Message | None) -> list[ev.Effect]:
         """Wait for the contributions to a stage. own: this node's, None if it takes no part."""
         now = self.now
         self._progress.base = self._progress.merged or now.held.shared.digest
@@ -234,19 +217,19 @@ class Rounds:
         opened = self._exchange.open(now.number, now.stage, own)
         return [*opened, *self._look_ahead(), *self._advance()]
 
-    def _advance(self) -> list[Effect]:
+    def _advance(self) -> list[ev.Effect]:
         if not isinstance(self._waiting, Exchanging):
             return []
         heard = self._exchange.ended(self.now.number, self.now.stage)
-        return [] if heard is None else [CancelTimer(DEADLINE), *self._merge(heard)]
+        return [] if heard is None else [ev.CancelTimer(DEADLINE), *self._merge(heard)]
 
-    def _give_up(self, now: float) -> list[Effect]:
+    def _give_up(self, now: float) -> list[ev.Effect]:
         number, stage = self.now.number, self.now.stage
         missing, heard = self._exchange.give_up(number, stage, now)
         text = f"round {number}, {stage}: the deadline passed without {missing or 'any live peer'}"
-        return [Record("round.deadline", text, "warning"), *self._merge(heard)]
+        return [ev.Record("round.deadline", text, "warning"), *self._merge(heard)]
 
-    def _merge(self, heard: Mapping[str, Message]) -> list[Effect]:
+    def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         now, method = self.now, self.method
         base, own = self._progress.base, self._progress.told.get(now.stage)
         if own is None and not heard:
@@ -258,7 +241,9 @@ class Rounds:
             found = first_stage(now, heard, told, trusting=method.trusting)
             self._progress.holders = found.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=found.base_agrees)
-        notes: list[Effect] = [Record("round.drift", found.note, "warning")] if found.note else []
+        notes: list[ev.Effect] = (
+            [ev.Record("round.drift", found.note, "warning")] if found.note else []
+        )
         if found.refused:
             return self._abort(f"{found.note}; no majority merged the same as this node")
         given = {
@@ -268,7 +253,7 @@ class Rounds:
             given[self.context.name] = own
         return [*notes, *self._merged(tuple(given[name] for name in sorted(given)))]
 
-    def _merged(self, given: tuple[Contribution, ...]) -> list[Effect]:
+    def _merged(self, given: tuple[Contribution, ...]) -> list[ev.Effect]:
         """Merge a stage's contributions; go on to the next stage, or measure after the last."""
         now, stages, own = self.now, self.method.stages, self.context.name
         self._progress.givers = tuple(one.sender for one in given if one.sender != own)
@@ -284,28 +269,28 @@ class Rounds:
         self.now = replace(now, stage=following, heard={**now.heard, now.stage: given})
         return self._start_stage()
 
-    def _abort(self, why: str) -> list[Effect]:
+    def _abort(self, why: str) -> list[ev.Effect]:
         """End the round with the prompts that it began with."""
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
         text = f"{why}: the last prompts are kept"
-        return [Record("round.aborted", text, "warning"), *self._choose()]
+        return [ev.Record("round.aborted", text, "warning"), *self._choose()]
 
-    def _choose(self) -> list[Effect]:
+    def _choose(self) -> list[ev.Effect]:
         """Measure what was merged, or compare it with personal prompts."""
         return self._work(self._personal.after_merge(self.now, self._used, self._progress.tuned))
 
-    def _finish(self, used: Tensors) -> list[Effect]:
+    def _finish(self, used: Tensors) -> list[ev.Effect]:
         held = self.now.draft
         self.now = replace(self.now, held=held)
         self._waiting = Adopting()
         self._adopted, self._used = self.now.number, used
         self._catch_up.adopted(self._adopted, held)
         snapshot = Snapshot(self.state(), self._progress.metrics)
-        return [Adopt(snapshot, self._progress.givers)]
+        return [ev.Adopt(snapshot, self._progress.givers)]
 
     # Peers ----------------------------------------------------------------------------------------
 
-    def _hear(self, message: Message) -> list[Effect]:
+    def _hear(self, message: Message) -> list[ev.Effect]:
         sender, number = message.sender, self.now.number
         if message.phase == AGAIN:
             return self._exchange.repeat(sender, message.round)
@@ -320,7 +305,7 @@ class Rounds:
         reminded = self._exchange.remind(message, self.now.number, self.now.stage)
         return [*asked, *reminded, *self._advance()]
 
-    def _undelivered(self, peer: str, message: Message, code: str) -> list[Effect]:
+    def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         again = code in {"unreachable", "busy"} and peer in self._exchange.live
         if message.phase in QUESTIONS:
             found = self._catch_up.undelivered(self._situation, peer, message, again)
@@ -339,14 +324,14 @@ class Rounds:
             now.number, self._adopted, now.held, peers.live, peers.known, peers.mail.newest
         )
 
-    def _look_ahead(self) -> list[Effect]:
+    def _look_ahead(self) -> list[ev.Effect]:
         return self._catch_up.look_ahead(self._situation, self.now.number + 1)
 
-    def _move(self) -> list[Effect]:
+    def _move(self) -> list[ev.Effect]:
         """Call _go now if the round waits for peers; otherwise it waits for the job or commit."""
         return self._go(list) if isinstance(self._waiting, Exchanging) else []
 
-    def _go(self, on: Callable[[], list[Effect]]) -> list[Effect]:
+    def _go(self, on: Callable[[], list[ev.Effect]]) -> list[ev.Effect]:
         """Go on as catch-up decides. on: what follows if the round under way goes on."""
         now, told = self.now, bool(self._progress.told)
         waits = isinstance(self._waiting, Exchanging) and now.stage == self.method.stages[0]
@@ -364,7 +349,7 @@ class Rounds:
                 draft = now.held if state is None else now.held.taking(state)
                 self.now, self._progress.metrics = replace(now, number=number, draft=draft), {}
                 text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
-                skipped = Record("round.skipped", text, "warning", {"round": number})
+                skipped = ev.Record("round.skipped", text, "warning", {"round": number})
                 used = self._personal.kept(now, self._used, draft)
                 notes = [skipped] if state is None else []
                 return [*self._catch_up.left(), *notes, *self._finish(used)]

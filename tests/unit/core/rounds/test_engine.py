@@ -9,22 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fednode.core.events import (
-    Adopt,
-    Adopted,
-    Effect,
-    Event,
-    PeerDown,
-    PeerUp,
-    Received,
-    Record,
-    RoundDue,
-    Send,
-    SetTimer,
-    TimerFired,
-    Tune,
-    Undelivered,
-)
+from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
 from fednode.core.rounds.engine import Rounds
@@ -58,25 +43,27 @@ def waiting(peers: Sequence[str] = PEERS) -> Rounds:
     return promptfl(context("promptfl", peers))
 
 
-def begin(policy: Rounds, number: int = 1) -> list[Effect]:
-    return trained(policy, policy.handle(0.0, RoundDue(number)))
+def begin(policy: Rounds, number: int = 1) -> list[ev.Effect]:
+    return trained(policy, policy.handle(0.0, ev.RoundDue(number)))
 
 
-def said(policy: Rounds, peer: str, value: float = 3.0, number: int = 1, **set_: Any) -> Received:
+def said(
+    policy: Rounds, peer: str, value: float = 3.0, number: int = 1, **set_: Any
+) -> ev.Received:
     tensors = Tensors({"context": np.full((1, 2), value)})
     based = policy.now.held.shared.digest
     made = spoken(
         sender=peer, round=number, phase="prompts", tensors=tensors, contributors=based, samples=8
     )
-    return Received(replace(made, **set_))
+    return ev.Received(replace(made, **set_))
 
 
-def kinds(effects: Sequence[Effect]) -> list[str]:
-    return [one.kind for one in effects if isinstance(one, Record)]
+def kinds(effects: Sequence[ev.Effect]) -> list[str]:
+    return [one.kind for one in effects if isinstance(one, ev.Record)]
 
 
-def sends(effects: Sequence[Effect]) -> list[tuple[str, str]]:
-    return [(one.to, one.message.phase) for one in effects if isinstance(one, Send)]
+def sends(effects: Sequence[ev.Effect]) -> list[tuple[str, str]]:
+    return [(one.to, one.message.phase) for one in effects if isinstance(one, ev.Send)]
 
 
 def test_a_round_waits_for_all_messages_and_for_all_answers() -> None:
@@ -87,40 +74,40 @@ def test_a_round_waits_for_all_messages_and_for_all_answers() -> None:
     assert policy.handle(0.0, said(policy, "c")) == []
     merged = delivered(policy, effects)
     adopt = trained(policy, merged)[-1]
-    assert isinstance(adopt, Adopt)
+    assert isinstance(adopt, ev.Adopt)
     assert np.allclose(adopt.snapshot.policy.tensors["context"], (1.0 + 3.0 + 3.0) / 3)
 
 
 def test_what_was_not_delivered_is_sent_again_until_the_peer_is_gone() -> None:
     policy = waiting()
     effects = begin(policy)
-    lost = next(one for one in effects if isinstance(one, Send))
-    again = policy.handle(0.0, Undelivered(lost.to, lost.message, "unreachable", "nobody"))
-    assert [one.name for one in again if isinstance(one, SetTimer)] == [RESEND]
-    resent = policy.handle(0.0, TimerFired(RESEND))
+    lost = next(one for one in effects if isinstance(one, ev.Send))
+    again = policy.handle(0.0, ev.Undelivered(lost.to, lost.message, "unreachable", "nobody"))
+    assert [one.name for one in again if isinstance(one, ev.SetTimer)] == [RESEND]
+    resent = policy.handle(0.0, ev.TimerFired(RESEND))
     assert ("b", "prompts") in sends(resent)
     policy.handle(0.0, said(policy, "c"))
-    delivered(policy, [one for one in effects if isinstance(one, Send) and one.to == "c"])
-    assert [type(one) for one in policy.handle(0.0, PeerDown("b"))][-1] is Tune
+    delivered(policy, [one for one in effects if isinstance(one, ev.Send) and one.to == "c"])
+    assert [type(one) for one in policy.handle(0.0, ev.PeerDown("b"))][-1] is ev.Tune
 
 
 def test_a_peer_that_refuses_is_not_asked_twice() -> None:
     policy = waiting(peers=("b",))
     effects = begin(policy)
-    lost = next(one for one in effects if isinstance(one, Send))
-    assert policy.handle(0.0, Undelivered("b", lost.message, "refused", "another mesh")) == []
-    assert not sends(policy.handle(0.0, TimerFired("policy.x")))
-    assert Tune in [type(one) for one in policy.handle(0.0, said(policy, "b"))]
+    lost = next(one for one in effects if isinstance(one, ev.Send))
+    assert policy.handle(0.0, ev.Undelivered("b", lost.message, "refused", "another mesh")) == []
+    assert not sends(policy.handle(0.0, ev.TimerFired("policy.x")))
+    assert ev.Tune in [type(one) for one in policy.handle(0.0, said(policy, "b"))]
 
 
 def test_the_deadline_names_who_is_missing() -> None:
     policy = waiting()
     begin(policy)
     policy.handle(0.0, said(policy, "b"))
-    effects = policy.handle(0.0, TimerFired(DEADLINE))
-    (record,) = (one for one in effects if isinstance(one, Record))
+    effects = policy.handle(0.0, ev.TimerFired(DEADLINE))
+    (record,) = (one for one in effects if isinstance(one, ev.Record))
     assert record.text == "round 1, prompts: the deadline passed without b, c"
-    assert Tune in [type(one) for one in effects], "b has not answered, c has not spoken"
+    assert ev.Tune in [type(one) for one in effects], "b has not answered, c has not spoken"
 
 
 def test_messages_of_the_next_round_are_kept_for_it() -> None:
@@ -129,11 +116,11 @@ def test_messages_of_the_next_round_are_kept_for_it() -> None:
     policy.handle(0.0, said(policy, "b", 5.0, 2))
     policy.handle(0.0, said(policy, "b", 3.0))
     adopted = trained(policy, delivered(policy, first))[-1]
-    assert isinstance(adopted, Adopt)
-    policy.handle(0.0, Adopted(adopted.snapshot))
+    assert isinstance(adopted, ev.Adopt)
+    policy.handle(0.0, ev.Adopted(adopted.snapshot))
     second = begin(policy, 2)
     adopted = trained(policy, delivered(policy, second))[-1]
-    assert isinstance(adopted, Adopt)
+    assert isinstance(adopted, ev.Adopt)
     assert np.allclose(adopted.snapshot.policy.tensors["context"], (5.0 + 3.0) / 2)
 
 
@@ -156,14 +143,14 @@ def behind(policy: Rounds, peers: str = "bc", number: int = 7) -> str:
     return "".join(asked)
 
 
-def state_of(peer: str, after: int = 6) -> Received:
+def state_of(peer: str, after: int = 6) -> ev.Received:
     facts = {ADOPTED: str(after)}
-    return Received(spoken(sender=peer, round=7, phase="state", tensors=NINES, facts=facts))
+    return ev.Received(spoken(sender=peer, round=7, phase="state", tensors=NINES, facts=facts))
 
 
-def vouch_of(peer: str, digest: str = NINES.digest, after: int = 6) -> Received:
+def vouch_of(peer: str, digest: str = NINES.digest, after: int = 6) -> ev.Received:
     facts = {"of": str(after), "adopted": "6", "digest": digest}
-    return Received(spoken(sender=peer, round=6, phase="vouch", facts=facts))
+    return ev.Received(spoken(sender=peer, round=6, phase="vouch", facts=facts))
 
 
 def test_who_is_behind_half_of_the_members_takes_the_state_that_they_hold() -> None:
@@ -193,7 +180,7 @@ def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
     begin(policy)
     giver = behind(policy, "bcde")
     false = replace(state_of(giver, 999).message, sender=giver)
-    policy.handle(0.0, Received(false))
+    policy.handle(0.0, ev.Received(false))
     others = [one for one in "bcdefg" if one != giver]
     policy.handle(0.0, vouch_of(others[0], after=999))
     for honest in others[1:-1]:
@@ -202,7 +189,7 @@ def test_two_of_seven_who_vouch_for_each_other_move_nobody() -> None:
     assert kinds(effects) == ["round.doubted"]
     assert policy.state().round == 0
     assert behind(policy, "bcde", 8) == "", "once a deadline"
-    again = policy.handle(0.0, TimerFired(CATCH_UP))
+    again = policy.handle(0.0, ev.TimerFired(CATCH_UP))
     assert [phase for _, phase in sends(again)] == ["want"]
 
 
@@ -211,7 +198,7 @@ def test_where_half_hold_another_state_than_the_giver_one_of_them_is_asked() -> 
     begin(policy)
     giver = behind(policy, "bcde")
     policy.handle(0.0, state_of(giver))
-    effects: list[Effect] = []
+    effects: list[ev.Effect] = []
     for peer in (one for one in "bcde" if one != giver):
         effects += policy.handle(0.0, vouch_of(peer, "ab" * 32))
     assert kinds(effects) == ["round.doubted"]
@@ -225,7 +212,7 @@ def test_who_is_behind_members_that_all_differ_goes_on_in_their_round() -> None:
     before = policy.state().tensors
     giver = behind(policy, "bcd")  # e is near: this node waits for it
     policy.handle(0.0, state_of(giver))
-    effects: list[Effect] = []
+    effects: list[ev.Effect] = []
     for peer in (one for one in "bcde" if one != giver):
         effects += policy.handle(0.0, vouch_of(peer, peer * 64))
     assert kinds(effects) == ["round.doubted", "round.skipped"]
@@ -246,13 +233,13 @@ def test_no_word_moves_a_node_beyond_its_last_round() -> None:
 
 def test_a_round_does_not_wait_for_a_state_and_a_tuning_ends_first() -> None:
     policy = waiting(peers="bc")
-    tune = policy.handle(0.0, RoundDue(1))
+    tune = policy.handle(0.0, ev.RoundDue(1))
     giver = behind(policy, "bc")
     assert policy.phase == "tuning"
     policy.handle(0.0, state_of(giver))
     assert policy.handle(0.0, vouch_of("c" if giver == "b" else "b"))
     assert policy.phase == "tuning"
-    assert any(isinstance(one, Adopt) for one in trained(policy, tune))
+    assert any(isinstance(one, ev.Adopt) for one in trained(policy, tune))
     assert policy.state().round == 6
 
 
@@ -260,8 +247,8 @@ def test_a_state_that_is_withheld_costs_what_a_broken_promise_costs() -> None:
     policy = waiting(peers="bcd")
     begin(policy)
     giver = behind(policy, "bc")
-    assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))], "no wait"
-    effects = policy.handle(0.0, TimerFired(CATCH_UP))
+    assert ev.Tune in [type(one) for one in policy.handle(0.0, ev.TimerFired(DEADLINE))], "no wait"
+    effects = policy.handle(0.0, ev.TimerFired(CATCH_UP))
     assert kinds(effects) == ["round.withheld"]
     assert giver in policy.stragglers.records
     other = "c" if giver == "b" else "b"
@@ -275,10 +262,10 @@ def test_what_no_peer_would_take_is_not_adopted(value: float) -> None:
     delivered(policy, begin(policy))
     merged = policy.handle(0.0, said(policy, "c", value))
     assert kinds(merged) == ["round.aborted"]
-    (adopt,) = (one for one in trained(policy, merged) if isinstance(one, Adopt))
+    (adopt,) = (one for one in trained(policy, merged) if isinstance(one, ev.Adopt))
     assert adopt.snapshot.policy.round == 1
     assert adopt.snapshot.policy.tensors == before
-    policy.handle(0.0, Adopted(adopt.snapshot))
+    policy.handle(0.0, ev.Adopted(adopt.snapshot))
     delivered(policy, begin(policy, 2))
     assert kinds(policy.handle(0.0, said(policy, "c", 3.0, number=2))) == []
 
@@ -298,7 +285,7 @@ def test_one_word_is_enough_only_where_peers_yaml_lists_one_peer(
 ) -> None:
     policy = promptfl(replace(context("promptfl", listed), proof=lease))
     for peer in met:
-        policy.handle(0.0, PeerUp(peer))
+        policy.handle(0.0, ev.PeerUp(peer))
     begin(policy)
     assert behind(policy, "c") == asked
     if asked:
@@ -311,15 +298,15 @@ def test_who_gets_no_state_asks_another_and_goes_on_with_its_own(ending: str) ->
     begin(policy)
     giver = behind(policy, "bc")
     want = policy.context.message(1, "want")
-    endings: dict[str, Event] = {
-        "death": PeerDown(giver),
+    endings: dict[str, ev.Event] = {
+        "death": ev.PeerDown(giver),
         "old": state_of(giver, 0),
-        "undelivered": Undelivered(giver, want, "unreachable", "nobody"),
+        "undelivered": ev.Undelivered(giver, want, "unreachable", "nobody"),
     }
     effects = policy.handle(0.0, endings[ending])
     assert sends(effects) == [("c" if giver == "b" else "b", "want")]
     assert policy.phase == "exchanging"
-    assert Tune in [type(one) for one in policy.handle(0.0, TimerFired(DEADLINE))]
+    assert ev.Tune in [type(one) for one in policy.handle(0.0, ev.TimerFired(DEADLINE))]
 
 
 @pytest.mark.parametrize("adopted", ["", "-1", "x", "1" * 19])
@@ -336,18 +323,18 @@ def test_a_second_exchange_over_other_prompts_gives_the_round_up() -> None:
     first = begin(policy)
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     told = of_plan(local, before.digest)
-    policy.handle(0.0, Received(told))
+    policy.handle(0.0, ev.Received(told))
     second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, Send))
+    ours = next(one.message for one in second if isinstance(one, ev.Send))
     # The digest is of both contributions: the peer that heard others has another.
-    own = next(one.message.tensors for one in first if isinstance(one, Send))
+    own = next(one.message.tensors for one in first if isinstance(one, ev.Send))
     assert ours.contributors == contributors({"a": own, "b": local})
     other = replace(ours, sender="b", contributors=contributors({"b": local}))
-    policy.handle(0.0, Received(other))
+    policy.handle(0.0, ev.Received(other))
     ended = delivered(policy, second)
     assert kinds(ended) == ["round.aborted"]
     adopt = trained(policy, ended)[-1]
-    assert isinstance(adopt, Adopt)
+    assert isinstance(adopt, ev.Adopt)
     assert adopt.snapshot.policy.tensors == before
     assert adopt.snapshot.policy.round == 1
 
@@ -359,14 +346,14 @@ def test_a_second_exchange_over_the_same_prompts_makes_new_global_ones() -> None
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     policy.handle(
         0.0,
-        Received(of_plan(local, before.digest)),
+        ev.Received(of_plan(local, before.digest)),
     )
-    own = next(one.message.tensors for one in first if isinstance(one, Send))
+    own = next(one.message.tensors for one in first if isinstance(one, ev.Send))
     second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, Send))
-    policy.handle(0.0, Received(replace(ours, sender="b")))
+    ours = next(one.message for one in second if isinstance(one, ev.Send))
+    policy.handle(0.0, ev.Received(replace(ours, sender="b")))
     adopt = trained(policy, delivered(policy, second))[-1]
-    assert isinstance(adopt, Adopt)
+    assert isinstance(adopt, ev.Adopt)
     found = adopt.snapshot.policy.tensors
     for name in PLAN_SHAPES:
         wanted = aggregator.aggregate(ours.tensors, name, [own[name], local[name]], False)
@@ -380,9 +367,9 @@ def test_a_peer_is_in_time_only_with_the_last_stage_of_a_round() -> None:
     first = begin(policy, 2)  # in round 2 it is waited for again
     local = drawn(Tensors({name: np.zeros(shape) for name, shape in PLAN_SHAPES.items()}), 5)
     told = of_plan(local, policy.now.held.shared.digest)
-    policy.handle(0.0, Received(replace(told, round=2)))
+    policy.handle(0.0, ev.Received(replace(told, round=2)))
     assert "b" in policy.stragglers.records
     second = trained(policy, delivered(policy, first))
-    ours = next(one.message for one in second if isinstance(one, Send))
-    policy.handle(0.0, Received(replace(ours, sender="b")))
+    ours = next(one.message for one in second if isinstance(one, ev.Send))
+    policy.handle(0.0, ev.Received(replace(ours, sender="b")))
     assert policy.stragglers.records == {}
