@@ -49,7 +49,7 @@ class Exchange:
     """A message and its answer; done: the sender knows how the exchange ended."""
 
     sender: str
-    life: int
+    boot: int
     to: str
     message: Message
     done: bool = False
@@ -60,7 +60,7 @@ class Host:
     """One node's machine: what runs on it, and what survives a crash.
 
     Attributes:
-        life: the number of starts; operations of an earlier life are lost
+        boot: the number of starts so far; operations of an earlier one are lost
         full: commits fail
         tune_s, disk_s: virtual seconds that a tuning and a commit take
         clock_s: seconds by which the node's clock is ahead of the world's clock
@@ -76,7 +76,7 @@ class Host:
     dtype: Dtype
     tune_s: float
     kernel: Kernel | None = None
-    life: int = 0
+    boot: int = 0
     durable: Snapshot | None = None
     full: bool = False
     disk_s: float = 0.0

@@ -118,7 +118,7 @@ class World:
         """Switch nodes on; each resumes from what its disk holds."""
         for name in names:
             host = self.hosts[name]
-            host.life += 1
+            host.boot += 1
             host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
             host.kernel = host.build(host.durable)
@@ -129,7 +129,7 @@ class World:
     def crash(self, name: str) -> None:
         """Switch a node off at once; only its durable state survives."""
         self.hosts[name].kernel = None
-        self.hosts[name].life += 1  # a commit in progress is lost
+        self.hosts[name].boot += 1  # a commit in progress is lost
 
     def wipe(self, name: str) -> None:
         """Erase the disk of a node that is off."""
@@ -189,12 +189,12 @@ class World:
         self._count += 1
         heapq.heappush(self._heap, (self.now + delay, self._count, act, given))
 
-    def _post(self, name: str, life: int, delay: float, event: ev.Event) -> None:
+    def _post(self, name: str, boot: int, delay: float, event: ev.Event) -> None:
         """Give a node an event later, unless it crashes before."""
-        self._later(delay, self._give, name, life, event)
+        self._later(delay, self._give, name, boot, event)
 
-    def _give(self, name: str, life: int, event: ev.Event) -> None:
-        if self.hosts[name].life == life:
+    def _give(self, name: str, boot: int, event: ev.Event) -> None:
+        if self.hosts[name].boot == boot:
             self._step(name, event)
 
     def _step(self, name: str, event: ev.Event) -> None:
@@ -227,10 +227,10 @@ class World:
             effects = self._think(name, host.kernel, host.events.popleft())
 
     def _commit_later(self, name: str, host: Host, snapshot: Snapshot) -> None:
-        life = host.life
+        boot = host.boot
 
         def commit() -> None:
-            if host.life == life and host.waiting is not None:
+            if host.boot == boot and host.waiting is not None:
                 effects, host.waiting = host.waiting, None
                 self._adopt(name, host, snapshot)
                 self._go_on(name, host, effects)
@@ -240,7 +240,7 @@ class World:
     def _perform(self, name: str, host: Host, effect: ev.Effect) -> None:
         match effect:
             case ev.Send(to=peer, message=message, limit_s=limit):
-                self._send(name, host.life, peer, message, limit or TIMEOUT_S)
+                self._send(name, host.boot, peer, message, limit or TIMEOUT_S)
             case ev.Introduce(peer=peer, address=address):
                 host.addresses[peer] = address
             case ev.Answer(token=token, code=code, detail=detail):
@@ -262,10 +262,10 @@ class World:
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
         number = self._count + 1  # of the event that _later adds
         host.timers[timer] = number
-        self._later(delay, self._fire, name, host, host.life, timer, number)
+        self._later(delay, self._fire, name, host, host.boot, timer, number)
 
-    def _fire(self, name: str, host: Host, life: int, timer: str, number: int) -> None:
-        if host.life == life and host.timers.get(timer) == number:
+    def _fire(self, name: str, host: Host, boot: int, timer: str, number: int) -> None:
+        if host.boot == boot and host.timers.get(timer) == number:
             del host.timers[timer]
             self._step(name, ev.TimerFired(timer))
 
@@ -273,32 +273,32 @@ class World:
         try:
             report = host.learner.tune(job, lambda: False, lambda _: None)
         except FednodeError as fault:
-            self._post(name, host.life, host.tune_s, ev.TuneFailed(job, str(fault)))
+            self._post(name, host.boot, host.tune_s, ev.TuneFailed(job, str(fault)))
         else:
-            self._post(name, host.life, host.tune_s, ev.Tuned(job, report))
+            self._post(name, host.boot, host.tune_s, ev.Tuned(job, report))
 
     def _adopt(self, name: str, host: Host, snapshot: Snapshot) -> None:
         if host.full:
-            self._post(name, host.life, 0.0, ev.AdoptFailed(snapshot, "no space left"))
+            self._post(name, host.boot, 0.0, ev.AdoptFailed(snapshot, "no space left"))
             return
         host.durable = snapshot
         if self.memorable:
             host.history.append(snapshot)
         self.watch(name, snapshot)
-        self._post(name, host.life, 0.0, ev.Adopted(snapshot))
+        self._post(name, host.boot, 0.0, ev.Adopted(snapshot))
 
     # The network ----------------------------------------------------------------------------------
 
-    def _send(self, sender: str, life: int, to: str, message: Message, limit_s: float) -> None:
+    def _send(self, sender: str, boot: int, to: str, message: Message, limit_s: float) -> None:
         address = self.hosts[sender].addresses.get(to, to)
         if address != to or not self.network.callable(sender, to):
             reason = f"nobody answers at {address}"
-            self._post(sender, life, 0.0, ev.Undelivered(to, message, "unreachable", reason))
+            self._post(sender, boot, 0.0, ev.Undelivered(to, message, "unreachable", reason))
             return
         liar = self.hosts[sender].liar
         told = False  # a hostile node learns the end of one exchange only
         for target, said in [(to, message)] if liar is None else liar(to, message):
-            exchange = Exchange(sender, life, to, message, done=told)
+            exchange = Exchange(sender, boot, to, message, done=told)
             told = True
             self._fail(exchange, limit_s)
             try:
@@ -308,7 +308,7 @@ class World:
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, self._arrive, exchange, target, decoded)
         if not told:  # withheld: the hostile node's own kernel takes it for delivered
-            self._post(sender, life, 0.0, ev.Delivered(to, message))
+            self._post(sender, boot, 0.0, ev.Delivered(to, message))
 
     def _carry(
         self, delay: float, sender: str, to: str, act: Callable[..., None], *given: Any
@@ -372,6 +372,6 @@ class World:
         self._later(limit_s, self._end, exchange, event)
 
     def _end(self, exchange: Exchange, event: ev.Delivered | ev.Undelivered) -> None:
-        if not exchange.done and self.hosts[exchange.sender].life == exchange.life:
+        if not exchange.done and self.hosts[exchange.sender].boot == exchange.boot:
             exchange.done = True
             self._step(exchange.sender, event)
