@@ -115,8 +115,8 @@ _GATEWAY: Final = {
     ),
     "driver-flood": Mutant(
         "node/fednode/runtime/driver.py",
-        "return self._over[known] % FLOOD == 0",
-        "return False",
+        "if not fault.kind or (fault.kind == FLOODED and self._over[known] % FLOOD):",
+        "if not fault.kind or fault.kind == FLOODED:",
         (_FRAMES,),
     ),
     "driver-frame": Mutant(
