@@ -153,8 +153,8 @@ class Policy(Protocol):
         ...
 
     @property
-    def phase(self) -> str:
-        """Return the policy's activity, one of `Activity`, for status."""
+    def phase(self) -> Activity:
+        """Return what the policy is doing, for status."""
         ...
 
     def handle(self, now: float, event: Event) -> Sequence[Effect]:

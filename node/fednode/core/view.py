@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fednode.core.life import Life
 from fednode.core.members.table import Member
+from fednode.core.policy import Activity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class KernelView:
     """
 
     life: Life
-    phase: str
+    phase: Activity
     round: int
     rounds_max: int
     metrics: Mapping[str, float]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fednode.core.events import Command
 from fednode.core.life import Life
 from fednode.core.members.table import Member
+from fednode.core.policy import Activity
 from fednode.core.types import Json, Progress
 from fednode.core.view import KernelView
 from fednode.errors import IdentityError
@@ -30,7 +31,7 @@ class FakeNode:
 
     def view(self) -> KernelView:
         return KernelView(
-            life=Life.RUNNING, phase="idle", round=3, rounds_max=9, metrics={}, refused={},
+            life=Life.RUNNING, phase=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
             peers=self.peers, best_round=0, best_validation=0.0, alone=False,
         )  # fmt: skip
 

@@ -15,7 +15,6 @@ import aiohttp
 from fednode.core.events import Record
 from fednode.observe.metrics import Metrics
 from fednode.observe.page import Page
-from fednode.observe.rows import self_view
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
@@ -78,23 +77,6 @@ async def test_what_changes_is_sent_as_it_changes(tmp_path: Path) -> None:
                 parts = json.loads(line[6:]) if line.startswith(b"data: ") else {}
             assert "b is dead" in parts["events"]
             assert "mesh" not in parts, "only what changed is sent"
-
-
-async def test_the_picture_shows_what_was_sent_and_what_came(tmp_path: Path) -> None:
-    """By this node's own counters, until the peer says what it sent."""
-    store = Store(tmp_path)
-    shown = Page(NodeService(store, ABOUT), lambda _: False)
-    now = status_pb2.StatusReply(name="a", life="running")
-    traffic = status_pb2.Traffic(messages_out=7, messages_in=3)
-    now.peers.add(name="b", state="alive", traffic=traffic)
-    (edge,) = shown._graph(now).edges
-    assert edge.title == "a to b: 7 messages; b to a: 3"
-    said = status_pb2.StatusReply(name="b", life="running")
-    said.peers.add(name="a", traffic=status_pb2.Traffic(messages_out=5))
-    shown._told["b"] = self_view(said, frozenset({"a", "b"}), 0.0)
-    (edge,) = shown._graph(now).edges
-    assert edge.title == "a to b: 7 messages; b to a: 5"
-    store.close()
 
 
 async def test_names_that_others_choose_are_text(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from fednode.core.events import Level, Record
 from fednode.core.life import Life
 from fednode.core.members.table import Member
+from fednode.core.policy import Activity
 from fednode.core.view import KernelView
 from fednode.observe.events import Events
 from fednode.observe.present import alone, below_zero_shot, troubles, warnings
@@ -18,7 +19,7 @@ from fednode.observe.telemetry import Telemetry
 
 def view(**peers: str) -> KernelView:
     return KernelView(
-        life=Life.RUNNING, phase="idle", round=3, rounds_max=9, metrics={}, refused={},
+        life=Life.RUNNING, phase=Activity.IDLE, round=3, rounds_max=9, metrics={}, refused={},
         peers=tuple(Member(name=name, state=state) for name, state in peers.items()),
         best_round=0, best_validation=0.0, alone=False, warnings=("c speaks, but ...",),
     )  # fmt: skip

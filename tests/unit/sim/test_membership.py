@@ -146,10 +146,10 @@ def test_prompts_go_to_neighbours_alone_and_the_graph_heals_around_the_dead(kind
     told = {name: set[str]() for name in FIVE}
     send = made._send
 
-    def listen(sender: str, life: int, to: str, message: Any, limit_s: float) -> None:
+    def listen(sender: str, boot: int, to: str, message: Any, limit_s: float) -> None:
         if message.phase == "prompts":
             told[sender].add(to)
-        send(sender, life, to, message, limit_s)
+        send(sender, boot, to, message, limit_s)
 
     made._send = listen  # type: ignore[method-assign]
     made.run(lambda: False, 5.0)

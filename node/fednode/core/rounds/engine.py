@@ -25,7 +25,7 @@ from typing import Final
 from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.merge.numbers import roundtrip
-from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, NodeContext, Policy
+from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, Activity, NodeContext, Policy
 from fednode.core.rounds.catchup import CatchUp, Situation
 from fednode.core.rounds.decision import Finish, Merge, Restart, Stay
 from fednode.core.rounds.draw import wanted
@@ -39,7 +39,7 @@ from fednode.core.rounds.progress import (
     Exchanging,
     Idle,
     Measuring,
-    Progress,
+    RoundNotes,
     Training,
     TrainingOwn,
     Waiting,
@@ -66,7 +66,7 @@ class Rounds:
         self.stragglers = Stragglers.thaw(state.data.get(STRAGGLERS))
         self._adopted, self._used = state.round, state.tuned  # last adopted round; prompts in use
         self._waiting: Waiting = Idle()
-        self._progress = Progress()
+        self._notes = RoundNotes()
         self._personal = Personal(method, context.guard.merged_rise)
         self._exchange = Exchange(context, self.stragglers, wanted(method.config))
         self._catch_up = CatchUp(
@@ -87,8 +87,8 @@ class Rounds:
         return self._adopted
 
     @property
-    def phase(self) -> str:
-        """Return "idle", "tuning", "exchanging" or "adopting"."""
+    def phase(self) -> Activity:
+        """Return what the node is doing, for status."""
         return self._waiting.phase
 
     def fault(self, message: Message) -> str:
@@ -165,7 +165,7 @@ class Rounds:
 
     def _begin(self, number: int, held: MethodState) -> list[ev.Effect]:
         self.now = Round(number, self.method.stages[0], held, held)
-        holders, self._progress = self._progress.holders, Progress()
+        holders, self._notes = self._notes.holders, RoundNotes()
         self._exchange.begin(number)
         return self._go(
             lambda: [*self._catch_up.begin(self._situation, holders), *self._start_stage()]
@@ -181,7 +181,7 @@ class Rounds:
         return [ev.Tune(on.job)]
 
     def _trained(self, report: Report) -> list[ev.Effect]:
-        progress = self._progress
+        progress = self._notes
         match self._waiting:
             case TrainingOwn() | Comparing() as ended:
                 work, why = self._personal.after_job(self.now, ended, self._used, report)
@@ -201,18 +201,18 @@ class Rounds:
         self.now = replace(now, draft=replace(told.draft, carry=report.carry))
         message = replace(
             context.message(now.number, now.stage, told.tensors),
-            contributors=self._progress.merged or now.held.shared.digest,
+            contributors=self._notes.merged or now.held.shared.digest,
             samples=report.samples,
             dtype=dtype,
         )
         own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
-        self._progress.told[now.stage] = own
+        self._notes.told[now.stage] = own
         return self._exchange_now(message)
 
     def _exchange_now(self, own: Message | None) -> list[ev.Effect]:
         """Wait for the contributions to a stage. own: this node's, None if it takes no part."""
         now = self.now
-        self._progress.base = self._progress.merged or now.held.shared.digest
+        self._notes.base = self._notes.merged or now.held.shared.digest
         self._waiting = Exchanging()
         opened = self._exchange.open(now.number, now.stage, own)
         return [*opened, *self._look_ahead(), *self._advance()]
@@ -231,15 +231,15 @@ class Rounds:
 
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         now, method = self.now, self.method
-        base, own = self._progress.base, self._progress.told.get(now.stage)
+        base, own = self._notes.base, self._notes.told.get(now.stage)
         if own is None and not heard:
             return self._abort(f"round {now.number}: no node that was drawn contributed")
-        if self._progress.merged:
+        if self._notes.merged:
             found = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
             told = base if own else ""
             found = first_stage(now, heard, told, trusting=method.trusting)
-            self._progress.holders = found.holders if method.drifts else frozenset()
+            self._notes.holders = found.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=found.base_agrees)
         notes: list[ev.Effect] = (
             [ev.Record("round.drift", found.note, "warning")] if found.note else []
@@ -256,7 +256,7 @@ class Rounds:
     def _merged(self, given: tuple[Contribution, ...]) -> list[ev.Effect]:
         """Merge a stage's contributions; go on to the next stage, or measure after the last."""
         now, stages, own = self.now, self.method.stages, self.context.name
-        self._progress.givers = tuple(one.sender for one in given if one.sender != own)
+        self._notes.givers = tuple(one.sender for one in given if one.sender != own)
         draft = self.method.merge(now, given)
         self.now = now = replace(now, draft=draft)
         if now.stage == stages[-1]:
@@ -264,7 +264,7 @@ class Rounds:
             if fault:
                 return self._abort(f"round {now.number}: the merged prompts' {fault}")
             return self._choose()
-        self._progress.merged = contributors({one.sender: one.tensors for one in given})
+        self._notes.merged = contributors({one.sender: one.tensors for one in given})
         following = stages[stages.index(now.stage) + 1]
         self.now = replace(now, stage=following, heard={**now.heard, now.stage: given})
         return self._start_stage()
@@ -277,7 +277,7 @@ class Rounds:
 
     def _choose(self) -> list[ev.Effect]:
         """Measure what was merged, or compare it with personal prompts."""
-        return self._work(self._personal.after_merge(self.now, self._used, self._progress.tuned))
+        return self._work(self._personal.after_merge(self.now, self._used, self._notes.tuned))
 
     def _finish(self, used: Tensors) -> list[ev.Effect]:
         held = self.now.draft
@@ -285,8 +285,8 @@ class Rounds:
         self._waiting = Adopting()
         self._adopted, self._used = self.now.number, used
         self._catch_up.adopted(self._adopted, held)
-        snapshot = Snapshot(self.state(), self._progress.metrics)
-        return [ev.Adopt(snapshot, self._progress.givers)]
+        snapshot = Snapshot(self.state(), self._notes.metrics)
+        return [ev.Adopt(snapshot, self._notes.givers)]
 
     # Peers ----------------------------------------------------------------------------------------
 
@@ -333,7 +333,7 @@ class Rounds:
 
     def _go(self, on: Callable[[], list[ev.Effect]]) -> list[ev.Effect]:
         """Go on as catch-up decides. on: what follows if the round under way goes on."""
-        now, told = self.now, bool(self._progress.told)
+        now, told = self.now, bool(self._notes.told)
         waits = isinstance(self._waiting, Exchanging) and now.stage == self.method.stages[0]
         match self._catch_up.decide(now.number, told=told, waits=waits):
             case Stay():
@@ -347,7 +347,7 @@ class Rounds:
                 return [*self._catch_up.left(), *self._start_stage()]
             case Finish(number, state):
                 draft = now.held if state is None else now.held.taking(state)
-                self.now, self._progress.metrics = replace(now, number=number, draft=draft), {}
+                self.now, self._notes.metrics = replace(now, number=number, draft=draft), {}
                 text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
                 skipped = ev.Record("round.skipped", text, "warning", {"round": number})
                 used = self._personal.kept(now, self._used, draft)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from fednode.core.policy import Activity
 from fednode.core.rounds.method import Contribution
 from fednode.core.types import EMPTY, Job, Tensors
 
@@ -18,7 +19,7 @@ from fednode.core.types import EMPTY, Job, Tensors
 class Idle:
     """The node waits for the next round."""
 
-    phase: ClassVar[str] = "idle"
+    phase: ClassVar[Activity] = Activity.IDLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +27,14 @@ class Training:
     """The node waits for the job of the stage under way."""
 
     job: Job
-    phase: ClassVar[str] = "tuning"
+    phase: ClassVar[Activity] = Activity.TUNING
 
 
 @dataclass(frozen=True, slots=True)
 class Exchanging:
     """The node waits for the contributions of its peers, and for their acknowledgements."""
 
-    phase: ClassVar[str] = "exchanging"
+    phase: ClassVar[Activity] = Activity.EXCHANGING
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class TrainingOwn:
     """The node waits for the separate training of its personal prompts, after the last merge."""
 
     job: Job
-    phase: ClassVar[str] = "tuning"
+    phase: ClassVar[Activity] = Activity.TUNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Comparing:
     merged: Tensors
     own: Tensors
     losses: tuple[float, ...] = ()
-    phase: ClassVar[str] = "tuning"
+    phase: ClassVar[Activity] = Activity.TUNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,14 @@ class Measuring:
     """The node waits for the measurement of the prompts that it will use, the job's tensors."""
 
     job: Job
-    phase: ClassVar[str] = "tuning"
+    phase: ClassVar[Activity] = Activity.TUNING
 
 
 @dataclass(frozen=True, slots=True)
 class Adopting:
     """The node waits for the commit of the round."""
 
-    phase: ClassVar[str] = "adopting"
+    phase: ClassVar[Activity] = Activity.ADOPTING
 
 
 Working = Training | TrainingOwn | Comparing | Measuring
@@ -79,7 +80,7 @@ Waiting = Idle | Working | Exchanging | Adopting
 
 
 @dataclass(slots=True)
-class Progress:
+class RoundNotes:
     """The engine's notes on the round under way.
 
     told: this node's own contributions as its peers see them, by stage; none if it does not take

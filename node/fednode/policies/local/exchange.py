@@ -69,8 +69,8 @@ class Local:
         return self._state.round
 
     @property
-    def phase(self) -> str:
-        """Return "idle", "tuning" or "adopting"."""
+    def phase(self) -> Activity:
+        """Return TUNING, ADOPTING or IDLE."""
         if self._job is not None:
             return Activity.TUNING
         return Activity.ADOPTING if self._adopting else Activity.IDLE

@@ -85,7 +85,7 @@ class ZeroDFL:
         return self._memory.round
 
     @property
-    def phase(self) -> str:
+    def phase(self) -> Activity:
         """Return the policy's activity, for status."""
         return self._waiting.phase
 
