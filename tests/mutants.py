@@ -127,7 +127,7 @@ _GATEWAY: Final = {
     ),
     "driver-points": Mutant(
         "node/fednode/runtime/driver.py",
-        "self._post(Misbehaved(known, str(fault)))",
+        "self._post(ev.Misbehaved(known, str(fault)))",
         "pass",
         (_FRAMES,),
     ),
