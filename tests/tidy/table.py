@@ -108,7 +108,7 @@ def part_of(module: str) -> str | None:
     return max(covering, key=lambda part: (part.count("."), "*" not in part), default=None)
 
 
-def _same(pattern: str, part: str, module: str) -> str:
+def same(pattern: str, part: str, module: str) -> str:
     """Return a pattern with its "*" replaced by what the part's "*" stands for in the module."""
     if "*" not in pattern or "*" not in part:
         return pattern
@@ -121,15 +121,15 @@ def faults(module: str, wanted: set[str] | frozenset[str]) -> list[str]:
     if part is None:
         return [f"{module} has no row in docs/architecture.md, 'The parts'"]
     row = rows()[part]
-    allowed = tuple(_same(word, part, module) for word in row.allowed)
-    refused = tuple(_same(word, part, module) for word in row.refused)
+    allowed = tuple(same(word, part, module) for word in row.allowed)
+    refused = tuple(same(word, part, module) for word in row.refused)
     found = []
     for target in sorted(wanted):
         top = target.split(".")[0]
         if top in ROOTS.values():
             # "from fednode.core import types" names the module fednode.core.types.
             own = part_of(target) == part and (
-                "*" not in part or matches(target, _same(part, part, module))
+                "*" not in part or matches(target, same(part, part, module))
             )
             fine = own or matches(target, "fednode.errors") or anywhere(target, allowed)
             if not fine or anywhere(target, refused):

@@ -8,12 +8,7 @@ from fednode.commands.recover import recover
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.storage.stored import filled
-
-
-def newest_row(data: bytes) -> bytes:
-    """Spoil the header and the row of the newest snapshot."""
-    at = data.rindex(b'{"best_round": 5')
-    return b"\0garbage" * 25 + data[200:at] + b"#" * 40 + data[at + 40 :]
+from tests.unit.storage.test_recover import newest_row
 
 
 def test_nothing_is_made_of_nothing(tmp_path: Path, fednode: Fednode) -> None:

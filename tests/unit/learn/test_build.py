@@ -11,35 +11,15 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
 from fednode.data.base import DataSettings, NodeData
-from fednode.data.load import load
 from fednode.learn.build import build, predictor
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings, TuningSettings
-from fednode.learn.torch_learner import TorchLearner
+from tests.unit.learn.test_torch_learner import learner, never
 
 DATA = DataSettings(
     classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
 )
-
-
-@pytest.fixture(scope="module")
-def data() -> NodeData:
-    return load(DATA)
-
-
-@pytest.fixture(scope="module")
-def features(mini: Backbone) -> Features:
-    return Features(mini)
-
-
-def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
-    tuning = TuningSettings(**settings)  # type: ignore[arg-type]
-    return TorchLearner(mini, ContextObjective(mini, tuning), data, tuning, features)
-
-
-def never() -> bool:
-    return False
 
 
 def test_a_predictor_gives_probabilities_as_the_learner_would(

@@ -7,16 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from open_clip.model import CLIP
-from torch import Tensor
 
 from fednode.clip.backbone import Backbone
 from fednode.data.base import Image as Labelled
 from fednode.data.base import Split
-from fednode.learn.features import Features
 from fednode.learn.images import EVALUATED, Images
-from fednode.learn.objective import Constant
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
+from tests.unit.learn.test_constants import of, patches
 from tests.unit.learn.test_tokens import CLASSES, made, never, wrapped
 
 
@@ -27,14 +25,6 @@ def model(request: pytest.FixtureRequest) -> Backbone:
         torch.manual_seed(0)
         return wrapped(CLIP(tiny.EMBED, {**tiny.VISION, "patch_size": 2}, tiny.TEXT).eval())
     return wrapped(tiny.hybrid(2) if request.param == "hybrid" else tiny.clip(2))
-
-
-def patches(model: Backbone) -> Constant:
-    return Constant("patches", model.vision.patches_shape, model.vision.patches)
-
-
-def of(one: Features, model: Backbone, files: list[Path], view: int = 0) -> Tensor:
-    return one.constants([(path, view) for path in files], patches(model), never)
 
 
 @pytest.mark.parametrize("views", [0, 2])

@@ -9,6 +9,7 @@ import pytest
 from fednode import registry
 from fednode.errors import ConfigError
 from fednode.settings.peers import load_peers, which_am_i
+from tests.unit.settings.test_read import write
 
 PEERS = """\
 mesh: clinic
@@ -17,12 +18,6 @@ peers:
   - {name: a, address: "127.0.0.1:7101"}
   - {name: b, address: "127.0.0.1:7102"}
 """
-
-
-def write(tmp_path: Path, text: str, name: str = "node.yaml") -> Path:
-    path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def peers_fault(tmp_path: Path, text: str) -> str:

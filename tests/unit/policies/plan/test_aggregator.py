@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,25 +11,13 @@ import torch
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
-from fednode.policies.plan.objective import Objective, aggregate
+from fednode.policies.plan.objective import aggregate
 from tests.unit.learn.jobs import leaves
+from tests.unit.policies.plan.small import objective, some
 from tests.unit.policies.tiny import (
     drawn,
     softmax,
-    tuning,
 )
-
-TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
-
-
-def objective(model: Backbone, **set_: Any) -> Objective:
-    set_ = {"description": "name", **set_}
-    return Objective(model, tuning(), PlanConfig(reduction=8, **set_))
-
-
-def some(seed: int) -> Tensors:
-    return drawn(Tensors({name: np.zeros(shape) for name, shape in TOWERS.items()}), seed)
 
 
 def by_hand(weights: Tensors, name: str, local: list[np.ndarray], residual: bool) -> np.ndarray:

@@ -12,25 +12,10 @@ from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import MergeSettings, RoundSettings
 from fednode.core.types import Tensors
 from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS, Plan
 from fednode.policies.plan.objective import Objective
 from fednode.testing.player import frame
-from tests.unit.policies.tiny import (
-    drawn,
-    tuning,
-)
-
-TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
-
-
-def objective(model: Backbone, **set_: Any) -> Objective:
-    set_ = {"description": "name", **set_}
-    return Objective(model, tuning(), PlanConfig(reduction=8, **set_))
-
-
-def some(seed: int) -> Tensors:
-    return drawn(Tensors({name: np.zeros(shape) for name, shape in TOWERS.items()}), seed)
+from tests.unit.policies.plan.small import TOWERS, objective, some
 
 
 def node(model: Backbone, **set_: Any) -> tuple[Plan, Objective]:

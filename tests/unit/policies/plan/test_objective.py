@@ -12,30 +12,17 @@ from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.plan import aggregator
-from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import AGGREGATORS, PROMPTS
 from fednode.policies.plan.objective import Objective
 from tests.unit.learn.jobs import batch, given, job, leaves
+from tests.unit.policies.plan.small import TOWERS, objective, some
 from tests.unit.policies.tiny import (
     CLASSES,
     LABELS,
-    drawn,
     pixels,
     softmax,
-    tuning,
     wide,
 )
-
-TOWERS = {"text": (2, 3, 32), "visual": (2, 3, 32)}
-
-
-def objective(model: Backbone, **set_: Any) -> Objective:
-    set_ = {"description": "name", **set_}
-    return Objective(model, tuning(), PlanConfig(reduction=8, **set_))
-
-
-def some(seed: int) -> Tensors:
-    return drawn(Tensors({name: np.zeros(shape) for name, shape in TOWERS.items()}), seed)
 
 
 def probabilities(one: Objective, model: Backbone, prompts: Tensors) -> np.ndarray:
