@@ -134,10 +134,12 @@ def _merge(
         return np.asarray(kept.mean(axis=0))
     if settings.rule == "krum":
         return np.asarray(stacked[_chosen(stacked, settings.liars)].mean(axis=0))
-    value = before
-    for _ in range(CENTER_STEPS):
-        value = value + _clipped(stacked - value).mean(axis=0)
-    return value
+    if settings.rule == "center":
+        value = before
+        for _ in range(CENTER_STEPS):
+            value = value + _clipped(stacked - value).mean(axis=0)
+        return value
+    raise ValueError(f"no merge of contributions is called {settings.rule!r}")
 
 
 def _chosen(stacked: Vector, liars: int) -> npt.NDArray[np.int64]:
