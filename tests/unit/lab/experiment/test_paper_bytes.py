@@ -10,6 +10,7 @@ import pytest
 from fednode import registry
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.feddpt.config import FedDPTConfig
+from fednode.policies.fedtpg.config import FedTPGConfig
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 
@@ -25,10 +26,10 @@ def test_the_papers_way_to_count_bytes() -> None:
     context = {"context": (4, 512)}
     assert paper_bytes("zerodfl", ZeroDFLConfig(), context, 500, 59) == 500 * 59 * 5 * 28 * 1024
     assert paper_bytes("local", None, context, 500, 59) is None
-    assert paper_bytes("promptfl", None, context, 3, 2) == 3 * 2 * 2 * 2048 * 4
+    assert paper_bytes("promptfl", PromptFLConfig(), context, 3, 2) == 3 * 2 * 2 * 2048 * 4
     five = PromptFLConfig(participants=5)
     assert paper_bytes("promptfl", five, context, 3, 20) == 3 * 5 * 2 * 2048 * 4
-    fedtpg = paper_bytes("fedtpg", None, {"net": (4_206_080,)}, 500, 59)
+    fedtpg = paper_bytes("fedtpg", FedTPGConfig(), {"net": (4_206_080,)}, 500, 59)
     assert fedtpg is not None
     assert fedtpg / 2**30 == pytest.approx(462.2, abs=0.1)
     names = ("a", "b", "c", "d", "e", "f")
