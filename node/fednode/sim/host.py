@@ -45,7 +45,7 @@ class Liar:
 
 
 @dataclass(slots=True)
-class Exchange:
+class InFlight:
     """A message and its answer; done: the sender knows how the exchange ended."""
 
     sender: str
@@ -85,7 +85,7 @@ class Host:
     waiting: deque[Effect] | None = None
     events: deque[Event] = field(default_factory=deque)
     timers: dict[str, int] = field(default_factory=dict)
-    answers: dict[int, Exchange] = field(default_factory=dict)
+    answers: dict[int, InFlight] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     history: list[Snapshot] = field(default_factory=list)

@@ -30,7 +30,7 @@ from fednode.core.life import Life
 from fednode.core.types import Job, Message, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
-from fednode.sim.host import Build, Exchange, Host, travelled
+from fednode.sim.host import Build, Host, InFlight, travelled
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -298,7 +298,7 @@ class World:
         liar = self.hosts[sender].liar
         told = False  # a hostile node learns the end of one exchange only
         for target, said in [(to, message)] if liar is None else liar(to, message):
-            exchange = Exchange(sender, boot, to, message, done=told)
+            exchange = InFlight(sender, boot, to, message, done=told)
             told = True
             self._fail(exchange, limit_s)
             try:
@@ -321,7 +321,7 @@ class World:
         if network.passes(sender, to) and not network.hold(sender, to, act, *given):
             act(*given)
 
-    def _arrive(self, exchange: Exchange, to: str, message: Message) -> None:
+    def _arrive(self, exchange: InFlight, to: str, message: Message) -> None:
         host = self.hosts.get(to)
         if host is None or host.kernel is None:
             return
@@ -350,7 +350,7 @@ class World:
         traffic.count(outgoing.payload, len(outgoing.frame))
         return decoded
 
-    def _reply(self, exchange: Exchange, code: ev.AckCode, detail: str) -> None:
+    def _reply(self, exchange: InFlight, code: ev.AckCode, detail: str) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
         event: ev.Delivered | ev.Undelivered
         try:
@@ -365,13 +365,13 @@ class World:
         for delay in self.network.arrivals(exchange.to, exchange.sender):
             self._carry(delay, exchange.to, exchange.sender, self._end, exchange, event)
 
-    def _fail(self, exchange: Exchange, limit_s: float) -> None:
+    def _fail(self, exchange: InFlight, limit_s: float) -> None:
         """End an exchange as undelivered after its limit, unless it has ended before."""
         to = exchange.to
         event = ev.Undelivered(to, exchange.message, "unreachable", f"{to} does not answer")
         self._later(limit_s, self._end, exchange, event)
 
-    def _end(self, exchange: Exchange, event: ev.Delivered | ev.Undelivered) -> None:
+    def _end(self, exchange: InFlight, event: ev.Delivered | ev.Undelivered) -> None:
         if not exchange.done and self.hosts[exchange.sender].boot == exchange.boot:
             exchange.done = True
             self._step(exchange.sender, event)

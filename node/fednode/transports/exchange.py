@@ -29,7 +29,7 @@ DELIVER_CHUNKS: Final = "/fednode.v1.Exchange/DeliverChunks"
 _TAG: Final = b"\x0a"
 
 
-class Exchange:
+class ExchangeService:
     """Hand frames to the node and return the node's replies.
 
     It is the service of exchange.proto. Its messages hold bytes and nothing else, so they are

@@ -25,7 +25,7 @@ from fednode.transports.calls import Calls
 from fednode.transports.exchange import (
     DELIVER,
     DELIVER_CHUNKS,
-    Exchange,
+    ExchangeService,
     opened,
     pieces,
     wrapped,
@@ -117,7 +117,7 @@ class GrpcTransport:
             # With keys, the limits on connections per key and streams per connection apply.
             maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
         )
-        Exchange(on_frame, self.caller).register(server)
+        ExchangeService(on_frame, self.caller).register(server)
         for register in self._services:
             register(server)
         inside = str(Endpoint(endpoint.numeric, endpoint.port))

@@ -13,14 +13,14 @@ from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Report, Tensors
 from fednode.policies.trip.config import TRIPConfig
-from fednode.policies.trip.exchange import TRIP as Exchange
+from fednode.policies.trip.exchange import TRIP
 from tests.unit.core.rounds.staged import context, heard, job, trained, up
 
 START = Tensors({"experts": np.ones((2, 1, 2))})
 
 
-def method(**config: Any) -> Exchange:
-    return Exchange(TRIPConfig(weights="equal", **config), context("trip", max=3))
+def method(**config: Any) -> TRIP:
+    return TRIP(TRIPConfig(weights="equal", **config), context("trip", max=3))
 
 
 def told(sender: str, value: float) -> Contribution:
@@ -45,7 +45,7 @@ def test_the_average_is_the_weighted_one_of_all_means() -> None:
 
 
 def test_a_node_uses_the_average_and_tunes_the_mean() -> None:
-    policy = up(MethodPolicy(Exchange).start(TRIPConfig(), context("trip", max=3), START))
+    policy = up(MethodPolicy(TRIP).start(TRIPConfig(), context("trip", max=3), START))
     effects = trained(policy, policy.handle(0.0, RoundDue(1)), by=2.0)
     said = Tensors({"experts": np.full((2, 1, 2), 3.0)})
     measured = job(heard(policy, effects, {"b": said, "c": said})).job
@@ -83,5 +83,5 @@ def test_without_the_average_it_is_plain_averaging() -> None:
 
 
 def test_an_average_needs_an_end() -> None:
-    assert "rounds.max is 0" in Exchange.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
-    assert not Exchange.settings_fault(TRIPConfig(average=False), RoundSettings(max=0), "")
+    assert "rounds.max is 0" in TRIP.settings_fault(TRIPConfig(), RoundSettings(max=0), "")
+    assert not TRIP.settings_fault(TRIPConfig(average=False), RoundSettings(max=0), "")
