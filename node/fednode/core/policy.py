@@ -27,7 +27,7 @@ RESEND_S: Final = 0.5
 
 
 class Activity(StrEnum):
-    """What a policy is doing, for status: its own phases, in four words."""
+    """The activity of a policy, for status: its own phases, in four words."""
 
     IDLE = "idle"
     TUNING = "tuning"

@@ -26,7 +26,7 @@ SHOWN_MAX: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """What a node bears of a peer. Daemons use these values; tests and the simulator use others.
+    """The faults of a peer that a node tolerates; tests and the simulator use other values.
 
     norm_ratio: the longest prompts (Euclidean norm) that are accepted, as a multiple of the norm of
     the node's initial prompts, or of 1 if that norm is smaller. A thousand times stops numbers

@@ -59,7 +59,7 @@ Source = tuple[Path, int]
 
 
 class Kept(NamedTuple):
-    """What is computed once for each image and kept in the cache.
+    """A result that is computed once for each image and kept in the cache.
 
     name: ends the keys in the cache. shape: of one image's value. compute: returns the values of at
     most BATCH images, by digest, and filler behind them.

@@ -1,4 +1,4 @@
-"""What the status service reads of a running node, and the two things that it may ask for."""
+"""The protocol of a running node: what the status service reads, and the two calls it may make."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _COOP: Final[Mapping[str, Json]] = {
     "weight_decay": 0.0005,
     "schedule": "constant",
 }
-"""What PromptFL, FedOTP and FedPGP have in common, after CoOp's released code."""
+"""The tuning that PromptFL, FedOTP and FedPGP have in common, after CoOp's released code."""
 
 PROMPTFL: Final = MethodPolicy(
     Averaging, "promptfl", PromptFLConfig, {**_COOP, "batch_size": 32, "epochs": 5}

@@ -1,1 +1,1 @@
-"""What people see in a terminal: rich views of statuses, and the kinds of command-line options."""
+"""Views for a terminal: tables of statuses, live views, and the kinds of command-line options."""

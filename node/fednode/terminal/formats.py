@@ -1,4 +1,4 @@
-"""What commands print for people, for programs and for spreadsheets: `--format` and its forms."""
+"""The forms of output: text for people, JSON for programs, CSV for spreadsheets (`--format`)."""
 
 from __future__ import annotations
 

@@ -11,9 +11,9 @@ from fednode.lab.experiment.settings import Experiment, MethodSettings
 FOLDER: Final = "cells"
 """Folder of the cells' files in an experiment's folder."""
 ELSEWHERE: Final = "folder with --out"
-"""What to choose if a folder of an experiment does not work."""
+"""The advice if a folder of an experiment does not work."""
 Outcome = dict[str, Any]
-"""What a cell's file holds."""
+"""The content of a cell's file."""
 
 
 @dataclass(frozen=True, slots=True)

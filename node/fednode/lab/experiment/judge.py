@@ -23,7 +23,7 @@ Scores = dict[str, dict[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What all runs of one process have in common."""
+    """The parts that all runs of one process have in common."""
 
     frozen: backbone.Backbone
     features: Features

@@ -40,7 +40,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a tracker has of a run. last: the newest round; digest: of what the round adopted."""
+    """The rounds that a tracker has of a run. last: the newest; digest: of what it adopted."""
 
     last: int = -1
     digest: str = ""
