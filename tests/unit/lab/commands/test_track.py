@@ -16,10 +16,13 @@ from tests.unit.lab.track.test_cells import experiment
 
 ROOT = Path(__file__).resolve().parents[4]
 GUARD_S = 60.0
+# A test suite in the background inherits an ignored SIGINT, and hands it on.
 PROGRAM = """
+import signal
 import sys
 from fednode.cli import main
 from fednode.lab.track import trackers, writing
+signal.signal(signal.SIGINT, signal.default_int_handler)
 writing.LAST_S = 0.2
 writing.Patient.__init__.__defaults__ = ({limit},)
 trackers.TRACKERS["wandb"] = trackers.Shipped(
@@ -64,7 +67,10 @@ def test_ctrl_c_ends_a_command_whose_tracker_hangs(tmp_path: Path) -> None:
         assert ran.stdout is not None
         assert ran.stdout.readline() == "the tracker hangs\n"
         ran.send_signal(signal.SIGINT)
-        assert ran.wait(GUARD_S) == 130
+        try:
+            assert ran.wait(GUARD_S) == 130
+        finally:
+            ran.kill()
 
 
 def test_what_cannot_be_read_is_refused(
