@@ -20,7 +20,7 @@ from tests.contract.faults import pause
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
-GUARD_S = 60.0
+GUARD_S = 180.0
 POLL_S = 0.05
 TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 PACED = (

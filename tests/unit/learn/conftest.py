@@ -9,6 +9,13 @@ from PIL import Image
 
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
+from fednode.data.base import DataSettings, NodeData
+from fednode.data.load import load
+from fednode.learn.features import Features
+
+SMALL = DataSettings(
+    classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
+)
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +41,14 @@ def files(tmp_path: Path) -> list[Path]:
         found.append(tmp_path / f"{at}.png")
         Image.linear_gradient("L").rotate(20 * at).convert("RGB").save(found[-1])
     return found
+
+
+@pytest.fixture(scope="module")
+def data() -> NodeData:
+    """Return two of four classes of the built-in images, four images each."""
+    return load(SMALL)
+
+
+@pytest.fixture(scope="module")
+def features(mini: backbone.Backbone) -> Features:
+    return Features(mini)

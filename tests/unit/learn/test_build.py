@@ -10,16 +10,13 @@ import pytest
 from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import Tensors
-from fednode.data.base import DataSettings, NodeData
+from fednode.data.base import NodeData
 from fednode.learn.build import build, predictor
 from fednode.learn.context import ContextObjective
 from fednode.learn.features import Features
 from fednode.learn.settings import CacheSettings, TuningSettings
+from tests.unit.learn.conftest import SMALL
 from tests.unit.learn.test_torch_learner import learner, never
-
-DATA = DataSettings(
-    classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
-)
 
 
 def test_a_predictor_gives_probabilities_as_the_learner_would(
@@ -40,11 +37,11 @@ def test_a_predictor_gives_probabilities_as_the_learner_would(
 def test_a_learner_is_built_from_settings_and_keeps_its_features(tmp_path: Path) -> None:
     tuning = TuningSettings(threads=1)
     cache = CacheSettings(folder=str(tmp_path))
-    one = build(ModelSettings(device="cpu"), DATA, tuning, cache, ContextObjective, None)
+    one = build(ModelSettings(device="cpu"), SMALL, tuning, cache, ContextObjective, None)
     assert one.classes == ("accordion", "barrel")
     assert one.samples == 8
     one.evaluate(Tensors(), never)
     assert (tmp_path / "features.db").exists()
     off = CacheSettings(folder=str(tmp_path / "none"), size_mb=0, weights_mb=0)
-    build(ModelSettings(device="cpu"), DATA, tuning, off, ContextObjective, None)
+    build(ModelSettings(device="cpu"), SMALL, tuning, off, ContextObjective, None)
     assert not (tmp_path / "none").exists()

@@ -16,7 +16,6 @@ from fednode.clip.backbone import Backbone
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import EMPTY, Job, Progress
 from fednode.data.base import DataSettings, NodeData
-from fednode.data.load import load
 from fednode.errors import ModelError
 from fednode.learn.build import build
 from fednode.learn.context import ContextObjective
@@ -24,20 +23,6 @@ from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Given, Plain, Tuning
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
-
-DATA = DataSettings(
-    classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=4, validation=0.2
-)
-
-
-@pytest.fixture(scope="module")
-def data() -> NodeData:
-    return load(DATA)
-
-
-@pytest.fixture(scope="module")
-def features(mini: Backbone) -> Features:
-    return Features(mini)
 
 
 def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
