@@ -20,6 +20,7 @@ from typing import ClassVar, Self
 
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
+from fednode.core.rounds.progress import Idle, Training
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, Array, Json, Message, PolicyState, Report, Snapshot, Tensors
 from fednode.policies.zerodfl import rows
@@ -29,7 +30,7 @@ from fednode.policies.zerodfl.pool import Pool, merge
 from fednode.policies.zerodfl.recipients import EPSILON, draw_recipients, join
 from fednode.policies.zerodfl.state import ROWS, Memory
 from fednode.policies.zerodfl.trial import Trial
-from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Idle, Judging, Training, Waiting
+from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Judging, Waiting
 
 Metrics = Mapping[str, float]
 

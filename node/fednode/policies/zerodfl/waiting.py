@@ -14,23 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fednode.core.policy import Activity
+from fednode.core.rounds.progress import Idle, Training
 from fednode.core.types import Job
 from fednode.policies.zerodfl.trial import Trial
-
-
-@dataclass(frozen=True, slots=True)
-class Idle:
-    """The node waits for the next round."""
-
-    phase: ClassVar[Activity] = Activity.IDLE
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """The node waits for the round's tuning."""
-
-    job: Job
-    phase: ClassVar[Activity] = Activity.TUNING
 
 
 @dataclass(frozen=True, slots=True)

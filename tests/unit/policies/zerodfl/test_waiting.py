@@ -8,9 +8,10 @@ import pytest
 
 from fednode.core import events as ev
 from fednode.core.policy import Activity
+from fednode.core.rounds.progress import Idle, Training
 from fednode.core.types import Report
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Idle, Judging, Training, Waiting
+from fednode.policies.zerodfl.waiting import Adopting, Exchanging, Judging, Waiting
 from tests.unit.policies.scenes import OWN, node, said
 
 METRICS = {"validation_loss": 1.0}
