@@ -5,7 +5,7 @@ from fednode import __version__
 project = "fednode"
 author = "the fednode authors"
 release = version = __version__
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb"]
 html_theme = "furo"
 html_title = f"fednode {version}"
 templates_path: list[str] = []
@@ -17,5 +17,3 @@ myst_heading_anchors = 3
 # Pages link to files of the checkout beside docs/, as GitHub shows them; tests/unit/test_docs.py
 # follows each link.
 suppress_warnings = ["myst.xref_missing"]
-autodoc_member_order = "bysource"
-autodoc_typehints = "signature"

@@ -18,9 +18,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.mutant import INSIDERS, LIVES, Mutant
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIMIT_S: Final = 300.0
@@ -30,16 +31,6 @@ FAILED: Final = 1
 FOLDERS: Final = ("node", "bootstrap", "configs", "proto", "tests", "tools")
 """Folders of the tree that a copy holds."""
 FILES: Final = ("pyproject.toml",)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A change of one file. old: text that occurs once in the file. tests: pytest's test ids."""
-
-    file: str
-    old: str
-    new: str
-    tests: tuple[str, ...]
 
 
 _ROBUST: Final = "tests/unit/core/merge/test_robust.py"
@@ -52,6 +43,12 @@ _STORE: Final = "tests/unit/storage/test_store.py"
 _GATE: Final = "tests/unit/core/test_gate.py"
 _SWIM: Final = "tests/unit/core/members/test_swim.py"
 _MEAN: Final = "tests/unit/core/merge/test_mean.py"
+_ENGINE: Final = "tests/unit/core/rounds/test_engine.py"
+_ALONE: Final = (
+    "tests/simulation/test_never_alone.py::test_no_view_claims_a_federation_that_did_not_happen"
+)
+_REDO: Final = "tests/unit/core/test_redo.py"
+_RUNS: Final = "tests/unit/storage/test_runs.py"
 
 _MERGE_RULES: Final = {
     "krum-neighbours": Mutant(
@@ -63,7 +60,7 @@ _MERGE_RULES: Final = {
     "feddpt-weights": Mutant(
         "node/fednode/policies/feddpt/exchange.py",
         "[1.0] * len(tensors)",
-        "[float(one.samples) for one in given]",
+        "[float(contribution.samples) for contribution in given]",
         (f"{_FEDDPT}::test_a_slot_is_the_unweighted_mean_of_its_owners",),
     ),
     "feddpt-keep": Mutant(
@@ -74,8 +71,8 @@ _MERGE_RULES: Final = {
     ),
     "weights-ratio": Mutant(
         "node/fednode/core/merge/mean.py",
-        "[min(float(one), most) for one in said]",
-        "[float(one) for one in said]",
+        "[min(float(count), most) for count in said]",
+        "[float(count) for count in said]",
         (_MEAN,),
     ),
 }
@@ -132,11 +129,97 @@ _GATEWAY: Final = {
         (_FRAMES,),
     ),
 }
+_COMPANY: Final = {
+    "plan-remote": Mutant(
+        "node/fednode/app/plan.py",
+        "(not address.loopback and address.host != own)",
+        "(not address.loopback)",
+        ("tests/unit/app/test_plan.py",),
+    ),
+    "finish-giver": Mutant(
+        "node/fednode/core/rounds/decision.py",
+        "to.tensors, to.giver)",
+        "to.tensors)",
+        ("tests/unit/core/rounds/test_decision.py",),
+    ),
+    "engine-giver": Mutant(
+        "node/fednode/core/rounds/engine.py",
+        "self._notes.givers = (giver,) if giver else ()",
+        "self._notes.givers = ()",
+        (_ENGINE,),
+    ),
+    "engine-abort-givers": Mutant(
+        "node/fednode/core/rounds/engine.py",
+        "self._notes.givers = ()\n        text",
+        "text",
+        (_ENGINE,),
+    ),
+    "zerodfl-givers": Mutant(
+        "node/fednode/policies/zerodfl/rows.py",
+        "memory.givers = memory.givers if merged is not None else ()",
+        "pass",
+        ("tests/unit/policies/zerodfl/test_rows.py",),
+    ),
+    "mesh-exit-code": Mutant(
+        "bootstrap/fednode_bootstrap/local.py",
+        "show.require_merged([member.status for member in members if member.status is not None])",
+        "pass",
+        ("tests/unit/bootstrap/test_local.py",),
+    ),
+    "show-paused": Mutant(
+        "node/fednode/terminal/show.py",
+        "ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}",
+        "ended = reply.life in {Life.FINISHED, Life.LEAVING}",
+        (f"{_ALONE}[paused]",),
+    ),
+}
+_AGAIN: Final = {
+    "redo-muted": Mutant(
+        "node/fednode/core/run.py", "if word:", "if False:", ("tests/unit/core/test_run.py",)
+    ),
+    "redo-agreed": Mutant(
+        "node/fednode/core/redo.py",
+        'if word:\n            return word == "again"',
+        "if word:\n            return True",
+        (_REDO,),
+    ),
+    "redo-merged": Mutant(
+        "node/fednode/core/redo.py",
+        "(self.catches_up and self.never)",
+        "self.catches_up",
+        (_REDO,),
+    ),
+    "redo-often": Mutant("node/fednode/core/redo.py", " and self.done < REDOS_MAX", "", (_REDO,)),
+    "redo-wait": Mutant(
+        "node/fednode/core/waiting.py",
+        "return name not in self.members.redo",
+        "return True",
+        (_REDO,),
+    ),
+    "redo-timer": Mutant(
+        "node/fednode/core/kernel.py", "[ev.CancelTimer(START), *", "[*", (_REDO,)
+    ),
+    "redo-kept": Mutant(
+        "node/fednode/storage/store.py",
+        "keep(self.folder, self._journal, self._disk)",
+        "pass",
+        (_RUNS,),
+    ),
+    "redo-sync": Mutant(
+        "node/fednode/storage/runs.py", "disk.sync_path(folder / RUNS)", "pass", (_RUNS,)
+    ),
+    "redo-beginning": Mutant(
+        "node/fednode/storage/journal.py",
+        "where round > 0 and round not",
+        "where round not",
+        (_RUNS,),
+    ),
+}
 _KEYS: Final = {
     "lease-name": Mutant(
         "node/fednode/identity/trust.py",
-        "if found.id == id and not found.fault(self.mesh, self.clock()):",
-        "if found.id == id:",
+        "if lease.id == id and not lease.fault(self.mesh, self.clock()):",
+        "if lease.id == id:",
         (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
     ),
     "lease-held": Mutant(
@@ -147,7 +230,7 @@ _KEYS: Final = {
     ),
     "heir-late": Mutant(
         "node/fednode/identity/trust.py",
-        "if revoked and found.issued > leases.peek(revoked).issued:",
+        "if revoked and succession.issued > leases.peek(revoked).issued:",
         "if False:",
         (f"{_TRUST}::test_a_revoked_key_names_no_successor_after_its_revocation",),
     ),
@@ -165,8 +248,8 @@ _KEYS: Final = {
     ),
     "heir-revoked": Mutant(
         "node/fednode/identity/trust.py",
-        'return "" if found in self._revoked else found',
-        "return found",
+        'return "" if id_now in self._revoked else id_now',
+        "return id_now",
         (f"{_TRUST}::test_a_key_names_another_successor_only_if_the_first_is_revoked",),
     ),
     "tls-unproven": Mutant(
@@ -176,7 +259,7 @@ _KEYS: Final = {
         (f"{_TLS}::test_who_says_nothing_is_dropped_and_in_nobodys_way",),
     ),
     "tls-version": Mutant(
-        "node/fednode/transports/tls.py",
+        "node/fednode/transports/session.py",
         "set_min_proto_version(SSL.TLS1_3_VERSION)",
         "set_min_proto_version(SSL.TLS1_2_VERSION)",
         (f"{_TLS}::test_no_older_tls_is_spoken",),
@@ -199,8 +282,9 @@ _CHECKERS: Final = {
         "TellsOnlyWhatIsStored": "early",
         "KeepsWithinBounds": "timers",
         "HonestStayFree": "faults",
-        "MovesByHalf": "word",
+        "MovesByProof": "word",
         "WaitsWithinDeadlines": "deadline",
+        "RepeatsItselfOnce": "again",
         "SaysOnlyText": "text",
     }.items()
 }
@@ -208,6 +292,10 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **_MERGE_RULES,
     **_STORAGE,
     **_GATEWAY,
+    **LIVES,
+    **INSIDERS,
+    **_COMPANY,
+    **_AGAIN,
     **_KEYS,
     **_CHECKERS,
 }

@@ -20,6 +20,7 @@ import itertools
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import threading
 import types
@@ -29,6 +30,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 from typing import Final
 
+from fednode.terminal.stop import held_back
 from fednode_bootstrap import preload
 from fednode_bootstrap.tether import watch
 
@@ -104,7 +106,9 @@ def _start(
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            process.start()
+            # Ctrl-C reaches all processes of a terminal; the server would print a trace of it.
+            with held_back(signal.SIGINT):
+                process.start()
         finally:
             sys.modules["__main__"] = main
             for name in loads:
@@ -121,6 +125,7 @@ def _run(
 ) -> None:
     """Become the daemon; runs in the forked process."""
     os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)

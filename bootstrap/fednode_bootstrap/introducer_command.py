@@ -7,17 +7,20 @@ import signal
 from pathlib import Path
 
 import click
+import uvloop
 
 from fednode.settings.read import named
+from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
-from fednode_bootstrap.introducer import Roster, serve
+from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.invite import invite as written
+from fednode_bootstrap.serving import serve
 
 STATE = click.option("--state", type=PATH, required=True, help="Folder of the mesh key.")
 MESH = click.option("--mesh", "mesh_name", required=True, help="Name of the mesh.")
 
 
-@click.group()
+@click.group(cls=Whole)
 def introducer() -> None:
     """Enrol nodes that peers.yaml does not list: give their keys leases on names, for tokens."""
 
@@ -31,8 +34,9 @@ def introducer() -> None:
     default=0,
     help="End once so many nodes hold leases and nobody has called for half a minute.",
 )
-def run(state: Path, mesh_name: str, listen: str, until: int) -> None:
-    """Serve newcomers until SIGTERM or Ctrl-C."""
+@click.option("--relay", is_flag=True, help="Connect nodes that take no connections, too.")
+def run(state: Path, mesh_name: str, listen: str, until: int, relay: bool) -> None:
+    """Serve newcomers until SIGTERM or Ctrl-C; print each enrolment and refusal, with counts."""
     book = Roster(state, named("--mesh", mesh_name))
 
     async def main() -> None:
@@ -40,26 +44,28 @@ def run(state: Path, mesh_name: str, listen: str, until: int) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         said = f"introducer of {mesh_name} at "
-        await serve(book, listen, stop, lambda at: click.echo(said + at), until)
+        ready = lambda at: click.echo(said + at)  # noqa: E731
+        await serve(book, listen, stop, ready, until, say=click.echo, relay=relay)
         if not stop.is_set():
             click.echo(f"{book.settled()} nodes hold leases; nothing is left to do")
 
     click.echo(f"mesh_key: {book.mesh_key}")
-    asyncio.run(main())
+    uvloop.run(main())
 
 
 @introducer.command()
 @STATE
 @click.option("--peers", "template", type=PATH, required=True, help="peers.yaml without mesh_key.")
 @click.option("--out", type=PATH, required=True, help="Folder that all nodes read.")
-def invite(state: Path, template: Path, out: Path) -> None:
+@click.option("--relay", is_flag=True, help="List the introducer's port under `relays`.")
+def invite(state: Path, template: Path, out: Path, relay: bool) -> None:
     """Write the files that nodes need to enrol: peers.yaml with the mesh key, and tokens.
 
     Each node in peers.yaml gets a file token-NAME, which enrols that name once. The file page-token
     is for the nodes' pages. If the command runs again, it keeps existing tokens; `fednode
     introducer token` makes new ones.
     """
-    for name in written(state, template, out):
+    for name in written(state, template, out, relay):
         click.echo(out / name)
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from fednode.errors import ConfigError, StateError
+from fednode.identity.keys import node_id
 from fednode.settings.peers import load_peers
-from fednode.settings.read import named, read_yaml
+from fednode.settings.read import Source, named, read_yaml
 from fednode.storage.files import put
 from fednode_bootstrap.introducer import TOKEN_BYTES, Roster
 
@@ -24,10 +25,11 @@ PAGE_TOKEN: Final = "page-token"
 ELSEWHERE: Final = "folder with --out"
 
 
-def invite(state: Path, template: Path, folder: Path) -> list[str]:
+def invite(state: Path, template: Path, folder: Path, relay: bool = False) -> list[str]:
     """Write the files that nodes need to enrol into a folder; return the names of written files.
 
-    state: folder of the introducer; its mesh key is created if there is none. While the mesh key
+    state: folder of the introducer; its mesh key is created if there is none. relay: the
+    introducer's port is a relay, too, and peers.yaml lists it. While the mesh key
     stays the same, existing secrets are kept, so the function can be called again. Raise
     ConfigError if peers.yaml names another mesh key or is wrong, StateError if the folder cannot be
     written.
@@ -44,6 +46,8 @@ def invite(state: Path, template: Path, folder: Path) -> list[str]:
     text = template.read_text(encoding="utf-8")
     if "mesh_key" not in source.tree:
         text += f"\nmesh_key: {book.mesh_key}\n"
+    if relay and "relays" not in source.tree:
+        text += f"relays:\n  - {{address: {_introducer(source)!r}, id: {node_id(book.key)}}}\n"
     path = folder / "peers.yaml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,16 +56,26 @@ def invite(state: Path, template: Path, folder: Path) -> list[str]:
         raise StateError(
             f"{folder} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
         ) from fault
-    put(path, text, ELSEWHERE)
+    put(path, text, ELSEWHERE, for_all=True)
     written = [path.name]
     for peer in load_peers(path).peers:
         file = folder / f"{TOKEN}{peer.name}"
         # A token is valid only at the introducer that made it, which its mesh key identifies.
         if book.mesh_key not in before or not file.exists():
-            put(file, book.token(peer.name) + "\n", ELSEWHERE, secret=True)
+            put(file, book.token(peer.name) + "\n", ELSEWHERE)
             written.append(file.name)
     if not (folder / PAGE_TOKEN).exists():
         page_token = secrets.token_urlsafe(TOKEN_BYTES)
-        put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE, secret=True)
+        put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE)
         written.append(PAGE_TOKEN)
     return written
+
+
+def _introducer(source: Source) -> str:
+    """Return the introducer's address in a peers.yaml; raise ConfigError if there is none."""
+    found = source.tree.get("introducer")
+    if not isinstance(found, str):
+        raise ConfigError(
+            f"{source.at([])} names no introducer, whose port --relay would list: add `introducer`."
+        )
+    return found

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.text import Text
 
 from fednode.app.network import client_of
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
-from fednode.terminal import live
+from fednode.terminal import live, show
 from fednode.terminal.stop import Interrupted, interruptible, until
-from fednode.terminal.watch import View, summary
+from fednode.terminal.watch import View, gains, summary
 from fednode.wire.gen.status_pb2 import Round, StatusReply
-from fednode_bootstrap.mesh import POLL_S, LocalMesh, MeshSettings, Observer, fresh_folder
+from fednode_bootstrap.mesh import POLL_S, LocalMesh, Member, MeshSettings, Observer, fresh_folder
 from fednode_bootstrap.process import PROGRAM
 
 RUNS: Final = Path("runs")
@@ -110,7 +111,9 @@ async def run(options: LocalOptions, observer: Observer | None, console: Console
     ended_well = False
     try:
         await _run(mesh, options, console)
-        ended_well = all(one.daemon.exit_code == 0 for one in mesh.members.values())
+        members = mesh.members.values()
+        ended_well = all(member.daemon.exit_code == 0 for member in members)
+        show.require_merged([member.status for member in members if member.status is not None])
     finally:
         await observer.close()
         if made and not options.keep and ended_well:
@@ -127,17 +130,27 @@ async def _run(mesh: LocalMesh, options: LocalOptions, console: Console) -> None
     async def work() -> None:
         async with shown(mesh, view):
             await mesh.wait_finished()
+            await mesh.wait_for(lambda: not any(map(_compares, mesh.members.values())))
             if options.stay:
                 console.print("All rounds are done; the nodes keep serving until Ctrl-C.")
                 await asyncio.Event().wait()
             final = live.table(view.seen(mesh)) if console.is_terminal else summary(mesh)
+            lines = gains(mesh, figures=not console.is_terminal)
         console.print(final, soft_wrap=True, highlight=False)
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
 
     with interruptible(console.print) as stop:
         try:
             await until(work(), stop)
         except Interrupted:
-            console.print("All daemons have ended.")
+            again = "" if options.run_dir is None else " The same command goes on from here."
+            console.print(f"All daemons have ended.{again}")
+
+
+def _compares(member: Member) -> bool:
+    """Tell whether a running node still trains alone, to say what the mesh gained."""
+    return member.daemon.running and member.status is not None and member.status.comparing
 
 
 @contextlib.asynccontextmanager

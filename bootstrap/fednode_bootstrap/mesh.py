@@ -96,9 +96,9 @@ class MeshSettings:
         if not 1 <= self.nodes <= NODES_MAX:
             text = f"A local mesh of {self.nodes} nodes was asked for: give 1 to {NODES_MAX}."
             raise ConfigError(text)
-        for one in self.settings:
-            if "=" not in one:
-                raise ConfigError(f"'{one}' is no setting: write --set section.key=value.")
+        for setting in self.settings:
+            if "=" not in setting:
+                raise ConfigError(f"'{setting}' is no setting: write --set section.key=value.")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,13 +233,15 @@ class LocalMesh:
         """
         members = self.members.values()
         try:
-            await self.wait_for(lambda: all(one.done for one in members), timeout_s)
+            await self.wait_for(lambda: all(member.done for member in members), timeout_s)
         except TimeoutError:
-            late = ", ".join(f"{one.name} ({_where(one)})" for one in members if not one.done)
+            late = ", ".join(
+                f"{member.name} ({_where(member)})" for member in members if not member.done
+            )
             raise MeshError(
                 f"After {timeout_s:.0f} s these nodes were not through with their rounds: {late}."
             ) from None
-        finished = [one.name for one in members if one.daemon.running]
+        finished = [member.name for member in members if member.daemon.running]
         if not finished:
             first = next(iter(members))
             raise MeshError(
@@ -251,15 +253,15 @@ class LocalMesh:
     async def stop(self) -> None:
         """End every daemon; return when all have ended. Idempotent."""
         self._stopping = True
-        tasks = [one.watcher for one in self.members.values()] + [self._poller, self._starter]
+        tasks = [member.watcher for member in self.members.values()] + [self._poller, self._starter]
         alive = [task for task in tasks if task is not None and not task.done()]
         for task in alive:
             task.cancel()
-        ends = [one.daemon.stop(self.settings.grace_s) for one in self.members.values()]
+        ends = [member.daemon.stop(self.settings.grace_s) for member in self.members.values()]
         try:
             await asyncio.gather(*ends, return_exceptions=True)
         finally:  # also if cancelled (a second Ctrl-C): do not wait any longer
-            started = [one.daemon for one in self.members.values() if one.daemon.started]
+            started = [member.daemon for member in self.members.values() if member.daemon.started]
             for daemon in started:
                 daemon.signal(signal.SIGKILL)
             await asyncio.shield(asyncio.gather(*(daemon.ended() for daemon in started)))
@@ -295,13 +297,15 @@ class LocalMesh:
             command = ["start", "--peers", str(peers), "--name", name]
             if settings.config is not None:
                 command += ["--config", str(settings.config.resolve())]
-            for one in (*self._own_settings(folder / name), *settings.settings):
-                command += ["--set", one]
+            for setting in (*self._own_settings(folder / name), *settings.settings):
+                command += ["--set", setting]
             daemon = Daemon(name, command, folder / f"{name}.log", self._run)
             self.members[name] = Member(
                 name=name, address=address, daemon=daemon, restarts_left=settings.restarts
             )
-        listed = [{"name": one.name, "address": one.address} for one in self.members.values()]
+        listed = [
+            {"name": member.name, "address": member.address} for member in self.members.values()
+        ]
         content = {"mesh": settings.name, "insecure": not settings.tls, "peers": listed}
         if settings.tls:
             for entry in listed:
@@ -333,7 +337,7 @@ class LocalMesh:
     async def _launch_rest(self, members: Sequence[Member]) -> None:
         """Start the other daemons, each as soon as fewer than `at_once` are starting."""
         for member in members[self.settings.at_once :]:
-            while sum(one.starting for one in members) >= self.settings.at_once:
+            while sum(other.starting for other in members) >= self.settings.at_once:
                 await self.change()
             await self._launch(member)
 
@@ -353,7 +357,7 @@ class LocalMesh:
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.gather(*(self._look(one) for one in self.members.values()))
+            await asyncio.gather(*(self._look(member) for member in self.members.values()))
             self._notify()
             await asyncio.sleep(self.settings.poll_s)
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
+import uvloop
 from rich.console import Console
 
 from fednode.terminal.paths import PATH
@@ -53,4 +53,4 @@ def mesh(
     async def main() -> int:
         return await run(options, None, Console())
 
-    return asyncio.run(main())
+    return uvloop.run(main())

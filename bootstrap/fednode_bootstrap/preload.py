@@ -41,8 +41,8 @@ def load(told: str) -> None:
         if settings.tuning.kind != "torch":
             return
         from fednode.clip import backbone
+        from fednode.freed import use_one_arena
         from fednode.learn.build import use_threads, weights_of
-        from fednode.learn.memory import use_one_arena
 
         use_one_arena()
         use_threads(1)

@@ -3,9 +3,10 @@
     import fednode
 
     prompts = fednode.load("state-directory")     # or a .safetensors file of `fednode export`
-    prompts.names(["photo.jpg"])
+    prompts.names(["photo.jpg"])                # or Pillow images, arrays, tensors
 
-Importing `node` imports neither torch nor open_clip; using prompts does.
+Importing `fednode` imports neither torch nor open_clip; using prompts does. Images are paths,
+Pillow images, numpy arrays or torch tensors (fednode.data.memory.files).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ import yaml
 
 from fednode.app.saved import recall
 from fednode.core.types import Array, Tensors
-from fednode.errors import ConfigError, DataError, ModelError
+from fednode.data.folder import scan
+from fednode.data.memory import files
+from fednode.errors import ConfigError, ModelError
 from fednode.settings import trees
 from fednode.settings.read import Settings, Source, lasting, settings_of
 
@@ -61,34 +64,63 @@ class Prompts:
         """Name of the backbone."""
         return self.settings.model.name
 
-    def probabilities(
-        self, images: Sequence[str | Path], classes: Sequence[str] | None = None
-    ) -> Array:
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Names of all classes of which some node has images, if the policy exchanges class sums.
+
+        With other policies they are `classes`.
+        """
+        return tuple(sorted({*self.classes, *self.arrays.classes}))
+
+    def answers(self, classes: Sequence[str] | None = None) -> str:
+        """Return a sentence on which classifier answers for these classes; "" if there is one.
+
+        Only policies that exchange class sums have several.
+        """
+        from fednode.learn.build import answering
+
+        return answering(self._frozen, *self._made_of, self.arrays, self._names(classes))
+
+    def probabilities(self, images: Sequence[Any], classes: Sequence[str] | None = None) -> Array:
         """Return softmax probabilities [images, classes] in float32.
 
-        classes: any names; None for those that the prompts were tuned on. Raise DataError if a file
-        does not exist, ConfigError if there is no class name or an empty one.
+        images: paths of files, Pillow images, numpy arrays [H, W] or [H, W, C], or torch tensors
+        [C, H, W]; floats from 0 to 1, or uint8. classes: any names; None for those that the prompts
+        were tuned on. Raise DataError if a file does not exist or an image has another type, shape
+        or range, ConfigError if there is no class name or an empty one.
         """
-        paths, names = _images(images), self._names(classes)
-        return self._predictor(self.arrays, paths, names).astype(np.float32)
+        names = self._names(classes)
+        with files(images) as paths:
+            return self._predictor(self.arrays, paths, names).astype(np.float32)
 
     def evaluate(
         self,
-        images: Sequence[str | Path],
-        labels: Sequence[str],
+        images: Sequence[Any] | str | Path,
+        labels: Sequence[str] | None = None,
         classes: Sequence[str] | None = None,
     ) -> Evaluation:
         """Return accuracy, confusion matrix, and sensitivity, specificity and AUC by class.
 
-        labels: the true class name of each image. classes: the names to choose among; None for
-        those that the prompts were tuned on. Raise ConfigError if there is no image, if there are
-        not as many labels as images, or if a label is none of the classes; DataError if a file
-        does not exist.
+        images: as for `probabilities`, with the true class name of each image in `labels`; or the
+        path of a folder with a folder of images for each class, without labels. classes: the names
+        to choose among; None for those that the prompts were tuned on. Raise ConfigError if there
+        is no image, if there are not as many labels as images, or if a label is none of the
+        classes; DataError if a file or folder does not exist.
         """
         from fednode.learn.evaluation import evaluation
 
         names = self._names(classes)
-        if not images or len(labels) != len(images):
+        if isinstance(images, str | Path):
+            if labels is not None:
+                raise ConfigError(
+                    f"images is the folder {images}, whose folders name the classes: leave labels "
+                    "out, or give a list of images."
+                )
+            found_classes = scan(Path(images)).classes
+            labels = [folder.display for folder in found_classes for _ in folder.files]
+            images = [path for folder in found_classes for path in folder.files]
+        labels = labels or ()
+        if not len(images) or len(labels) != len(images):
             raise ConfigError(
                 f"{len(images)} images and {len(labels)} labels: give at least one image, and one "
                 "label for each."
@@ -96,17 +128,16 @@ class Prompts:
         place = {name: at for at, name in enumerate(names)}
         if len(place) < len(names):
             raise ConfigError("classes names a class twice: name each class once.")
-        strange = next((one for one in labels if one not in place), None)
+        strange = next((label for label in labels if label not in place), None)
         if strange is not None:
             raise ConfigError(
                 f"labels holds {strange!r}; each label must be one of {', '.join(place)}."
             )
-        found = self._predictor(self.arrays, _images(images), names)
-        return evaluation(names, [place[one] for one in labels], found)
+        with files(images) as paths:
+            probabilities = self._predictor(self.arrays, paths, names)
+        return evaluation(names, [place[label] for label in labels], probabilities)
 
-    def names(
-        self, images: Sequence[str | Path], classes: Sequence[str] | None = None
-    ) -> list[str]:
+    def names(self, images: Sequence[Any], classes: Sequence[str] | None = None) -> list[str]:
         """Return the most probable class name of each image."""
         known = self._names(classes)
         return [known[int(row.argmax())] for row in self.probabilities(images, known)]
@@ -116,11 +147,25 @@ class Prompts:
 
         Raise ModelError if the prompts change image features.
         """
-        from fednode.learn.share import matrix
+        from fednode.learn.share import as_texts
 
-        found, scale = matrix(self._frozen, *self._made_of, self.arrays, self._names(classes))
-        features: Array = found.numpy()
-        return features, scale
+        found = as_texts(*self.affine(classes))
+        if found is None:
+            raise ModelError(
+                f"policy {self.policy} classifies with weights and a bias, which are no text "
+                "features: use Prompts.affine."
+            )
+        return found
+
+    def affine(self, classes: Sequence[str] | None = None) -> tuple[Array, Array]:
+        """Return weights [classes, width] and bias [classes] of the classifier, in float32.
+
+        Unit image features @ weights.T + bias are the logits. Raise ModelError if the prompts
+        change image features, or if no weights give their logits.
+        """
+        from fednode.learn.share import affine
+
+        return affine(self._frozen, *self._made_of, self.arrays, self._names(classes))
 
     def words(self, top: int = 5) -> dict[str, list[list[Near]]]:
         """Return the vocabulary's nearest words to each vector of each learned context.
@@ -129,7 +174,7 @@ class Prompts:
         """
         return self._explainer.words(top)
 
-    def maps(self, images: Sequence[str | Path], classes: Sequence[str]) -> tuple[Array, Array]:
+    def maps(self, images: Sequence[Any], classes: Sequence[str]) -> tuple[Array, Array]:
         """Return class activation maps [images, rows, columns] (0..1) without and with prompts.
 
         classes: the class to look for in each image. Raise ConfigError if there are not as many
@@ -141,14 +186,16 @@ class Prompts:
                 f"{len(images)} images and {len(classes)} classes: give one for each."
             )
         known = tuple(dict.fromkeys((*self.classes, *classes)))
-        return self._explainer.maps(_images(images), classes, self._names(known))
+        with files(images) as paths:
+            return self._explainer.maps(paths, classes, self._names(known))
 
-    def image_features(self, images: Sequence[str | Path]) -> tuple[Array, Array | None]:
+    def image_features(self, images: Sequence[Any]) -> tuple[Array, Array | None]:
         """Return unit features [images, width] without and with the tuned prompts.
 
         The second is None if the prompts do not change image features.
         """
-        return self._explainer.features(_images(images))
+        with files(images) as paths:
+            return self._explainer.features(paths)
 
     @property
     def _made_of(self) -> tuple[TuningSettings, type[Objective], Any]:
@@ -185,15 +232,6 @@ class Prompts:
         if not names or not all(names):
             raise ConfigError("classes holds an empty name, or none at all.")
         return names
-
-
-def _images(given: Sequence[str | Path]) -> list[Path]:
-    """Return paths; raise DataError if a file does not exist."""
-    paths = [Path(one) for one in given]
-    for path in paths:
-        if not path.is_file():
-            raise DataError(f"There is no image file {path}: give the path of an image.")
-    return paths
 
 
 def _described(facts: Mapping[str, str], file: Path) -> tuple[Settings, tuple[str, ...], int]:

@@ -5,6 +5,7 @@ A subcommand is imported when it is called, so that `fednode --help` starts fast
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import keyword
 import sys
@@ -22,6 +23,7 @@ from fednode.errors import ConfigError, FednodeError
 COMMANDS: Final = {
     "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),
+    "models": ("fednode.commands.models", "List models and what each takes."),
     "start": ("fednode.commands.start", "Run one node of a mesh."),
     "status": ("fednode.commands.status", "Show how a node or a mesh is."),
     "top": ("fednode.commands.top", "Show a mesh live."),
@@ -36,12 +38,18 @@ COMMANDS: Final = {
     "resume": ("fednode.commands.control", "Let a paused node go on."),
     "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
     "retune": ("fednode.commands.control", "Let a node run one more round."),
+    "accept": ("fednode.commands.control", "Let a node go on from an older state directory."),
+    "redo": ("fednode.commands.control", "Let a node that ran its rounds alone run them again."),
     "rollback": ("fednode.commands.control", "Start the next round from the best prompts so far."),
     "reset": ("fednode.commands.reset", "Delete what a node learned, to begin anew."),
     "identity": ("fednode.commands.identity", "Show, make or replace a node's key."),
     "introducer": (
         "fednode_bootstrap.introducer_command",
         "Enrol nodes that peers.yaml does not list.",
+    ),
+    "relay": (
+        "fednode_bootstrap.relay_command",
+        "Connect nodes that take no connections.",
     ),
     "experiment": ("fednode.lab.commands.experiment", "Compare methods on one data set."),
     "track": ("fednode.lab.commands.track", "Write figures to TensorBoard, W&B or MLflow."),
@@ -74,21 +82,31 @@ class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as fault:
+            near = difflib.get_close_matches(args[0], COMMANDS, 1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"{fault.message}{hint}", ctx) from None
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
         word = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
-        found = getattr(_module(cmd_name), word)
-        return found if isinstance(found, click.Command) else None
+        command = getattr(_module(cmd_name), word)
+        return command if isinstance(command, click.Command) else None
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete names of commands by the table, because click would import every command."""
-        found = [
+        commands = [
             CompletionItem(name, help=text)
             for name, (_, text) in COMMANDS.items()
             if name.startswith(incomplete)
         ]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
+        return commands + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, COMMANDS[name][1]) for name in self.list_commands(ctx)]
@@ -112,7 +130,8 @@ def main(arguments: list[str] | None = None) -> None:
     except click.ClickException as fault:
         fault.show()
         sys.exit(FAULT)
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as fault:
+        click.echo(f"fednode: stopped by Ctrl-C. {_kept(fault)}".rstrip(), err=True)
         sys.exit(INTERRUPTED)
     except Exception as fault:
         with tempfile.NamedTemporaryFile(
@@ -126,6 +145,12 @@ def main(arguments: list[str] | None = None) -> None:
         )
         sys.exit(DEFECT)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _kept(fault: BaseException) -> str:
+    """Return what the command says that Ctrl-C ended, such as what was kept; "" if nothing."""
+    cause = fault.__cause__ if isinstance(fault, click.Abort) else fault
+    return str(cause) if isinstance(cause, KeyboardInterrupt) else ""
 
 
 if __name__ == "__main__":

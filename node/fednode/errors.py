@@ -9,18 +9,20 @@
     ├── AddressError              a port in use, an address that cannot be listened on
     ├── Unreachable               a peer or daemon that does not answer (retry may help)
     ├── Refused                   a peer that answered no, and why (retry does not help)
+    ├── NeverMerged               a node ended its rounds and merged no peer's prompts
     └── FrameError                bytes from the network that are not a valid message
 
 The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
 codes are stable: 0 well, 2 settings or words on the command line, 3 images or model, 4 this machine
-(state directory, key, address), 5 nobody answers, 6 refused, 70 a defect of fednode, 130 Ctrl-C.
+(state directory, key, address), 5 nobody answers, 6 refused, 7 a node
+ended its rounds and merged no peer's prompts, 70 a defect of fednode, 130 Ctrl-C.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-FAULT_CODES: Final = frozenset(range(2, 7))
+FAULT_CODES: Final = frozenset(range(2, 8))
 """Exit codes of what starting again cannot mend."""
 
 
@@ -74,6 +76,12 @@ class Refused(FednodeError):
     """A peer answered and refused; the reason is its own sentence."""
 
     exit_code = 6
+
+
+class NeverMerged(FednodeError):
+    """A node ended its rounds without a peer's prompts, and was not meant to."""
+
+    exit_code = 7
 
 
 class FrameError(FednodeError):

@@ -10,10 +10,14 @@ from fednode.core.types import EMPTY, Job, Tensors
 from fednode.learn.context import ContextObjective
 from fednode.learn.initial import context, generator
 from fednode.learn.objective import (
+    Answering,
     Batch,
     Classifier,
+    Computed,
+    Computing,
     Constant,
     Given,
+    Leaves,
     Objective,
     Parameters,
     Plain,
@@ -26,14 +30,18 @@ from fednode.learn.texts import ClassTexts
 __all__ = [
     "EMPTY",
     "STRICT",
+    "Answering",
     "Backbone",
     "Batch",
     "ClassTexts",
     "Classifier",
+    "Computed",
+    "Computing",
     "Constant",
     "ContextObjective",
     "Given",
     "Job",
+    "Leaves",
     "Objective",
     "Parameters",
     "Plain",

@@ -34,7 +34,7 @@ def _entries(group: str) -> tuple[metadata.EntryPoint, ...]:
 def names() -> list[str]:
     """Return the names of all policies, sorted."""
     folders = {
-        found.name for found in pkgutil.iter_modules(fednode.policies.__path__) if found.ispkg
+        module.name for module in pkgutil.iter_modules(fednode.policies.__path__) if module.ispkg
     }
     return sorted(folders | {entry.name for entry in _entries(GROUP)})
 
@@ -59,11 +59,11 @@ def policy(name: str) -> PolicyKind:
     return kind_of(classes[0])
 
 
-def kind_of(found: Any) -> PolicyKind:
+def kind_of(offered: Any) -> PolicyKind:
     """Return what the registry offers for a class: the class itself, or a method's policy."""
-    if isinstance(found, type) and issubclass(found, Method):
-        return MethodPolicy(found)
-    kind: PolicyKind = found
+    if isinstance(offered, type) and issubclass(offered, Method):
+        return MethodPolicy(offered)
+    kind: PolicyKind = offered
     return kind
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import shlex
 import signal
@@ -26,14 +25,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, Final
-
-from scipy.stats import t as student
 
 from fednode.learn.cache import default_folder
 from fednode.settings.read import load_settings
 from tests.bench.figures import publish
+from tools.held_out import half_width
 
 NAMES: Final = ("a", "b", "c")
 DOMAINS: Final = ("art_painting", "cartoon", "photo")
@@ -179,8 +177,8 @@ def report(done: Sequence[Outcome]) -> int:
     """Print and keep the figures; return the exit code."""
     pairs = list(zip(done[::2], done[1::2], strict=True))
     gains = [100 * (mine.own - alone.own) for mine, alone in pairs]
-    middle, count = mean(gains), len(gains)
-    wide = float(student.ppf(0.975, count - 1)) * stdev(gains) / math.sqrt(count)
+    middle = mean(gains)
+    wide = half_width(gains)
     rows: list[dict[str, str | float]] = [
         {
             "seed and node": f"{mine.seed} {mine.node}",

@@ -83,5 +83,11 @@ class Faulty:
             return reply
         raise Unreachable(f"cannot send to {to}: the answer was lost")
 
+    def expect(self, frame_bytes: int) -> None:
+        self.inner.expect(frame_bytes)
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        self.inner.turn_away(id, seconds)
+
     async def close(self) -> None:
         await self.inner.close()

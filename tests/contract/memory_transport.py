@@ -110,6 +110,12 @@ class MemoryTransport:
             raise Unreachable(f"nobody answers at {to}")
         return await self._call(other, to, frame, timeout_s)
 
+    def expect(self, frame_bytes: int) -> None:
+        """Do nothing: frames are not cut here."""
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        """Do nothing: no end has a key."""
+
     async def close(self) -> None:
         """Leave the hub; sends under way from here and to here raise Unreachable."""
         self._closed.set()

@@ -18,6 +18,9 @@ from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
+from fednode.policies.gda import rows
+from fednode.policies.gda.config import GDAConfig
+from fednode.policies.gda.exchange import GDA
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
@@ -111,6 +114,12 @@ def kinds() -> list[tuple[PolicyKind, str, Kind]]:
                 Kind(shapes, {"prompts": shapes, **SHARED}, {"": chosen}),
             )
         )
+    tables: Shapes = dict.fromkeys(rows.TABLES, rows.TABLE)
+    for share in ("means", "sums"):
+        arrays: Shapes = {"rows": (0, 2), **({"moment": (1,)} if share == "sums" else {})}
+        says: Mapping[str, Shapes] = {"sums": arrays, "losses": tables, **SHARED}
+        gda = GDAConfig("means" if share == "means" else "sums")
+        made.append((MethodPolicy(GDA), share, Kind(arrays, says, {"": gda})))
     for set_ in ({}, {"aggregators": "text"}, {"aggregators": "none"}, {"tied": True}):
         title = "-".join(map(str, set_.values()))
         made.append((MethodPolicy(Plan), title, plan(PlanConfig(reduction=2, **set_))))

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from fednode.transports.base import Transport
+from fednode.transports.base import Address, OnFrame, Transport
 from fednode.transports.grpc import GrpcTransport
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.contract.transport_suite import Make, TransportContract
 from tests.unit.identity.people import A, person
+from tests.unit.transports.relays import Node, raised
 
 
 async def provide(build: Callable[[], Transport]) -> AsyncIterator[Make]:
@@ -47,3 +48,36 @@ class TestGrpc(TransportContract):
     async def make(self) -> AsyncIterator[Make]:
         async for make in provide(GrpcTransport):
             yield make
+
+
+class Relayed(Node):
+    """A node that is dialled through a relay, by the name that listens at an address.
+
+    names: the name of the node at each address, of all nodes of a test.
+    """
+
+    names: dict[Address, str]
+
+    async def listen(self, address: Address, on_frame: OnFrame) -> Address:
+        found = await super().listen(address, on_frame)
+        self.names[found] = self.name
+        return found
+
+    async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        return await super().send(to, frame, timeout_s, self.names.get(to, "n39"))
+
+
+class TestGrpcOverARelay(TransportContract):
+    @pytest.fixture
+    async def make(self) -> AsyncIterator[Make]:
+        async with raised() as relay:
+            names: dict[Address, str] = {}
+            count = iter(range(1, 30))
+
+            def build() -> Relayed:
+                one = Relayed(f"n{next(count)}", relay.at)
+                one.names = names
+                return one
+
+            async for make in provide(build):
+                yield make

@@ -41,7 +41,9 @@ from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
+from fednode.transports import lines as lines_module
 from fednode.transports.grpc import GrpcTransport
+from fednode.transports.meter import Rates
 from fednode.transports.tls import Tls
 from fednode.wire import codec
 from tests.contract.faults import pause
@@ -52,6 +54,7 @@ SENDERS: Final = 16
 NOISES: Final = 20
 # As if there were no quota, so that every frame is read; and no quarantine, so that all are.
 OPEN: Final = LimitSettings(messages_s=1e7, megabytes_s=1e5)
+UNBOUNDED: Final = replace(Rates.around(1e7, 1e5), doors=1e6, doors_at_once=1e6)
 
 
 def memory_kib() -> int:
@@ -123,7 +126,7 @@ def transport(key: Any, name: str, trust: Trust, refusals: Refusals) -> GrpcTran
     def credentials() -> Any:
         return key, mint(key, name, b"", time.time())
 
-    return GrpcTransport(Tls(credentials, trust.judge, refusals.note))
+    return GrpcTransport(Tls(credentials, trust.judge, refusals.note, rates=UNBOUNDED))
 
 
 async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Counter[str]:
@@ -143,7 +146,7 @@ async def frames(count: int, hostile: GrpcTransport, to: str, node: Node) -> Cou
         for _ in left:
             frame = mutated(chance.choice(seeds), chance)
             try:
-                code, _detail = codec.decode_ack(await hostile.send(to, frame, 30.0, "a"))
+                code, *_ = codec.decode_ack(await hostile.send(to, frame, 30.0, "a"))
                 verdicts[code] += 1
             except FednodeError as fault:
                 verdicts[type(fault).__name__] += 1
@@ -181,6 +184,7 @@ async def one_noise(seconds: float, address: str, seed: int) -> int:
 
 async def storm(folder: Path, count: int, seconds: float) -> dict[str, Any]:
     """Run it all; return what was found."""
+    lines_module.HANDSHAKES = UNBOUNDED  # type: ignore[attr-defined]
     made = {name: keys.create(folder / name / "key") for name in NAMES}
     ids = {name: keys.node_id(key) for name, key in made.items()}
     nodes = [Node(folder, name, made, ids) for name in NAMES[:2]]

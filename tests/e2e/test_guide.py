@@ -19,6 +19,7 @@ import torch
 from fednode import registry
 from fednode.core.types import PolicyState
 from fednode.errors import ConfigError
+from fednode.lab.experiment.files import load_experiment, settings_of
 from fednode.objective import Batch, Given, Job, Tensors
 from fednode.settings.read import load_settings
 from fednode.storage.store import read_snapshot
@@ -102,6 +103,15 @@ def test_the_policy_runs_in_a_mesh_through_its_entry_point(fedavgm: Path) -> Non
 
 def test_the_policy_keeps_the_contract(fedavgm: Path) -> None:
     assert keeps_its_contract(fedavgm / "test_fedavgm.py")
+
+
+def test_the_experiment_compares_it_at_equal_vectors(fedavgm: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(# my\.yaml.*?)```", (DOCS / "policies.md").read_text(), re.S)
+    (fedavgm / "my.yaml").write_text(text)
+    made = load_experiment(fedavgm / "my.yaml")
+    tunings = [settings_of(made, one, "my.yaml").tuning for one in made.methods]
+    assert len(tunings) == 3
+    assert len({(one.context_length, one.lr, one.epochs, one.optimizer) for one in tunings}) == 1
 
 
 def test_its_settings_are_checked_like_the_daemons_own(fedavgm: Path) -> None:

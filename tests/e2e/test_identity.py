@@ -76,6 +76,28 @@ def alive(reply: Any, *names: str) -> bool:
     return {peer.name for peer in reply.peers if peer.state == "alive"} >= set(names)
 
 
+async def test_the_commands_that_init_prints_are_a_mesh_with_keys(
+    tmp_path: Path, fednode: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but those commands: the keys and ids are where the nodes look for them."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    printed = await fednode("init", tmp_path / "mesh", "--tls", "--mesh", "clinic")
+    words = [line.split()[1:] for line in printed.splitlines() if line.startswith("  fednode ")]
+    starts = [one for one in words if one[0] == "start"]
+    assert [one[-1] for one in starts] == ["a", "b", "c"]
+    more = ("--set", "tuning.kind=closed-form", "--set", "rounds.max=3")
+    peers = load_peers(tmp_path / "mesh/peers.yaml")
+    own = tmp_path / ".local/state/fednode/clinic/a"
+    async with contextlib.AsyncExitStack() as nodes:
+        for one in starts:
+            await nodes.enter_async_context(running(tmp_path, one[-1], *one, *more))
+        for peer in peers.peers:
+            reply = await until(
+                tmp_path / "mesh", peer.address, str(own), lambda reply: reply.life == "finished"
+            )
+            assert dict(reply.merged_with) == {2: 3}, "each round merged both peers' prompts"
+
+
 async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
     tmp_path: Path, fednode: Say
 ) -> None:
@@ -120,15 +142,21 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
         await c.stop(10.0)
 
 
-async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fednode: Say) -> None:
+async def keyed_pair(folder: Path, fednode: Say) -> dict[str, str]:
+    """Make keys of nodes a and b, and the peers.yaml that lists them; return their addresses."""
     ports = free_ports(2)
     lines = []
     for name, port in zip("ab", ports, strict=True):
-        words = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
+        words = ("--mesh", "m", "--name", name, "--state", str(folder / name))
         line = await fednode("identity", "new", *words)
         lines.append(line.strip().replace("HOST:PORT", f"127.0.0.1:{port}"))
-    (tmp_path / "peers.yaml").write_text("mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n")
-    at = {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
+    text = "mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n"
+    await asyncio.to_thread((folder / "peers.yaml").write_text, text)
+    return {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
+
+
+async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fednode: Say) -> None:
+    at = await keyed_pair(tmp_path, fednode)
     async with running(tmp_path, "a", *start(tmp_path, "a")):
         async with running(tmp_path, "b", *start(tmp_path, "b")):
             await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))

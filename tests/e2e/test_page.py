@@ -86,8 +86,8 @@ def meshed(service: NodeService) -> None:
     ]
     alone = service.now
 
-    def now() -> status_pb2.StatusReply:
-        reply = alone()
+    def now(member: bool = False) -> status_pb2.StatusReply:
+        reply = alone(member)
         reply.MergeFrom(status_pb2.StatusReply(peers=peers))
         return reply
 

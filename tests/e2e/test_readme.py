@@ -109,7 +109,6 @@ async def test_the_quick_start_as_it_stands(
     assert said["predict"].startswith("photo.jpg: lemon")
 
 
-@pytest.mark.slow
 def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in surroundings(tmp_path).items():
         monkeypatch.setenv(key, value)
@@ -119,7 +118,9 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     read: Any = nbformat.read
     book = read(ROOT / "docs" / "tour.ipynb", as_version=4)
-    client = NotebookClient(book, timeout=int(GUARD_S), resources={"metadata": {"path": docs}})
+    client = NotebookClient(
+        book, timeout=int(GUARD_S), iopub_timeout=60, resources={"metadata": {"path": docs}}
+    )
     client.execute()
     shown = [
         "".join(out.get("text", "") or str(out.get("data", {})) for out in cell.outputs)
@@ -127,5 +128,5 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         if cell.cell_type == "code"
     ]
     assert "zerodfl fednode-mini round 3" in shown[1]
-    assert "context 1 [('a'" in shown[3]
+    assert re.search(r"context 1 \[\('\w+', \d", shown[3])
     assert "image/png" in shown[4]

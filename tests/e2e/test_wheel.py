@@ -217,3 +217,22 @@ def test_the_first_hour_from_the_wheel_in_a_venv(venv: Path, empty: Path) -> Non
     assert "round" in run_a_node(venv / "python", empty, **paths)
     assert "Written: runs/demo" in run([venv / "fednode", "demo", "--quick"], empty, **paths)
     assert (empty / "runs/demo/report.json").is_file()
+
+
+def test_beside_a_clone_import_finds_the_package(tmp_path: Path) -> None:
+    """The folder of a clone is named fednode, too: Python must not take it for the package."""
+    clone, site = tmp_path / "fednode", tmp_path / "site"
+    clone.mkdir()
+    for name in SOURCES:
+        (clone / name).symlink_to(ROOT / name)
+    build = f"from hatchling.build import build_editable; print(build_editable({str(site)!r}))"
+    made = run([sys.executable, "-c", build], clone).split()[-1]
+    zipfile.ZipFile(site / made).extractall(site)
+    # -S keeps out this checkout's own install; the packages at hand come without their .pth files.
+    code = (
+        f"import site, sys; sys.path += {[one for one in sys.path if 'site-packages' in one]!r}; "
+        f"site.addsitedir({str(site)!r}); import fednode; print(fednode.load, fednode.__file__)"
+    )
+    said = run([sys.executable, "-S", "-c", code], tmp_path, PYTHONPATH="")
+    assert said.startswith("<function load")
+    assert said.split()[-1] == str(clone / "node/fednode/__init__.py")

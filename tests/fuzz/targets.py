@@ -15,6 +15,7 @@ from fednode.lab.commands.simulate import load as load_scenario
 from fednode.lab.experiment.files import load_experiment
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
+from fednode.transports import relay_frames
 from fednode.transports.address import parse
 from fednode.wire.codec import decode, decode_ack, encode, encode_ack
 from fednode.wire.tensors import pack, unpack
@@ -52,10 +53,11 @@ def _arrays(data: bytes) -> None:
 
 def _ack(data: bytes) -> None:
     try:
-        code, detail = decode_ack(data)
+        code, detail, known = decode_ack(data)
     except FrameError:
         return
-    assert decode_ack(encode_ack(code, detail))[0] == code, "a verdict changes when it is sent on"
+    again = decode_ack(encode_ack(code, detail, known))
+    assert (again.code, again.known) == (code, known), "a verdict changes when it is sent on"
 
 
 def _lease(data: bytes) -> None:
@@ -90,6 +92,14 @@ def _file(load: Callable[[Path], Any]) -> Target:
     return read
 
 
+def _of_relays(data: bytes) -> None:
+    """Read a node's and a relay's frame."""
+    for read in (relay_frames.from_node, relay_frames.from_relay):
+        with contextlib.suppress(FrameError):
+            found = read(data)
+            assert read(found.SerializeToString()) == found, "a frame changes when it is sent on"
+
+
 TARGETS: Final[Mapping[str, Target]] = {
     "frame": _frame,
     "arrays": _arrays,
@@ -97,6 +107,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "lease": _lease,
     "certificate": _certificate,
     "words": _words,
+    "relays": _of_relays,
     "settings": _file(lambda path: load_settings(path, {})),
     "peers": _file(load_peers),
     "scenario": _file(load_scenario),

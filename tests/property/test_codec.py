@@ -45,7 +45,11 @@ def tensors_of(elements: st.SearchStrategy[float]) -> st.SearchStrategy[Tensors]
     some: st.SearchStrategy[Array] = shapes.flatmap(
         lambda shape: arrays.arrays(np.float32, shape, elements=elements)
     )
-    return st.dictionaries(names, some, max_size=4).map(Tensors)
+    made = st.dictionaries(names, some, max_size=4)
+    classes = st.sets(st.text(letters, min_size=1, max_size=64), max_size=4)
+    return st.builds(
+        lambda held, named: Tensors(held, sorted(named) if held else ()), made, classes
+    )
 
 
 def messages(elements: st.SearchStrategy[float] = numbers) -> st.SearchStrategy[Message]:

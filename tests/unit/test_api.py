@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 import fednode as package
 from fednode.api import Prompts, load
@@ -50,6 +52,17 @@ def test_prompts_from_python(fednode: Fednode, tuned: Path, tmp_path: Path) -> N
         prompts.evaluate([lemon], ["lime"])
     with pytest.raises(ConfigError, match="classes names a class twice"):
         prompts.evaluate([lemon], ["lemon"], ["lemon", "lemon"])
+    folder = prompts.evaluate(tuned / "images")
+    assert folder.images == len(list((tuned / "images").glob("*/*.png")))
+    assert folder.classes == ("lemon", "sea")
+    with pytest.raises(ConfigError, match="whose folders name the classes: leave labels out"):
+        prompts.evaluate(tuned / "images", ["lemon"])
+    with Image.open(lemon) as shown:
+        pixels = np.asarray(shown.convert("RGB"))
+    expected = prompts.probabilities([lemon])
+    loose = [Image.open(lemon), pixels, torch.tensor(pixels).permute(2, 0, 1)]
+    np.testing.assert_allclose(prompts.probabilities(loose), np.repeat(expected, 3, axis=0))
+    assert {"Prompts", "load", "__version__"} <= set(dir(package))
     with pytest.raises(AttributeError, match="no attribute 'lode'"):
         package.lode  # noqa: B018
 

@@ -16,9 +16,22 @@ from fednode.errors import DataError, Refused
 
 # Every command of the README and the guides.
 EXPECTED = {
-    *("init", "check", "start", "status", "eval", "experiment", "predict", "mesh", "demo", "bench"),
-    *("pause", "resume", "leave", "retune", "rollback", "identity", "introducer", "simulate"),
-    *("top", "logs", "explain", "export", "import", "recover", "reset", "track"),
+    *(
+        "init",
+        "check",
+        "models",
+        "start",
+        "status",
+        "eval",
+        "experiment",
+        "predict",
+        "mesh",
+        "demo",
+        "bench",
+    ),
+    *("pause", "resume", "accept", "leave", "retune", "redo", "rollback", "identity"),
+    *("simulate", "relay"),
+    *("introducer", "top", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }
 
 NAMED = f"fednode, version {__version__}"
@@ -90,6 +103,8 @@ def test_an_unknown_command_or_option_is_exit_code_2(capsys: pytest.CaptureFixtu
         code, _, err = ended(capsys, *words)
         assert code == 2
         assert "No such" in err
+    assert "Did you mean 'start'?" in ended(capsys, "strat")[2]
+    assert "Did you mean" not in ended(capsys, "xyz")[2]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +112,8 @@ def test_an_unknown_command_or_option_is_exit_code_2(capsys: pytest.CaptureFixtu
     [
         (DataError("no images."), 3, "fednode: no images."),
         (Refused("not you."), 6, "fednode: not you."),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "fednode: stopped by Ctrl-C.\n"),
+        (KeyboardInterrupt("2 are done."), 130, "fednode: stopped by Ctrl-C. 2 are done.\n"),
         (RuntimeError("a defect"), 70, "a defect of fednode itself (RuntimeError: a defect)"),
     ],
 )

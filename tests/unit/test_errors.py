@@ -18,6 +18,7 @@ FAULTS = [
 CODES = {
     "FednodeError": 2,
     "ConfigError": 2,
+    "NeverMerged": 7,
     "DataError": 3,
     "ModelError": 3,
     "IdentityError": 4,

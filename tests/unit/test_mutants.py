@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import mutants
-from tests.mutants import MUTANTS, ROOT, Mutant
+from tests.mutant import Mutant
+from tests.mutants import MUTANTS, ROOT
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

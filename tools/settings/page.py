@@ -149,4 +149,6 @@ def words(hint: Any) -> str:
         return f"list of {words(inside[0])}s" if inside[-1] is Ellipsis else "two numbers"
     if origin is tuple:
         return "list of pairs of names"
+    if hint == dict[str, str]:
+        return "section of names"
     raise RuntimeError(f"there are no words for the values of type {hint}")

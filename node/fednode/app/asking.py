@@ -21,5 +21,5 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
         except FednodeError:
             return None
 
-    found = await asyncio.gather(*(ask(where) for _, where in targets))
-    return list(zip(targets, found, strict=True))
+    replies = await asyncio.gather(*(ask(where) for _, where in targets))
+    return list(zip(targets, replies, strict=True))

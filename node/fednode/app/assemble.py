@@ -4,67 +4,121 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import secrets
 import signal
 import threading
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
+from fednode.app.alone import Comparing
 from fednode.app.interfaces import Interfaces
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
 from fednode.core.assemble import kernel_of
 from fednode.core.policy import NodeContext
-from fednode.learn.learner import Learner
-from fednode.learn.memory import trim
+from fednode.data.base import Told
+from fednode.freed import trim
+from fednode.identity.marks import Marks
+from fednode.learn.learner import told
 from fednode.observe.telemetry import Telemetry
-from fednode.runtime.driver import Door, Driver
+from fednode.runtime.changes import ended
+from fednode.runtime.door import Door
+from fednode.runtime.driver import Driver
 from fednode.settings.read import start_of
 from fednode.storage.store import Store
+from fednode.transports.address import RELAY
+
+if TYPE_CHECKING:  # the accountant's library takes a moment to load
+    from fednode.learn.private import PrivateLearner
+
+LOOK_S: Final = 1.0
+"""Time between two looks for peers whose class names are not known yet."""
+RELAY_DRAIN_S: Final = 5.0
+"""How long streams through this node may go on when it stops."""
+STOPPING: Final = (
+    "stopping: a round that is being written is completed; tuning under way is given up and done "
+    "again at the next start; Ctrl-C again ends the node at once"
+)
+GOES_ON: Final = "%s stopped after round %d; the same command goes on from there"
+AT_ONCE: Final = "ended at once; the same command goes on from the last round that was written"
+INTERRUPTED: Final = 130
+"""Exit code of a node that a second Ctrl-C ended."""
 
 
 def run(plan: NodePlan, store: Store) -> None:
     """Run a node until SIGTERM or SIGINT."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(live(plan, store))
+    uvloop.run(live(plan, store))
 
 
 async def live(plan: NodePlan, store: Store) -> None:
     """Listen, load, then run a node; SIGTERM or SIGINT ends each of these steps."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    stop = _stopped_by_signals()
     mesh, door = join(plan), Door()
-    transport, known = mesh.transport, plan.address
-    own = plan.settings.listen or known
+    transport, own = mesh.transport, plan.listen
     faces = Interfaces(plan, mesh, store)
     transport.add_service(faces.register)
     try:
         await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         log = logging.getLogger("fednode")
-        where = known if plan.peers.insecure else f"{known} --state {plan.state}"
-        log.info("%s listens on %s; look at it with: fednode status %s", plan.name, own, where)
+        said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
+        log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
+        beside = [] if mesh.relay is None else [asyncio.create_task(mesh.relay.watch())]
         enrolling = asyncio.create_task(get_lease(plan, mesh))
-        loading = _loaded(plan)
+        loading = _loaded(plan, faces.working)
         if not (await _unless(stop, loading) and await _unless(stop, enrolling)):
             enrolling.cancel()
+            log.info("%s stopped while it loaded; it changed nothing", plan.name)
             return
-        learner = loading.result()
-        driver = driver_of(plan, mesh, store, learner, faces)
+        learner, compare = loading.result()
+        driver = driver_of(plan, mesh, store, learner, faces, compare)
+        driver.telemetry.gains = compare.promise
         await faces.attach(driver, learner)
         door.open(driver.on_frame)
-        beside = [asyncio.create_task(_pass_on(stop, driver, faces))]
+        beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
         beside.append(asyncio.create_task(keep_lease(plan, mesh)))
+        if plan.compares_classes:
+            beside.append(asyncio.create_task(_compare_classes(faces)))
         await driver.run()
+        if mesh.relay is not None:
+            await mesh.relay.drain(RELAY_DRAIN_S)
         for task in beside:
             task.cancel()
+        log.info(GOES_ON, plan.name, driver.view().round)
     finally:
         await faces.close()
         await transport.close()
         store.close()
+
+
+def _place(plan: NodePlan, mesh: NodeNetwork) -> str:
+    """Return the words after `fednode status` that ask a node."""
+    if plan.peers.insecure:
+        return plan.address
+    place = f"{RELAY}:{mesh.identity.id}" if plan.address == RELAY else plan.address
+    return f"{place} --state {plan.state}"
+
+
+def _stopped_by_signals() -> asyncio.Event:
+    """Return what the first SIGTERM or Ctrl-C sets; a Ctrl-C after it ends the process."""
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    log = logging.getLogger("fednode")
+
+    def take(number: signal.Signals) -> None:
+        if not stop.is_set():
+            log.info(STOPPING)
+            stop.set()
+        elif number == signal.SIGINT:
+            log.info(AT_ONCE)
+            os._exit(INTERRUPTED)  # the journal outlives a crash, so it outlives this
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, take, number)
+    return stop
 
 
 async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> None:
@@ -73,16 +127,23 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> No
     driver.stop()
 
 
-def _loaded(plan: NodePlan) -> asyncio.Future[Learner]:
+async def _compare_classes(faces: Interfaces) -> None:
+    while True:
+        await faces.service.compare_classes()
+        await asyncio.sleep(LOOK_S)
+
+
+def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[PrivateLearner, Comparing]]:
     """Load images and model on a thread that does not keep the process alive."""
-    done: Future[Learner] = Future()
+    done: Future[tuple[PrivateLearner, Comparing]] = Future()
     done.set_running_or_notify_cancel()  # the result is set even if nothing waits for it
 
     def load() -> None:
         try:
-            learner = learner_of(plan.settings, plan.name)
+            learner = learner_of(plan.settings, plan.name, told=told)
             trim()
-            done.set_result(private(plan, learner))
+            compare = Comparing(plan.settings, plan.name, plan.state, learner)
+            done.set_result((private(plan, learner), compare))
         except BaseException as fault:
             done.set_exception(fault)
 
@@ -106,20 +167,26 @@ async def _unless(stop: asyncio.Event, work: asyncio.Future[Any]) -> bool:
 
 
 def driver_of(
-    plan: NodePlan, mesh: NodeNetwork, store: Store, learner: Learner, faces: Interfaces
+    plan: NodePlan,
+    mesh: NodeNetwork,
+    store: Store,
+    learner: PrivateLearner,
+    faces: Interfaces,
+    compare: Comparing | None = None,
 ) -> Driver:
     """Return the driver of a node whose parts are loaded; tie its state directory to its settings.
 
     Raise StateError if the directory belongs to other settings.
     """
     settings, facts = plan.settings, facts_of(plan, learner)
+    marks = Marks(plan.peers.mesh, None if plan.peers.insecure else mesh.identity)
     context = NodeContext(
         name=plan.name,
         peers=tuple(peer.name for peer in plan.others),
         mesh=plan.peers.mesh,
         seed=settings.seed,
         rounds=settings.rounds,
-        samples=learner.samples,
+        samples=told(learner)[1],
         domain=settings.data.domain,
         address=plan.address,
         id="" if plan.peers.insecure else mesh.identity.id,
@@ -127,6 +194,10 @@ def driver_of(
         topology=settings.topology,
         guard=settings.guard,
         start=start_of(settings),
+        remote=plan.remote,
+        introduced=plan.peers.introducer is not None,
+        process=secrets.token_hex(8),
+        private=settings.privacy.clip is not None,
     )
     tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
@@ -138,6 +209,9 @@ def driver_of(
         facts,
         store.latest(),
         settings.membership.timing,
+        beginning=store.beginning(),
+        past=learner.past,
+        prove=marks.sign,
     )
     driver = Driver(
         kernel=kernel,
@@ -151,6 +225,10 @@ def driver_of(
         limits=settings.limits,
         telemetry=Telemetry.restored(store.meters(), faces.events, faces.metrics),
         remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
+        compare=compare,
+        compares=ended if compare is None else compare.due,
+        marks=marks,
+        spend=learner.missed,
     )
     driver.tell(mesh.contacts)
     return driver

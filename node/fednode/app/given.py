@@ -17,7 +17,7 @@ def image_files(given: Iterable[Path]) -> Iterator[Path]:
             lines = sys.stdin.read().splitlines()
             yield from image_files(Path(line) for line in lines if line.strip())
         elif path.is_dir():
-            yield from sorted(one for one in path.rglob("*") if one.is_file() and is_image(one))
+            yield from sorted(file for file in path.rglob("*") if file.is_file() and is_image(file))
         elif path.is_file():
             yield path
         else:

@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Any
 from fednode.app.link import draw
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
+from fednode.data.reasons import told
 from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
 from fednode.observe.admin import Admin, HealthService
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
-from fednode.observe.status import About, NodeService
+from fednode.observe.paths import Paths
+from fednode.observe.reply import About
+from fednode.observe.status import NodeService
 from fednode.observe.view import NodeView
+from fednode.observe.working import Working
 from fednode.storage.store import Store
 
 if TYPE_CHECKING:
@@ -28,6 +32,7 @@ class Interfaces:
     def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
         self._settings, self._state = plan.settings, plan.state
         self.events, self.metrics = Events(), Metrics()
+        self.working = Working(logging.getLogger("fednode").info)
         about = About(
             name=plan.name,
             mesh=plan.peers.mesh,
@@ -35,7 +40,10 @@ class Interfaces:
             node_id=mesh.identity.id,
             address=plan.address,
             model=plan.settings.model.title,
+            tells_classes=plan.settings.data.tell_classes,
             caution=plan.caution,
+            privacy=plan.settings.privacy.clip is not None,
+            paths=Paths.of(mesh.tls),
         )
         self.service = NodeService(
             store,
@@ -45,6 +53,7 @@ class Interfaces:
             mesh.transport.channel,
             mesh.transport.why,
             mesh.trust.is_revoked,
+            self.working.__str__,
         )
         self.metrics.watch(self.service.read)
         self._health = HealthService()
@@ -77,6 +86,8 @@ class Interfaces:
     async def attach(self, node: NodeView, learner: Learner) -> None:
         """Answer from a node from now on."""
         self.service.attach(node, learner)
+        if self._settings.data.tell_classes and learner.classes:
+            logging.getLogger("fednode").info("%s", told(learner.classes))
         await self._health.serving()
 
     async def draining(self) -> None:

@@ -31,13 +31,13 @@ def draw(state: Path) -> str:
 
     Raise StateError if the token's file cannot be read or written.
     """
-    found = token_in(state)
-    if not found and (state / FILE).exists():
+    token = token_in(state)
+    if not token and (state / FILE).exists():
         raise StateError(f"{state / FILE} cannot be read, or is empty: remove it.")
-    if not found:
-        found = secrets.token_urlsafe(BYTES)
-        put(state / FILE, f"{found}\n", ELSEWHERE, secret=True)
-    return found
+    if not token:
+        token = secrets.token_urlsafe(BYTES)
+        put(state / FILE, f"{token}\n", ELSEWHERE)
+    return token
 
 
 def link(page: str, mesh: str, name: str, state: Path | None) -> str:
@@ -46,11 +46,11 @@ def link(page: str, mesh: str, name: str, state: Path | None) -> str:
     page, mesh, name: from the node's status. state: the node's state directory; None for the
     default one. Return "" if `page` is not an address.
     """
-    found = _PAGE.fullmatch(page)
-    if found is None:
+    match = _PAGE.fullmatch(page)
+    if match is None:
         return ""
     try:
-        here = parse(found[1]).loopback
+        here = parse(match[1]).loopback
     except AddressError:
         return ""
     named = NAME.fullmatch(mesh) and NAME.fullmatch(name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from fednode.app.plan import NodePlan
 from fednode.app.saved import ROOT
+from fednode.core.events import Record
 from fednode.core.types import Update
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
@@ -18,13 +21,20 @@ from fednode.identity.identity import Identity, disarm
 from fednode.identity.trust import Believes, Listed, Trust
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
-from fednode.settings.peers import Peers
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.transports.address import RELAY
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.tls import Tls
+from fednode.transports.links import RelayAt
+from fednode.transports.meter import Rates
+from fednode.transports.proxy import connector
+from fednode.transports.relay import Relay
+from fednode.transports.tls import DIRECTLY, Tls, Ways
 
 ENROL_TRIES: Final = 10
 ENROL_WAIT_S: Final = 3.0
 IDENTITY: Final = "identity"
+PROXY: Final = "FEDNODE_PROXY"
+"""The setting `proxy` as a variable, which commands without a node.yaml read."""
 KEPT: Final = "believed"
 """File of the revocations and key successions that this node accepted, one per line."""
 RENEWAL_S: Final = 6 * 3600.0
@@ -33,12 +43,17 @@ LOG = logging.getLogger("fednode")
 
 @dataclass(slots=True)
 class NodeNetwork:
-    """A node's identity, trust and transport, before it listens."""
+    """A node's identity, trust and transport, before it listens.
+
+    tls: None without keys. relay: on this node's port; None if there is none.
+    """
 
     identity: Identity
     trust: Believes
     transport: GrpcTransport
     refusals: Refusals
+    tls: Tls | None = None
+    relay: Relay | None = None
     contacts: list[Update] = field(default_factory=list)
 
 
@@ -62,7 +77,41 @@ def join(plan: NodePlan) -> NodeNetwork:
         )
     trust = trust_of(plan.peers)
     trust.keep_in(plan.state / IDENTITY / KEPT)
-    return NodeNetwork(identity, trust, transport_of(identity, trust, refusals), refusals)
+    limits = plan.settings.limits
+    rates = Rates.around(limits.messages_s, limits.megabytes_s)
+    relay = relay_of(plan, trust)
+
+    def say(kind: str, text: str, bad: bool) -> None:
+        refusals.show(Record(kind, text, "warning" if bad else "info"))
+
+    ways = Ways(
+        relays=relays_of(plan.peers),
+        reach=plan.settings.reach,
+        id_of=lambda _, who: trust.id_of(who),
+        connect=connector(plan.settings.proxy),
+        say=say,
+        proofs=trust.revocations,
+        declined=lambda id: "its key was revoked" if trust.is_revoked(id) else "",
+    )
+    tls = Tls(identity.credentials, trust.judge, refusals.note, rates=rates, ways=ways, relay=relay)
+    return NodeNetwork(identity, trust, GrpcTransport(tls), refusals, tls, relay)
+
+
+def relays_of(peers: Peers) -> tuple[RelayAt, ...]:
+    """Return the relays of a peers.yaml."""
+    return tuple(RelayAt(relay.address, relay.id) for relay in peers.relays)
+
+
+def relay_of(plan: NodePlan, trust: Trust) -> Relay | None:
+    """Return the relay of a node's own port; None if `relay.serve` is false."""
+    if not plan.settings.relay.serve:
+        return None
+
+    def revoke(proof: bytes) -> None:
+        with contextlib.suppress(IdentityError):
+            trust.take_revocation(proof)
+
+    return Relay(trust.admits, revoke, plan.settings.relay.mbit)
 
 
 def trust_of(peers: Peers) -> Trust:
@@ -79,9 +128,11 @@ def trust_of(peers: Peers) -> Trust:
     return trust
 
 
-def transport_of(identity: Identity, trust: Trust, refusals: Refusals) -> GrpcTransport:
+def transport_of(
+    identity: Identity, trust: Trust, refusals: Refusals, ways: Ways = DIRECTLY
+) -> GrpcTransport:
     """Return a mutual TLS transport that admits trusted keys and records refused connections."""
-    return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note))
+    return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note, ways=ways))
 
 
 async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
@@ -95,7 +146,14 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
     token = plan.settings.token or ""
     for left in range(ENROL_TRIES - 1, -1, -1):
         try:
-            found = await enrol(mesh.identity, mesh_key, introducer, plan.address, token)
+            enrolled = await enrol(
+                mesh.identity,
+                mesh_key,
+                introducer,
+                plan.address,
+                token,
+                connector(plan.settings.proxy),
+            )
         except Unreachable as fault:
             if mesh.identity.lease is not None:
                 LOG.warning("%s The lease that this node has holds for now.", fault)
@@ -105,9 +163,12 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
             LOG.info("%s Trying again in %g s.", fault, ENROL_WAIT_S)
             await asyncio.sleep(ENROL_WAIT_S)
         else:
-            mesh.contacts += found.contacts
+            mesh.contacts += enrolled.contacts
             assert isinstance(mesh.trust, Trust)
-            mesh.contacts += [mesh.trust.take_revocation(one) for one in found.revocations]
+            mesh.trust.believed("", enrolled.contacts)  # takes their leases, which tell their ids
+            mesh.contacts += [
+                mesh.trust.take_revocation(revocation) for revocation in enrolled.revocations
+            ]
             return
 
 
@@ -131,7 +192,19 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
         return Client(timeout_s)
     folder = key_folder(peers.mesh, state)
     identity = identity_in(folder, peers.mesh, folder.name)
-    return Client(timeout_s, transport_of(identity, trust_of(peers), Refusals()))
+    trust = trust_of(peers)
+    listed = {peer.address: peer.name for peer in peers.peers if peer.address != RELAY}
+    ways = Ways(
+        relays=relays_of(peers),
+        connect=connector(os.environ.get(PROXY)),
+        id_of=lambda address, who: trust.id_of(who or listed.get(address, "")),
+    )
+    return Client(timeout_s, transport_of(identity, trust, Refusals(), ways))
+
+
+def place_of(peer: PeerEntry) -> str:
+    """Return where a command asks a node of peers.yaml: its address, or relay:ID."""
+    return f"{RELAY}:{peer.id}" if peer.address == RELAY and peer.id else peer.address
 
 
 def key_folder(mesh: str, state: Path | None) -> Path:
@@ -140,13 +213,13 @@ def key_folder(mesh: str, state: Path | None) -> Path:
     if state is not None:
         named = root / state
         return named if not state.exists() and (named / IDENTITY).is_dir() else state
-    found = sorted(root.glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
-    if not found:
+    key_files = sorted(root.glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
+    if not key_files:
         raise ConfigError(
             f"The mesh {mesh!r} speaks TLS, and no node of it has a key below {root}: give a "
             "node's state directory with --state, or make a key with `fednode identity new`."
         )
-    return found[0].parent.parent
+    return key_files[0].parent.parent
 
 
 def identity_in(state: Path, mesh: str, name: str) -> Identity:

@@ -6,14 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from fednode import registry
 from fednode.app.saved import ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
-from fednode.data.base import NodeData
-from fednode.errors import ConfigError
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.data.base import NodeData, Told, silent
+from fednode.errors import AddressError, ConfigError
+from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
 from fednode.learn.settings import TuningSettings
 from fednode.settings.chosen import Chosen
@@ -27,6 +28,20 @@ from fednode.settings.read import (
     validation_fault,
 )
 from fednode.storage.store import Store, has_rounds
+from fednode.transports.address import RELAY, parse
+from fednode.transports.proxy import connector
+
+if TYPE_CHECKING:  # the accountant's library takes a moment to load
+    from fednode.learn.private import PrivateLearner
+
+SUMS: Final = "gda"
+"""The policy whose closed-form learner computes class sums."""
+SUMS_MAX: Final = 125
+"""Most nodes of its mesh, as in policies/gda/rows.py."""
+READS: Final = 77
+"""Tokens that CLIP reads, for a learner of formulas, which has no model."""
+LATER: Final = {"policy.head": "prompt"}
+"""Defaults of settings that came later: no facts, so state directories of before still fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +70,40 @@ class NodePlan:
     @property
     def address(self) -> str:
         """The address at which peers reach this node: `advertise`, or the one in peers.yaml."""
+        if self.settings.reach == "relay":
+            return RELAY
         return self.settings.advertise or self.peers.entry(self.name).address
+
+    @property
+    def listen(self) -> str:
+        """The address on which this node listens: `listen`, or its address; `relay` for none."""
+        return self.settings.listen or self.address
 
     @property
     def others(self) -> tuple[PeerEntry, ...]:
         """The other nodes that peers.yaml lists, by name."""
-        found = [peer for peer in self.peers.peers if peer.name != self.name]
-        return tuple(sorted(found, key=lambda peer: peer.name))
+        others = [peer for peer in self.peers.peers if peer.name != self.name]
+        return tuple(sorted(others, key=lambda peer: peer.name))
+
+    @property
+    def remote(self) -> bool:
+        """Whether a listed peer's address is not of this machine: no loopback, another host."""
+        own = parse(self.address).host if self.address else ""
+        addresses = (parse(peer.address) for peer in self.others)
+        return any(
+            address.relayed or (not address.loopback and address.host != own)
+            for address in addresses
+        )
 
     @property
     def caution(self) -> str:
         """A warning to the operator about the settings; "" if there is none."""
-        return " ".join(one for one in (self.policy.caution, self.note) if one)
+        return " ".join(text for text in (self.policy.caution, self.note) if text)
+
+    @property
+    def compares_classes(self) -> bool:
+        """Whether peers should have the same class names: not if one folder is divided by class."""
+        return self.settings.tuning.kind == "torch" and self.settings.data.partition.how == "none"
 
     @property
     def mode(self) -> Barrier:
@@ -124,13 +161,57 @@ def disagreements(plan: NodePlan) -> list[str]:
     kind, config = plan.policy.kind, plan.policy.config
     settings_fault = kind.settings_fault(config, rounds, settings.data.domain)
     faults += [settings_fault] if settings_fault else []
+    alone = getattr(config, "experiments_only", "")
+    faults += [alone] if alone else []
+    if settings.privacy.clip is not None and plan.policy.name == SUMS:
+        faults.append(
+            f"privacy.clip is {settings.privacy.clip:g}, and policy {SUMS} sends sums, not changes "
+            "of prompts: remove privacy.clip; privacy.least_images says what may be sent."
+        )
+    if plan.policy.name == SUMS and len(plan.peers.peers) > SUMS_MAX:
+        faults.append(
+            f"peers.yaml lists {len(plan.peers.peers)} nodes, and policy {SUMS} keeps the sums of "
+            f"at most {SUMS_MAX}: take another policy, or several meshes."
+        )
+    if plan.policy.name == SUMS and not settings.data.tell_classes:
+        faults.append(
+            f"data.tell_classes is false, and policy {SUMS} matches class sums by name, so members "
+            "learn the names: set data.tell_classes to true, or take another policy."
+        )
     if settings.tuning.kind == "torch":  # the closed-form learner needs no images
         unjudged = validation_fault(settings, settings.data.validation)
         faults += [unjudged] if unjudged else []
+    faults += reach_faults(plan)
     for key in ("listen", "advertise"):
         address = getattr(settings, key)
         insecure = plan.peers.insecure
         faults += address_faults(key, plan.name, address, insecure) if address else []
+    return faults
+
+
+def reach_faults(plan: NodePlan) -> list[str]:
+    """Return the faults of how the node reaches its peers, as sentences."""
+    settings, faults = plan.settings, list[str]()
+    try:
+        connector(settings.proxy)
+    except AddressError as fault:
+        faults.append(f"proxy: {fault}.")
+    relayed = settings.reach == "relay" or plan.address == RELAY
+    if relayed and not plan.peers.relays:
+        faults.append(
+            f"{plan.name!r} is reached through relays (reach, or its address), and peers.yaml "
+            "lists none: add `relays`, or set advertise to host:port."
+        )
+    if settings.reach == "direct" and plan.address == RELAY:
+        faults.append(
+            "reach is direct, and this node's address is `relay`: set reach to auto, or advertise "
+            "to host:port."
+        )
+    if settings.relay.serve and (plan.peers.insecure or relayed):
+        faults.append(
+            "relay.serve is true, and a relay needs keys and a port that the others reach: remove "
+            "it, or set advertise to host:port (and reach to auto)."
+        )
     return faults
 
 
@@ -146,7 +227,7 @@ def topology_faults(plan: NodePlan) -> list[str]:
     names = {peer.name for peer in plan.peers.peers}
     named = {name for pair in chosen.edges for name in pair}
     strange = sorted(named - names) if plan.peers.mesh_key is None else []
-    return [*faults, *(f"topology names {one!r}, which is not in peers.yaml." for one in strange)]
+    return [*faults, *(f"topology names {name!r}, which is not in peers.yaml." for name in strange)]
 
 
 def placed(settings: Settings, peers: Peers, name: str) -> Settings:
@@ -170,7 +251,8 @@ def placed(settings: Settings, peers: Peers, name: str) -> Settings:
 
 def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     """Return the settings that all nodes of a mesh must agree on."""
-    facts = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
+    said = {f"policy.{key}": str(value) for key, value in asdict(plan.policy.config).items()}
+    facts = {key: text for key, text in said.items() if LATER.get(key) != text}
     if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
@@ -206,7 +288,7 @@ def tie(store: Store, plan: NodePlan, facts: Mapping[str, str]) -> None:
     store.bind({"name": plan.name, **facts}, free_facts(plan), lasting_fact)
 
 
-def private(plan: NodePlan, learner: Learner) -> Learner:
+def private(plan: NodePlan, learner: Learner) -> PrivateLearner:
     """Wrap a learner for a daemon: count results, and clip and blur them if privacy is on.
 
     Raise StateError if privacy is on and the account of earlier rounds is missing.
@@ -220,14 +302,20 @@ def private(plan: NodePlan, learner: Learner) -> Learner:
     return PrivateLearner(learner, settings.privacy, seed, plan.state)
 
 
-def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) -> Learner:
+def learner_of(
+    settings: Settings, name: str, loaded: NodeData | None = None, told: Told = silent
+) -> Learner:
     """Return the node's learner; loads images and model, which takes seconds.
 
-    loaded: the splits, if they were loaded already.
+    loaded: the splits, if they were loaded already. told: how far it is; later, how many images are
+    encoded.
     """
     if settings.tuning.kind == "closed-form":
         tuning = settings.tuning
-        return ClosedFormLearner(name, rows=tuning.context_length, step_s=tuning.step_s)
+        if settings.policy.name == SUMS:
+            return ClosedFormSums(name)
+        return ClosedFormLearner(name, rows=tuning.fitted(READS).vectors, step_s=tuning.step_s)
+    told("loading torch", 0, 0)
     from fednode.learn.build import build
 
     objective = registry.objective(settings.policy.name)
@@ -239,4 +327,6 @@ def learner_of(settings: Settings, name: str, loaded: NodeData | None = None) ->
         objective,
         settings.policy.config,
         loaded,
+        told,
+        settings.privacy.least_images,
     )

@@ -1,23 +1,35 @@
-"""`fednode check --live`: the peers call this node back, and tell the time."""
+"""What `fednode check` asks running nodes: whether they are as this one is, and reach it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from fednode.app.network import client_of, identity_in, join
+from fednode.app.network import IDENTITY, client_of, identity_in, join, place_of
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, Unreachable
+from fednode.identity.enrol import judge_token
+from fednode.identity.identity import Identity
+from fednode.identity.keys import KEY_FILE
+from fednode.learn.learner import Learner
 from fednode.observe.admin import HealthService
+from fednode.observe.classes import compared
 from fednode.observe.client import Client
-from fednode.runtime.driver import Door
+from fednode.runtime.door import Door
+from fednode.transports.address import RELAY
+from fednode.transports.proxy import connector
+from fednode.wire.gen.status_pb2 import StatusReply
 
 CLOCK_S: Final = 5.0
 """Clocks may differ by so much, beyond the time that the question took."""
+CLASSES_NAMED: Final = 1000
+"""Most names in a sentence on classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,9 @@ async def runs(plan: NodePlan) -> bool:
     """Tell whether the node itself answers at its address."""
     try:
         async with client_of(plan.peers, plan.state) as client:
-            own = plan.settings.listen or plan.address
+            own = plan.listen
+            if own == RELAY:
+                own = f"{RELAY}:{identity_in(plan.state, plan.peers.mesh, plan.name).id}"
             return (await client.status(own)).name == plan.name
     except FednodeError:
         return False
@@ -66,11 +80,11 @@ async def probe(plan: NodePlan, running: bool) -> list[Probed]:
     place = contextlib.nullcontext() if running else _answering(plan)
     async with client_of(plan.peers, plan.state) as client, place:
         asked = [
-            _probed(client, peer.name, peer.address, plan.name)
+            _probed(client, peer.name, place_of(peer), plan.name)
             for peer in plan.peers.peers
             if peer.name != plan.name
         ]
-        return [one for one in await asyncio.gather(*asked) if one is not None]
+        return [probed for probed in await asyncio.gather(*asked) if probed is not None]
 
 
 async def _probed(client: Client, peer: str, address: str, name: str) -> Probed | None:
@@ -87,6 +101,36 @@ async def _probed(client: Client, peer: str, address: str, name: str) -> Probed 
     return Probed(peer, reply.address, reply.fault, ahead if unequal else 0.0)
 
 
+def keyless(plan: NodePlan) -> bool:
+    """Tell whether the node has no key yet, and makes one at its first start to get a lease."""
+    listed = any(peer.id for peer in plan.peers.peers if peer.name == plan.name)
+    missing = not (plan.state / IDENTITY / KEY_FILE).is_file()
+    return missing and plan.peers.introducer is not None and not listed
+
+
+async def introduced(plan: NodePlan) -> tuple[bool, str]:
+    """Ask the introducer whether it would give the node a lease; return (good, a sentence).
+
+    The text is "" if the node needs no lease. No token is used up, and no key is made.
+    """
+    introducer, mesh_key = plan.peers.introducer, plan.peers.mesh_key
+    if introducer is None or mesh_key is None:
+        return True, ""
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) if keyless(plan) else plan.state / IDENTITY
+        identity = Identity(own, plan.peers.mesh, plan.name)
+        if not identity.wants_lease():
+            return True, ""
+        asked = identity, mesh_key, introducer, plan.address, plan.settings.token or ""
+        try:
+            await judge_token(*asked, connector(plan.settings.proxy))
+        except FednodeError as fault:
+            return False, str(fault)
+    way = "makes its key and " if keyless(plan) else ""
+    text = f"The introducer at {introducer} answers and would enrol {plan.name!r}"
+    return True, f"{text}: the first start {way}gets the lease."
+
+
 @contextlib.asynccontextmanager
 async def _answering(plan: NodePlan) -> AsyncIterator[None]:
     """Listen at the node's address, with its key, and answer its peers' health checks."""
@@ -96,7 +140,51 @@ async def _answering(plan: NodePlan) -> AsyncIterator[None]:
     transport.add_service(health.register)
     await health.loading()
     try:
-        await transport.listen(plan.settings.listen or plan.address, Door().on_frame)
+        await transport.listen(plan.listen, Door().on_frame)
         yield
     finally:
         await transport.close()
+
+
+async def compared_with_peers(
+    plan: NodePlan, learner: Learner, ours: str
+) -> list[tuple[bool, str]]:
+    """Return a sentence on each peer that is silent or not as this node is, and whether it is well.
+
+    ours: the fingerprint of this node's settings.
+    """
+    findings, told = list[tuple[bool, str]](), dict[str, list[str]]()
+    async with client_of(plan.peers, plan.state) as client:
+        for peer in plan.others:
+            try:
+                reply = await client.status(place_of(peer))
+            except Unreachable:
+                findings.append((True, f"{peer.name} at {peer.address} does not answer yet."))
+                continue
+            except FednodeError as fault:
+                findings.append((False, f"{peer.name}: {fault}"))
+                continue
+            told[peer.name] = list(reply.classes)
+            own = next((member for member in reply.peers if member.name == plan.name), None)
+            if own is not None and own.unreached:
+                findings.append((False, f"{peer.name} cannot reach {plan.name}: {own.unreached}."))
+            differing = _differing(plan, learner, ours, peer.name, reply)
+            if differing:
+                said = "; ".join(differing)
+                findings.append((False, f"{peer.name} at {peer.address}: {said}."))
+    texts = compared(learner.classes, told, CLASSES_NAMED) if plan.compares_classes else []
+    return findings + [(True, text) for text in texts]
+
+
+def _differing(
+    plan: NodePlan, learner: Learner, ours: str, peer: str, reply: StatusReply
+) -> list[str]:
+    seen = {"name": reply.name, "mesh": reply.mesh, "policy": reply.policy}
+    here = {"name": peer, "mesh": plan.peers.mesh, "policy": plan.policy.name}
+    if reply.backbone:
+        seen["model"], here["model"] = reply.backbone[:12], learner.backbone[:12]
+    differing = [f"{key} is {here[key]} here and {seen[key]} there" for key in here
+             if here[key] != seen[key]]  # fmt: skip
+    if not differing and reply.fingerprint not in {"", ours}:
+        return ["its settings differ; start this node to see in which key"]
+    return differing

@@ -8,6 +8,7 @@ from typing import Final
 
 from fednode.errors import ConfigError
 from fednode.observe.client import Client
+from fednode.transports.address import RELAY
 
 PEERS: Final = Path("peers.yaml")
 Target = tuple[str, str]
@@ -20,7 +21,8 @@ Make = Callable[[], Client]
 def reach(address: str | None, peers_path: Path | None, state: Path | None) -> tuple[Make, Targets]:
     """Return a client maker and the nodes to ask: one (host:port or name), or all of peers.yaml."""
     by_place = address is not None and ":" in address
-    if by_place and peers_path is None and state is None:
+    relayed = address is not None and address.startswith(f"{RELAY}:")
+    if by_place and peers_path is None and state is None and not relayed:
         assert address is not None
         return Client, [("", address)]
     if address is None and peers_path is None and not PEERS.exists():
@@ -28,7 +30,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             "There is no peers.yaml here: give the address of a node (host:port), or --peers FILE "
             "for all nodes of a mesh."
         )
-    from fednode.app.network import client_of
+    from fednode.app.network import client_of, place_of
     from fednode.settings.peers import load_peers
 
     peers = load_peers(peers_path or PEERS)
@@ -42,7 +44,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
         return client_of(peers, state)
 
     if address is None:
-        return make, [(peer.name, peer.address) for peer in peers.peers]
+        return make, [(peer.name, place_of(peer)) for peer in peers.peers]
     if by_place:
         return make, [("", address)]
     if address not in (known := [peer.name for peer in peers.peers]):
@@ -50,4 +52,4 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             f"No peer is called {address!r} in {peers_path or PEERS}; there are "
             f"{', '.join(known)}: give one of these names, or an address as host:port."
         )
-    return make, [(address, peers.entry(address).address)]
+    return make, [(address, place_of(peers.entry(address)))]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,10 +14,9 @@ from fednode.core.types import Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.read import NAME, Settings, lasting, read_yaml, settings_in, tree_of
 from fednode.storage.files import put
+from fednode.storage.runs import CLASSES, SETTINGS, kept
 from fednode.storage.store import newest, read_model, require_model
 
-SETTINGS: Final = "settings.yaml"
-CLASSES: Final = "classes.txt"
 PEERS: Final = Path("peers.yaml")
 AGAIN: Final = "start the node once more on this directory to write it."
 NAMED: Final = 5
@@ -32,7 +31,8 @@ class Tuned:
     """The content of a state directory: prompts, their round, and the node's settings.
 
     backbone: fingerprint of the model that the prompts were tuned with; "" if it is not known.
-    notes: sentences on newer rounds that are damaged.
+    notes: sentences on newer rounds that are damaged. company: how many rounds merged the prompts
+    of how many peers.
     """
 
     folder: Path
@@ -42,6 +42,7 @@ class Tuned:
     round: int
     backbone: str
     notes: tuple[str, ...] = ()
+    company: Mapping[int, int] = field(default_factory=dict)
 
     def require_model(self, backbone: str) -> None:
         """Raise StateError if the loaded model is not the one that the prompts were tuned with."""
@@ -57,7 +58,7 @@ def remember(folder: Path, name: str, settings: Settings, classes: Sequence[str]
 
 def settings_text(settings: Settings) -> str:
     """Return settings as YAML, without secrets."""
-    open_ = replace(settings, token=None, page=replace(settings.page, token=None))
+    open_ = replace(settings, token=None, proxy=None, page=replace(settings.page, token=None))
     # Convert to JSON's types: tuples become lists, which YAML can write.
     return yaml.safe_dump(json.loads(json.dumps(tree_of(open_))), sort_keys=False)
 
@@ -77,7 +78,10 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
     classes = tuple(held[CLASSES].splitlines())
     prompts, number = snapshot.used(settings.guard.keep_best)
     if not prompts:
-        raise StateError(f"{folder} holds no tuned prompts yet: let the node finish a round.")
+        before = [f" Its last run lies in {past}." for past in kept(folder)[-1:]]
+        raise StateError(
+            f"{folder} holds no tuned prompts yet: let the node finish a round.{''.join(before)}"
+        )
     return Tuned(
         folder=folder,
         settings=settings,
@@ -86,6 +90,7 @@ def recall(folder: Path, flags: Sequence[str] = ()) -> Tuned:
         round=number,
         backbone=read_model(folder),
         notes=notes,
+        company=snapshot.company,
     )
 
 
@@ -114,24 +119,24 @@ def find(state: Path | None) -> Path:
     name = "*" if state is None else state.name
     if state is not None and (state.exists() or str(state) != name or not NAME.fullmatch(name)):
         return state
-    found = sorted(journal.parent for journal in root.glob(f"*/{name}/journal.db"))
-    if state is not None and len(found) > 1:
+    states = sorted(journal.parent for journal in root.glob(f"*/{name}/journal.db"))
+    if state is not None and len(states) > 1:
         mesh = _mesh_here()
-        found = [one for one in found if one.parent.name == mesh] or found
-    if len(found) == 1:
-        return found[0]
-    if not found and state is None:
+        states = [folder for folder in states if folder.parent.name == mesh] or states
+    if len(states) == 1:
+        return states[0]
+    if not states and state is None:
         raise StateError(f"No node has run here (nothing in {root}): give --state.")
-    if not found:
+    if not states:
         raise StateError(
             f"There is no folder {state}, and no node of this name has run here (nothing in "
             f"{root}/*/{state}): give --state."
         )
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    shown = ", ".join(map(str, found[:NAMED])) + more
+    more = f" and {len(states) - NAMED} more" if len(states) > NAMED else ""
+    shown = ", ".join(map(str, states[:NAMED])) + more
     called = "" if state is None else f" called {state}"
     raise StateError(
-        f"{len(found)} nodes{called} have run here: choose one with --state ({shown})."
+        f"{len(states)} nodes{called} have run here: choose one with --state ({shown})."
     )
 
 

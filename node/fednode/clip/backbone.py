@@ -10,31 +10,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import open_clip
 import torch
 import torch.nn.functional as F
-from huggingface_hub import constants
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL import Image
 from torch import Tensor, nn
 
-from fednode.clip import checkpoint, hub, mini
+from fednode.clip import mini, sources
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
+from fednode.clip.timm_vision import tower_of
+from fednode.clip.tokens import identity_of
 from fednode.clip.vision import VisionTower
-from fednode.core import foreign
 from fednode.errors import ModelError
 
 NVIDIA: Final = "/dev/nvidiactl"
 _KEPT: Final[dict[ModelSettings, Backbone]] = {}
-SAID_MAX: Final = 160
-"""Characters of another library's explanation that a sentence takes over."""
 SAMPLE_NAMES: Final = tuple(open_clip.IMAGENET_CLASSNAMES)
 """A thousand class names of usual length, for measurements."""
 ENSEMBLE: Final = tuple(template("{}") for template in open_clip.OPENAI_IMAGENET_TEMPLATES)
@@ -63,6 +60,7 @@ class Backbone:
     precision: str
     fingerprint: str
     logit_scale: float
+    logit_bias: float = 0.0
     seen: frozenset[int] | None = None
     notes: tuple[str, ...] = ()
 
@@ -84,6 +82,10 @@ class Backbone:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=rough):
             features: Tensor = self.model.encode_image(images)
         return features.float()
+
+    def biased(self, scaled: Tensor) -> Tensor:
+        """Return the model's own logits of s * cos: SigLIP adds a bias."""
+        return scaled + self.logit_bias if self.logit_bias else scaled
 
     def unseen(self, names: Sequence[str]) -> list[str]:
         """Return the names that have words which pretraining never met, in the order given."""
@@ -109,15 +111,16 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
         model: Any
         model, config, seen = mini.expand()
         preprocessing = merge_preprocess_dict(PreprocessCfg(), config["preprocess_cfg"])
-        tokenizer: Any = _byte_pairs()
-        label = settings.title
-    else:
-        model, mapped = _open_clip(settings)
-        shared = None if mapped else shared
-        preprocessing = model.visual.preprocess_cfg
-        tokenizer = _tokenizer(settings.name)
-        label = f"{settings.name} ({_short(settings.pretrained)})"
-    return wrap(model, preprocessing, tokenizer, label, settings, seen, shared)
+        return wrap(
+            model, preprocessing, sources.byte_pairs(), settings.title, settings, seen, shared
+        )
+    return _wrapped(sources.load(settings), settings, shared)
+
+
+def without_path(settings: ModelSettings) -> ModelSettings:
+    """Return the settings without the path of a checkpoint file; a tag of open_clip stays."""
+    tags = open_clip.list_pretrained_tags_by_model(settings.name)
+    return settings if settings.pretrained in tags else replace(settings, pretrained=None)
 
 
 def keep(settings: ModelSettings, shared: SharedWeights | None = None) -> None:
@@ -131,13 +134,22 @@ def keep(settings: ModelSettings, shared: SharedWeights | None = None) -> None:
 
 def untrained(settings: ModelSettings) -> Backbone:
     """Return an architecture with random weights, for measuring speed."""
-    if settings.name not in open_clip.list_models():
-        raise ModelError(f"There is no architecture {settings.name!r} in open_clip.")
-    with hub.without_records():
-        model: Any = open_clip.create_model(settings.name, pretrained=None)
-    preprocessing = dict(model.visual.preprocess_cfg)
-    label = f"{settings.name} (random weights)"
-    return wrap(model, preprocessing, _tokenizer(settings.name), label, settings)
+    return _wrapped(sources.untrained(settings.name), settings)
+
+
+def _wrapped(
+    found: sources.Found, settings: ModelSettings, shared: SharedWeights | None = None
+) -> Backbone:
+    preprocessing = dict(found.model.visual.preprocess_cfg)
+    return wrap(
+        found.model,
+        preprocessing,
+        found.tokenizer,
+        found.label,
+        settings,
+        shared=None if found.mapped else shared,
+        missing=found.missing,
+    )
 
 
 def wrap(
@@ -148,26 +160,32 @@ def wrap(
     settings: ModelSettings,
     seen: frozenset[int] | None = None,
     shared: SharedWeights | None = None,
+    missing: str = "",
 ) -> Backbone:
-    """Freeze a model and move it to its device; settings give device and precision."""
+    """Freeze a model and move it to its device; settings give device and precision.
+
+    missing: why there is no tokenizer, as half a sentence.
+    """
     device = device_of(settings.device)
     model = model.float().eval()
-    fingerprint = fingerprint_of(model, preprocessing)
+    identity = "" if missing else identity_of(tokenizer)
+    fingerprint = fingerprint_of(model, preprocessing, identity)
     if shared and device.type == "cpu":
-        shared.put_under(model, fingerprint, lambda: fingerprint_of(model, preprocessing))
+        shared.put_under(model, fingerprint, lambda: fingerprint_of(model, preprocessing, identity))
     model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     return Backbone(
         label=label,
         model=model,
-        text=TextTower(model, tokenizer, label, dtype),
-        vision=VisionTower(model, label, dtype),
+        text=TextTower(model, tokenizer, label, dtype, missing),
+        vision=tower_of(model, label, dtype),
         preprocess=image_transform_v2(PreprocessCfg(**preprocessing), is_train=False),
         tokenizer=tokenizer,
         device=device,
         precision=settings.precision,
         fingerprint=fingerprint,
         logit_scale=float(model.logit_scale.detach().exp()),
+        logit_bias=_bias(model),
         seen=seen,
         notes=tuple(shared.notes) if shared else (),
     )
@@ -195,84 +213,19 @@ def device_of(name: str) -> torch.device:
     return device
 
 
-def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any]) -> str:
-    """Return SHA-256 over preprocessing and weights (names, shapes and float32 bytes)."""
+def fingerprint_of(model: nn.Module, preprocessing: dict[str, Any], identity: str = "") -> str:
+    """Return SHA-256 over preprocessing, weights (names, shapes, float32 bytes) and tokenizer.
+
+    identity: what the ids of a text depend on; "" for CLIP's byte pairs.
+    """
     hasher = hashlib.sha256(json.dumps(preprocessing, sort_keys=True, default=str).encode())
     for name, value in sorted(model.state_dict().items()):
         hasher.update(f"{name}\0{tuple(value.shape)}\0".encode())
         hasher.update(value.detach().cpu().contiguous().float().numpy().tobytes())
+    hasher.update(identity.encode())
     return hasher.hexdigest()
 
 
-def _open_clip(settings: ModelSettings) -> tuple[nn.Module, bool]:
-    """Return a model with its weights, and whether they are mapped from the user's own file."""
-    name, source = settings.name, settings.pretrained
-    if open_clip.get_model_config(name) is None:
-        raise ModelError(
-            f"model.name is {name!r}, which is neither {MINI} nor one of the "
-            f"{len(open_clip.list_models())} architectures of open_clip, such as ViT-B-16."
-        )
-    if source is None:
-        raise ModelError(
-            f"model.pretrained is not set: name the weights of {name} by a tag of open_clip "
-            "(openai, ...) or a checkpoint file."
-        )
-    tags = open_clip.list_pretrained_tags_by_model(name)
-    if source not in tags:
-        if not Path(source).is_file() and not Path(source).suffix:
-            raise ModelError(
-                f"model.pretrained is {source!r}, which is neither a file nor a tag of {name}; its "
-                f"tags are {', '.join(tags) or 'none'}."
-            )
-        path = Path(source)
-        state, openai = checkpoint.read(path)
-        with hub.without_records():
-            made = checkpoint.build(
-                lambda device: open_clip.create_model(name, device=device, force_quick_gelu=openai),
-                lambda model: checkpoint.put(model, state, path, name),
-            )
-        return made, checkpoint.is_mapped(made, state, path)
-    return _fetched(name, source), False
-
-
-def _fetched(name: str, tag: str) -> nn.Module:
-    """Return a model with the weights of a tag, from the hub or from its cache on this machine."""
-    silent = hub.silence()
-    try:
-        with hub.offline(bool(silent)), hub.without_records():
-            model: nn.Module = open_clip.create_model(name, pretrained=tag, weights_only=True)
-    except Exception as fault:
-        # The download and its cache fail in many ways that fednode does not control.
-        what = f"the weights {tag!r} of {name}"
-        remedy = "connect it to the network once, or give a checkpoint file as model.pretrained."
-        if silent:
-            raise ModelError(
-                f"{what} are not on this machine, and {constants.ENDPOINT} does not answer "
-                f"({foreign.line(silent, SAID_MAX)}): {remedy}"
-            ) from fault
-        reason = foreign.line(" ".join(str(fault).split()), SAID_MAX)
-        raise ModelError(
-            f"{what} cannot be had ({type(fault).__name__}: {reason}): check the network, or give "
-            "a checkpoint file as model.pretrained."
-        ) from fault
-    return model
-
-
-@cache
-def _byte_pairs() -> Any:
-    """Return CLIP's tokenizer; reading its table takes tenths of a second."""
-    return open_clip.tokenizer.SimpleTokenizer()
-
-
-def _tokenizer(name: str) -> Any:
-    try:
-        return open_clip.get_tokenizer(name)
-    except Exception as fault:
-        # Tokenizers of other families are downloaded; a tower that needs them cannot be used
-        # anyway.
-        reason = " ".join(str(fault).split())[:160]
-        raise ModelError(f"the tokenizer of {name} cannot be had: {reason}.") from fault
-
-
-def _short(source: str | None) -> str:
-    return Path(source or "").name
+def _bias(model: Any) -> float:
+    bias = getattr(model, "logit_bias", None)
+    return 0.0 if bias is None else float(bias.detach())

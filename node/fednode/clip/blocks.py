@@ -77,7 +77,7 @@ class Block:
         """
         count = max(len(part) for part in parts)
         packed = [linear(self.ln_1(part), self.in_weight, self.in_bias) for part in parts]
-        return self.split(_joined([one.expand(count, -1, -1) for one in packed], dim=1))
+        return self.split(_joined([part.expand(count, -1, -1) for part in packed], dim=1))
 
     def finish(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Return the block's output; x: its input, mixed: its attention, both [..., width]."""
@@ -115,7 +115,7 @@ def _plain(block: Any) -> bool:
         and all(isinstance(getattr(block, name, None), nn.LayerNorm) for name in ("ln_1", "ln_2"))
         and all(hasattr(block, name) for name in ("ls_1", "ls_2"))
         and isinstance(mlp, nn.Sequential)
-        and [type(one) for one in mlp] in ([nn.Linear, act, nn.Linear] for act in _ACTIVATIONS)
+        and [type(layer) for layer in mlp] in ([nn.Linear, act, nn.Linear] for act in _ACTIVATIONS)
     )
 
 
@@ -133,7 +133,7 @@ def _block(block: Any, dtype: torch.dtype) -> Block:
         "down_bias": down.bias,
     }
     norms = {name: getattr(block, name) for name in ("ln_1", "ln_2", "ls_1", "ls_2")}
-    cast = {name: one.detach().to(dtype) for name, one in weights.items()}
+    cast = {name: weight.detach().to(dtype) for name, weight in weights.items()}
     return Block(heads=attention.num_heads, gelu=kind, **norms, **cast)
 
 
@@ -203,7 +203,7 @@ class _Perceptron(torch.autograd.Function):
         hidden = [_up(block, piece) for piece in _pieces(block, rows)]
         ctx.block = block
         ctx.save_for_backward(*hidden)
-        return _joined([_down(block, one) for one in hidden])
+        return _joined([_down(block, state) for state in hidden])
 
     @staticmethod
     @once_differentiable

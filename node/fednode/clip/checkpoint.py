@@ -33,10 +33,10 @@ def read(path: Path) -> tuple[State, bool]:
     code. A training checkpoint's "state_dict" and the prefix of data-parallel training are
     unwrapped.
     """
-    found = _load(path)
-    if not isinstance(found, Mapping):
-        raise ModelError(f"{path} holds a {type(found).__name__}, not a state dict of tensors.")
-    inside = found.get("state_dict", found)
+    content = _load(path)
+    if not isinstance(content, Mapping):
+        raise ModelError(f"{path} holds a {type(content).__name__}, not a state dict of tensors.")
+    inside = content.get("state_dict", content)
     named = dict(inside) if isinstance(inside, Mapping) else {}
     openai = all(name in named for name in OPENAI_EXTRAS)
     state = {
@@ -134,7 +134,7 @@ def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) ->
         mask: Any = getattr(module, "attn_mask", None)
         if mask is not None and mask.is_meta:
             module.attn_mask = torch.full(mask.shape, -torch.inf).triu_(1)
-    if any(one.is_meta for one in (*model.parameters(), *model.buffers())):
+    if any(array.is_meta for array in (*model.parameters(), *model.buffers())):
         model = make("cpu")
         fill(model)
     return model
@@ -142,8 +142,8 @@ def build(make: Callable[[str], nn.Module], fill: Callable[[nn.Module], Any]) ->
 
 def is_mapped(model: nn.Module, state: State, path: Path) -> bool:
     """Tell whether all weights of a model lie in a mapped file, none of them converted."""
-    places = {one.data_ptr() for one in state.values()}
-    mapped = all(one.data_ptr() in places for one in model.state_dict().values())
+    places = {array.data_ptr() for array in state.values()}
+    mapped = all(array.data_ptr() in places for array in model.state_dict().values())
     return mapped and path.suffix == ".safetensors"
 
 

@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
 from typing import Final
 
 import huggingface_hub
 from huggingface_hub import constants
 
+from fednode.core import foreign
+from fednode.errors import ModelError
+
 ANSWER_S: Final = 5.0
 """How long the hub may take to answer the first question."""
+SAID_MAX: Final = 160
+"""Characters of another library's explanation that a sentence takes over."""
+_MANY: Final = "Multiple checkpoints found"
+"""How open_clip's warning begins about a folder of which fednode chooses the weights itself."""
 _UNTRUE: Final = "No pretrained weights loaded"
 """How open_clip's warning begins about a model whose weights fednode puts in afterwards."""
 _SAID_BELOW: Final = "Failed to download weights"
@@ -31,6 +40,36 @@ def silence() -> str:
     except Exception as fault:  # of whatever library carries the request
         return " ".join(str(fault).split()) or type(fault).__name__
     return ""
+
+
+def folder(name: str, config: str, weights: Sequence[str], more: Sequence[str]) -> Path:
+    """Return the folder with a repository's files, fetched if they are not in the hub's cache.
+
+    name: OWNER/NAME. Only `config`, the first of `weights` that exists, files of sizes and the
+    files of `more` are fetched. Raise ModelError if they cannot be had.
+    """
+    silent = silence()
+    try:
+        if silent or constants.HF_HUB_OFFLINE:
+            return Path(huggingface_hub.snapshot_download(name, local_files_only=True))
+        files = huggingface_hub.HfApi().list_repo_files(name)
+        first = next((file for file in weights if file in files), "")
+        others = [file for file in files if any(fnmatch(file, pattern) for pattern in more)]
+        wanted = [config, "config.json", "special_tokens_map.json", *others, first]
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=wanted))
+    except Exception as fault:
+        # The hub's library fails in many ways that fednode does not control.
+        remedy = "connect it once, or download the files and set model.name to local-dir:FOLDER."
+        if silent:
+            raise ModelError(
+                f"the model hf-hub:{name} is not on this machine, and {constants.ENDPOINT} does "
+                f"not answer ({foreign.line(silent, SAID_MAX)}): {remedy}"
+            ) from fault
+        reason = foreign.line(" ".join(str(fault).split()), SAID_MAX)
+        raise ModelError(
+            f"the model hf-hub:{name} cannot be had ({type(fault).__name__}: {reason}): check the "
+            "name, or download the files and set model.name to local-dir:FOLDER."
+        ) from fault
 
 
 @contextlib.contextmanager
@@ -62,4 +101,4 @@ def without_records() -> Iterator[None]:
 
 
 def _kept(record: logging.LogRecord) -> bool:
-    return not str(record.msg).startswith((_UNTRUE, _SAID_BELOW))
+    return not str(record.msg).startswith((_UNTRUE, _SAID_BELOW, _MANY))

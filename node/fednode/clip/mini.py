@@ -85,8 +85,8 @@ def expand(folder: Path = FOLDER) -> tuple[CLIP, dict[str, Any], frozenset[int]]
         tensors = load(content)
     except (OSError, ValueError, SafetensorError) as fault:
         raise ModelError(f"{folder} holds no exported model: {fault}.") from fault
-    found = hashlib.sha256(content).hexdigest()
-    if config.get("sha256", found) != found:
+    digest = hashlib.sha256(content).hexdigest()
+    if config.get("sha256", digest) != digest:
         raise ModelError(
             f"{folder}/model.safetensors is damaged: its SHA-256 is not the one that config.json "
             "names; install fednode again."

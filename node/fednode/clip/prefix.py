@@ -74,7 +74,7 @@ class Endings:
     def to(self, device: torch.device) -> Endings:
         """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
-        return Endings(*(one.to(device) for one in parts))
+        return Endings(*(part.to(device) for part in parts))
 
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:
@@ -82,7 +82,7 @@ def _pack(lengths: Sequence[int]) -> list[list[int]]:
     rows = sum(lengths)
     groups: list[list[int]] = [[] for _ in range(1 if rows <= SINGLE else round(rows / GROUP))]
     filled = [0] * len(groups)
-    for at in sorted(range(len(lengths)), key=lambda one: -lengths[one]):
+    for at in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
         least = filled.index(min(filled))
         groups[least].append(at)
         filled[least] += lengths[at]
@@ -96,6 +96,7 @@ def last_states(
     layout: Endings,
     deep: Tensor | None = None,
     lengths: Sequence[int] = (),
+    begin: int = 1,
 ) -> Tensor:
     """Return the states [N, n, width] at the ends of n texts after the last block, for N prefixes.
 
@@ -105,8 +106,9 @@ def last_states(
         endings: embedded tokens in the order of `layout`, [N, G * R, width], or [1, G * R, width]
             if they are the same for each prefix
         layout: where the endings lie
-        deep: [D, N, m, width], replace rows 1 to m of the prefix before blocks 1 to D (MaPLe, PLAN)
+        deep: [D, N, m, width], replace m rows of the prefix before blocks 1 to D (MaPLe, PLAN)
         lengths: of the N beginnings, if they differ: the rest of a beginning's P rows is unused
+        begin: rows of the prefix before those that `deep` replaces
 
     The caller adds the positions.
     """
@@ -122,15 +124,15 @@ def last_states(
     )
     x = torch.cat([prefix, endings.expand(count, -1, -1)], dim=1)
     for number, block in enumerate(blocks[:-1]):
-        x = _replace(x, deep, number)
+        x = _replace(x, deep, number, begin)
         q, k, v = block.project_parts((x,) if number else (prefix, endings))
         x = block.finish(x, _attended(q, k, v, length, groups, masks))
     block = blocks[-1]
-    x = _replace(x, deep, len(blocks) - 1)
+    x = _replace(x, deep, len(blocks) - 1, begin)
     begins = length + len(layout.source) // groups * torch.arange(groups, device=x.device)
     ends = layout.ends + begins[:, None]
     normed = block.ln_1(x)
-    k, v = (_behind(one, length, groups) for one in block.project(normed, 1, 3))
+    k, v = (_behind(array, length, groups) for array in block.project(normed, 1, 3))
     (q,) = block.project(normed.index_select(1, ends.flatten()), 0, 1)
     place = layout.ends[:, None, :, None].expand(len(mask), -1, 1, -1, mask.shape[-1])
     seen = mask.gather(3, place).expand(count, -1, -1, -1, -1).flatten(0, 1)
@@ -139,11 +141,12 @@ def last_states(
     return block.finish(x.index_select(1, read), mixed.index_select(1, layout.order))
 
 
-def _replace(x: Tensor, deep: Tensor | None, number: int) -> Tensor:
+def _replace(x: Tensor, deep: Tensor | None, number: int, begin: int) -> Tensor:
     if deep is None or not 0 < number <= len(deep):
         return x
     fresh = deep[number - 1]
-    return torch.cat([x[:, :1], fresh.to(x.dtype), x[:, 1 + fresh.shape[1] :]], dim=1)
+    behind = x[:, begin + fresh.shape[1] :]
+    return torch.cat([x[:, :begin], fresh.to(x.dtype), behind], dim=1)
 
 
 def _mask(layout: Endings, length: int, lengths: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -155,8 +158,8 @@ def _mask(layout: Endings, length: int, lengths: Sequence[int], dtype: torch.dty
     shape = (len(lengths), groups, 1, rows, length + rows)
     mask = torch.zeros(shape, dtype=dtype, device=layout.sees.device)
     mask[:, :, 0, :, length:].masked_fill_(~layout.sees, -torch.inf)
-    for one, used in zip(mask, lengths, strict=True):
-        one[..., used:length] = -torch.inf
+    for masked, used in zip(mask, lengths, strict=True):
+        masked[..., used:length] = -torch.inf
     return mask
 
 
@@ -171,7 +174,7 @@ def _attended(
         return attend(q, k, v, masks[0])
     begin, rest = torch.split(q, [length, q.shape[2] - length], dim=2)
     first = attend(begin, k[:, :, :length], v[:, :, :length], masks[0])
-    k, v = (_behind(one, length, groups) for one in (k, v))
+    k, v = (_behind(array, length, groups) for array in (k, v))
     own = attend(_grouped(rest, groups), k, v, masks[1])
     return torch.cat([first, own.view(len(q), -1, own.shape[2])], dim=1)
 

@@ -12,21 +12,27 @@ from fednode.core.settings import STRICT
 
 MINI: Final = "fednode-mini"
 """The name of the embedded model in the settings, for every version of the model."""
+FOLDER: Final = "local-dir:"
+"""How the name of a model begins whose files are in a folder of this machine."""
+HUB: Final = "hf-hub:"
+"""How the name of a model begins that is a repository of the hub."""
 ASSETS: Final = Path(__file__).parent / "assets" / MINI
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """The frozen model: fednode-mini, or any model of open_clip."""
+    """The frozen model: fednode-mini, or any model that open_clip builds (docs/models.md)."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     name: str = MINI
-    """fednode-mini (part of the package; small and quick), or an open_clip architecture such as
-    ViT-B-16 (far better; needs its weights, and a GPU or patience)."""
+    """fednode-mini (part of the package; small and quick), an open_clip architecture such as
+    ViT-B-16 (far better; needs its weights, and a GPU or patience), local-dir:FOLDER (a folder
+    with a model's files, as downloaded from the hub), or hf-hub:OWNER/NAME. `fednode models` lists
+    what each takes."""
     pretrained: str | None = None
     """An open_clip tag (openai, laion2b_s34b_b88k), or the path of a checkpoint file (.safetensors
-    or .pt; open_clip or OpenAI state dict). null: for fednode-mini only."""
+    or .pt; open_clip or OpenAI state dict). null: for fednode-mini, local-dir: and hf-hub:."""
     device: str = "auto"
     """auto (CUDA if available), cpu, or cuda:N."""
     precision: Literal["float32", "bfloat16"] = "float32"

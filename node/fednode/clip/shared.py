@@ -61,7 +61,7 @@ class SharedWeights:
         self._folder.mkdir(parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
-            save_file({name: one.contiguous() for name, one in state.items()}, part)
+            save_file({name: array.contiguous() for name, array in state.items()}, part)
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
@@ -69,9 +69,9 @@ class SharedWeights:
 
     def _make_room(self, newest: Path) -> None:
         """Remove the files used longest ago; a process that mapped a file keeps its weights."""
-        files = [one for one in self._folder.glob("*.safetensors") if one != newest]
-        files.sort(key=lambda one: one.stat().st_mtime)
-        room = self._size - newest.stat().st_size - sum(one.stat().st_size for one in files)
+        files = [file for file in self._folder.glob("*.safetensors") if file != newest]
+        files.sort(key=lambda file: file.stat().st_mtime)
+        room = self._size - newest.stat().st_size - sum(file.stat().st_size for file in files)
         while files and room < 0:
             oldest = files.pop(0)
             room += oldest.stat().st_size

@@ -73,13 +73,13 @@ class TrunkSettings:
     classes: int
 
     @classmethod
-    def read(cls, found: Mapping[str, Any]) -> TrunkSettings:
+    def read(cls, tree: Mapping[str, Any]) -> TrunkSettings:
         """Return the settings that a model's config.json holds under "trunk_cfg".
 
         Raise KeyError or TypeError if a setting is missing or has another form.
         """
-        base, last = (tuple(Stage(*one) for one in found[name]) for name in ("base", "last"))
-        return cls(found["stem"], base, last, found["head"], found["classes"])
+        base, last = (tuple(Stage(*stage) for stage in tree[name]) for name in ("base", "last"))
+        return cls(tree["stem"], base, last, tree["head"], tree["classes"])
 
     @property
     def stride(self) -> int:
@@ -180,9 +180,9 @@ class Trunk(nn.Module):
             )
             for _ in range(2)
         )
-        strides = [2, *(one.stride for one in self.base if isinstance(one, Bottleneck))]
+        strides = [2, *(block.stride for block in self.base if isinstance(block, Bottleneck))]
         reached = [math.prod(strides[: at + 1]) for at in range(len(strides))]
-        self._fine = next((at + 1 for at, one in enumerate(reached) if one >= FINE), 0)
+        self._fine = next((at + 1 for at, stride in enumerate(reached) if stride >= FINE), 0)
         self.project = Convolution(settings.head, width, 1, 1, 1, False)
         self.classifier = nn.Linear(settings.head, settings.classes)
         self.names = nn.Parameter(torch.zeros(settings.classes, width))
@@ -207,7 +207,7 @@ class Trunk(nn.Module):
         x = images.contiguous(memory_format=torch.channels_last)
         if _fusable(x):
             fine = self.base[: self._fine]
-            x = torch.cat([fine(one) for one in torch.split(x, 1)])
+            x = torch.cat([fine(image) for image in torch.split(x, 1)])
             x = self.base[self._fine :](x)
         else:
             x = self.base(x)

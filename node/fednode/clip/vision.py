@@ -67,6 +67,23 @@ class VisionTower:
         return bool(self._blocks)
 
     @property
+    def image_size(self) -> tuple[int, int]:
+        """Rows and columns of pixels that the tower takes."""
+        size = self._tower.image_size
+        high, wide = size if isinstance(size, list | tuple) else (size, size)
+        return int(high), int(wide)
+
+    @property
+    def plain(self) -> bool:
+        """Tell whether the tower consists of CLIP's plain blocks."""
+        return bool(self._blocks)
+
+    @property
+    def asks(self) -> bool:
+        """Tell whether the tower has a class token, whose query `encode` returns."""
+        return self.promptable
+
+    @property
     def layers(self) -> int:
         """Number of blocks; deep prompts have at most as many parts."""
         return len(self._blocks)
@@ -118,15 +135,7 @@ class VisionTower:
         self._need_blocks()
         if prompts is None:
             prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)
-        if (
-            prompts.dim() != 3
-            or not 0 < len(prompts) <= self.layers
-            or (prompts.shape[2] != self.width)
-        ):
-            raise ModelError(
-                f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
-                f"{self.layers}, any number, {self.width}]."
-            )
+        self._check(prompts)
         x = images if images.dim() == 3 else self.tokens(images)
         deep = [self._tower.ln_pre(prompts[:1]), *prompts[1:, None]]
         deep += [x[:1, :0]] * (self.layers - len(deep))  # no new prompts
@@ -151,8 +160,8 @@ class VisionTower:
             x = tower.conv1(images.to(tower.class_embedding))
         x = x.flatten(2).transpose(1, 2).to(kind)
         first = tower.class_embedding.expand(len(x), 1, -1)
-        found: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
-        return found
+        tokens: Tensor = tower.ln_pre(torch.cat([first, x], dim=1) + tower.positional_embedding)
+        return tokens
 
     @property
     def patches_shape(self) -> tuple[int, int]:
@@ -207,12 +216,25 @@ class VisionTower:
             pooled = pooled @ tower.proj
         return Seen(F.normalize(pooled, dim=-1), pooled, q[:, :, 0], k[:, :, patches:])
 
+    def _check(self, prompts: Tensor) -> None:
+        """Raise ModelError if prompts do not fit."""
+        if (
+            prompts.dim() != 3
+            or not 0 < len(prompts) <= self.layers
+            or (prompts.shape[2] != self.width)
+        ):
+            raise ModelError(
+                f"visual prompts are {list(prompts.shape)}; {self._label} takes [1 to "
+                f"{self.layers}, any number, {self.width}]."
+            )
+
     def _need_blocks(self) -> None:
         if not self._blocks:
+            kind = type(getattr(self._tower, "trunk", self._tower)).__name__
             raise ModelError(
                 f"{self._label} takes no visual prompts and gives no features of patches: its "
-                f"vision tower ({type(self._tower).__name__}) is not a ViT of CLIP's plain blocks; "
-                "choose one such as ViT-B-16."
+                f"vision tower ({kind}) is not a ViT of plain blocks; choose a policy of learned "
+                "text prompts or fedclip, or a model such as ViT-B-16."
             )
 
 
@@ -239,7 +261,7 @@ def _with(block: Block, own: Any, fresh: Tensor, count: int) -> tuple[Tensor, Te
         return k, v
     more = block.project(block.ln_1(fresh), 1, 3)
     k, v = (
-        torch.cat([one, extra.expand(count, -1, -1, -1)], dim=2)
-        for one, extra in zip((k, v), more, strict=True)
+        torch.cat([array, extra.expand(count, -1, -1, -1)], dim=2)
+        for array, extra in zip((k, v), more, strict=True)
     )
     return k, v

@@ -6,7 +6,6 @@ faults of files and images come within a second.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -16,13 +15,14 @@ from pathlib import Path
 from typing import Literal
 
 import click
+import uvloop
 
 from fednode.app.plan import NodePlan, facts_of, learner_of, make, strange_tuning, tie
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
-from fednode.data.base import NodeData
-from fednode.data.reasons import summaries
-from fednode.errors import ConfigError, FednodeError, Unreachable
+from fednode.data.base import NodeData, Told, silent
+from fednode.data.reasons import described, summaries
+from fednode.errors import ConfigError, FednodeError
 from fednode.learn.learner import Learner
 from fednode.settings.peers import load_peers, which_am_i
 from fednode.settings.read import load_settings
@@ -31,21 +31,22 @@ from fednode.storage.disk import writing_fault
 from fednode.storage.store import Store
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH, PEERS, settings_here
+from fednode.terminal.progress import Shown
 
 FAULTY = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One sentence: a fault keeps the node from starting; a note is worth knowing."""
+    """One sentence: a fault keeps the node from starting; a warning makes its figures wrong."""
 
-    level: Literal["fault", "note"]
+    level: Literal["fault", "warning", "note"]
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The words of the command line. found: files that were not named and lie in this folder.
+    """The words of the command line. read: files that were not named and lie in this folder.
 
     live: peers are asked to call back.
     """
@@ -56,15 +57,15 @@ class Given:
     flags: tuple[str, ...]
     state: Path | None
     live: bool = False
-    found: tuple[Path, ...] = ()
+    read: tuple[Path, ...] = ()
 
     def completed(self) -> Given:
         """Return the words with ./node.yaml and ./peers.yaml, if they exist and were not named."""
         config = settings_here(self.config)
         peers = self.peers or (PEERS if PEERS.is_file() else None)
         pairs = ((self.config, config), (self.peers, peers))
-        found = tuple(now for said, now in pairs if now is not None and said is None)
-        return replace(self, config=config, peers=peers, found=found)
+        read = tuple(now for said, now in pairs if now is not None and said is None)
+        return replace(self, config=config, peers=peers, read=read)
 
 
 @click.command()
@@ -79,6 +80,8 @@ class Given:
     type=click.Choice(["node", "peers"]),
     help="Print the JSON schema of node.yaml or peers.yaml, for editors; check nothing.",
 )
+@click.option("--model", help="Show what a model takes, as model.name has it; check nothing else.")
+@click.option("--pretrained", help="With --model: its weights, as model.pretrained has them.")
 @format_option
 def check(
     peers_path: Path | None,
@@ -88,6 +91,8 @@ def check(
     state: Path | None,
     live: bool,
     schema: str | None,
+    model: str | None,
+    pretrained: str | None,
     as_json: bool,
 ) -> int:
     """List what is wrong with settings, data, model, port, state and peers; start nothing.
@@ -99,28 +104,38 @@ def check(
     if schema is not None:
         click.echo(config_file(f"schema/{schema}.json").read_text(encoding="utf-8"), nl=False)
         return 0
-    faults, findings = 0, []
-    for one in look(Given(peers_path, config, name, flags, state, live)):
-        faults += one.level == "fault"
-        findings.append({"level": one.level, "text": one.text})
-        if not as_json:
-            click.echo(f"{one.level}: {one.text}")
+    if model is not None:
+        from fednode.commands.models import show_model
+
+        return show_model(model, pretrained, as_json)
+    faults, warned, findings = 0, False, []
+    with Shown("The check is not complete. What was examined is kept for the next one.") as told:
+        for finding in look(Given(peers_path, config, name, flags, state, live), told):
+            faults += finding.level == "fault"
+            warned = warned or finding.level == "warning"
+            findings.append({"level": finding.level, "text": finding.text})
+            if not as_json:
+                with told.hidden():
+                    click.echo(f"{finding.level}: {finding.text}")
     if as_json:
         click.echo(json.dumps(findings))
     else:
-        counted = {0: "Nothing is wrong.", 1: "1 fault."}
+        counted = {0: "No fault." if warned else "Nothing is wrong.", 1: "1 fault."}
         click.echo(counted.get(faults, f"{faults} faults."))
     return FAULTY if faults else 0
 
 
-def look(words: Given) -> Iterator[Finding]:
-    """Yield every finding, quick ones first; skip checks that an earlier fault makes impossible."""
+def look(words: Given, told: Told = silent) -> Iterator[Finding]:
+    """Yield every finding, quick ones first; skip checks that an earlier fault makes impossible.
+
+    told: how many images are examined.
+    """
     given = words.completed()
-    if given.found:
-        yield Finding("note", f"Read from this folder: {', '.join(map(str, given.found))}.")
-    found = list(_of_files(given))
-    yield from found
-    if found:
+    if given.read:
+        yield Finding("note", f"Read from this folder: {', '.join(map(str, given.read))}.")
+    faults = list(_of_files(given))
+    yield from faults
+    if faults:
         return
     stranger = _stranger(given, words)
     if stranger:
@@ -140,12 +155,12 @@ def look(words: Given) -> Iterator[Finding]:
         yield from _of_disk(plan.state)
     data: NodeData | None = None
     if plan.settings.tuning.kind == "torch":
-        data = yield from _of_data(plan)
+        data = yield from _of_data(plan, told)
         if data is None:
             yield from _of_model(plan)
             return
-    yield from _of_learner(plan, given, data, running)
-    if given.live and given.peers is not None:
+    yield from _of_learner(plan, given, data, running, told)
+    if given.live and given.peers is not None and not _enrols(plan):
         yield from _of_callers(plan, running)
 
 
@@ -157,10 +172,37 @@ def _of_running(plan: NodePlan, given: Given) -> Generator[Finding, None, bool]:
         text = "--live asks the peers, and there is no peers.yaml here: name one with --peers."
         yield Finding("fault", text)
         return False
-    running = asyncio.run(probing.runs(plan))
+    running = uvloop.run(probing.runs(plan))
     if running:
         yield Finding("note", f"{plan.name} runs at {plan.address}.")
     return running
+
+
+def _enrols(plan: NodePlan) -> bool:
+    """Tell whether the node has no key and gets one, with a lease, at its first start."""
+    from fednode.app import probing
+
+    return probing.keyless(plan)
+
+
+def _of_introducer(plan: NodePlan, live: bool) -> Iterator[Finding]:
+    """Say whether the introducer, if there is one, would enrol this node."""
+    from fednode.app import probing
+
+    good, text = uvloop.run(probing.introduced(plan))
+    if text:
+        yield Finding("note" if good else "fault", text)
+    if live and _enrols(plan):
+        text = f"{plan.name} has no key yet, so its peers are not asked to call it back: start it"
+        yield Finding("note", f"{text}, then run this command again.")
+
+
+def _of_peers(plan: NodePlan, learner: Learner, ours: str) -> Iterator[Finding]:
+    """Compare this node with the peers that answer."""
+    from fednode.app import probing
+
+    for good, text in uvloop.run(probing.compared_with_peers(plan, learner, ours)):
+        yield Finding("note" if good else "fault", text)
 
 
 def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
@@ -168,13 +210,13 @@ def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
     from fednode.app import probing
 
     try:
-        found = asyncio.run(probing.probe(plan, running))
+        probes = uvloop.run(probing.probe(plan, running))
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
-    for one in found:
-        yield Finding("fault" if one.fault else "note", one.sentence(plan.name))
-    if not found:
+    for probe in probes:
+        yield Finding("fault" if probe.fault else "note", probe.sentence(plan.name))
+    if not probes:
         text = f"No peer answers, so nobody can tell whether {plan.name} is reached."
         yield Finding("note", text)
 
@@ -219,12 +261,12 @@ def _of_files(given: Given) -> Iterator[Finding]:
 
 def _of_ports(plan: NodePlan) -> Iterator[Finding]:
     """Check all addresses that the node would listen on, and the metrics collector's settings."""
-    from fednode.transports.address import parse
+    from fednode.transports.address import RELAY, parse
     from fednode.transports.grpc import check_free
 
     settings = plan.settings
     wanted: list[Callable[[], object]] = [
-        lambda: check_free(parse(settings.listen or plan.address))
+        *([] if plan.listen == RELAY else [lambda: check_free(parse(plan.listen))])
     ]
     yield from _of_name(plan)
     admin, page = settings.admin.listen, settings.page.listen
@@ -239,9 +281,9 @@ def _of_ports(plan: NodePlan) -> Iterator[Finding]:
         from fednode.observe.web import admissible
 
         wanted.append(lambda: admissible(page, settings.page.token or ""))
-    for one in wanted:
+    for check_address in wanted:
         try:
-            one()
+            check_address()
         except FednodeError as fault:
             yield from _each("fault", fault)
 
@@ -250,6 +292,8 @@ def _of_name(plan: NodePlan) -> Iterator[Finding]:
     """Say if the name in the address that this node tells its peers does not resolve here."""
     from fednode.transports.address import parse
 
+    if parse(plan.address).relayed:
+        return
     host = parse(plan.address).numeric
     try:
         socket.getaddrinfo(host, None)
@@ -267,15 +311,18 @@ def _of_disk(state: Path) -> Iterator[Finding]:
         yield Finding("fault", f"{text} another with --state.")
 
 
-def _of_data(plan: NodePlan) -> Generator[Finding, None, NodeData | None]:
+def _of_data(plan: NodePlan, told: Told) -> Generator[Finding, None, NodeData | None]:
     """Say what is wrong with the images and count them; return the splits, None if it is fatal."""
     from fednode.data import load
     from fednode.learn.cache import cache_of
 
-    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache))
-    yield from (Finding("fault" if one.fatal else "note", one.text) for one in problems)
+    problems, data = load.look(plan.settings.data, cache_of(plan.settings.cache), told)
+    for problem in problems:
+        yield Finding(
+            "fault" if problem.fatal else "warning" if problem.warns else "note", problem.text
+        )
     if data is not None:
-        yield Finding("note", data.described(plan.settings.data.path))
+        yield Finding("note", described(data, plan.settings.data))
     return data
 
 
@@ -289,33 +336,37 @@ def _of_model(plan: NodePlan) -> Iterator[Finding]:
 
 
 def _of_learner(
-    plan: NodePlan, given: Given, data: NodeData | None, running: bool
+    plan: NodePlan, given: Given, data: NodeData | None, running: bool, told: Told
 ) -> Iterator[Finding]:
     """Load the model, and check what needs it: class names, state directory and peers."""
     try:
-        learner = learner_of(plan.settings, plan.name, data)
+        learner = learner_of(plan.settings, plan.name, data, told)
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
     said = () if data is None else (*data.notes, *summaries(data))
-    notes = [one for one in (plan.caution, *learner.notes) if one and one not in said]
+    notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
     yield from (Finding("note", text) for text in notes)
     facts = facts_of(plan, learner)
     if data is not None:
-        text = f"The model is {plan.settings.model.title} (fingerprint {learner.backbone[:12]})."
-        yield Finding("note", text)
+        model = f"{plan.settings.model.title} (fingerprint {learner.backbone[:12]})"
+        yield Finding("note", f"The model is {model}.")
     if given.peers is not None:
         if not running:
             yield from _of_state(plan, facts)
+            yield from _of_introducer(plan, given.live)
+        if _enrols(plan):
+            return
         try:
-            yield from asyncio.run(_of_peers(plan, learner, fingerprint(facts)))
-        except FednodeError as fault:  # no key yet; a node with a lease gets one by its start
-            listed = any(one.id and one.name == plan.name for one in plan.peers.peers)
-            yield from _each("fault" if listed else "note", fault)
+            yield from _of_peers(plan, learner, fingerprint(facts))
+        except FednodeError as fault:
+            yield from _each("fault", fault)
 
 
 def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
     """Check the state directory if it exists; create none."""
+    from fednode.learn.private import read_past
+
     if not (plan.state / "journal.db").exists():
         return
     try:
@@ -325,7 +376,9 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         return
     try:
         tie(store, plan, facts)
-        held = store.latest()
+        held, undecided = store.latest(), read_past(plan.state).undecided
+        if undecided:
+            yield Finding("fault", undecided)
         yield from (Finding("note", text) for text in store.warnings)
         if held is not None:
             yield Finding(
@@ -335,41 +388,3 @@ def _of_state(plan: NodePlan, facts: dict[str, str]) -> Iterator[Finding]:
         yield from _each("fault", fault)
     finally:
         store.close()
-
-
-async def _of_peers(plan: NodePlan, learner: Learner, ours: str) -> list[Finding]:
-    from fednode.app.network import client_of
-
-    found: list[Finding] = []
-    async with client_of(plan.peers, plan.state) as client:
-        for peer in plan.peers.peers:
-            if peer.name == plan.name:
-                continue
-            try:
-                reply = await client.status(peer.address)
-            except Unreachable:
-                text = f"{peer.name} at {peer.address} does not answer yet."
-                found.append(Finding("note", text))
-                continue
-            except FednodeError as fault:
-                found.append(Finding("fault", f"{peer.name}: {fault}"))
-                continue
-            own = next((one for one in reply.peers if one.name == plan.name), None)
-            if own is not None and own.unreached:
-                text = f"{peer.name} cannot reach {plan.name}: {own.unreached}."
-                found.append(Finding("fault", text))
-            seen = {"name": reply.name, "mesh": reply.mesh, "policy": reply.policy}
-            here = {"name": peer.name, "mesh": plan.peers.mesh, "policy": plan.policy.name}
-            if reply.backbone:
-                seen["model"], here["model"] = reply.backbone[:12], learner.backbone[:12]
-            differing = [
-                f"{key} is {here[key]} here and {seen[key]} there"
-                for key in here
-                if here[key] != seen[key]
-            ]
-            if not differing and reply.fingerprint not in {"", ours}:
-                differing = ["its settings differ; start this node to see in which key"]
-            if differing:
-                text = f"{peer.name} at {peer.address}: {'; '.join(differing)}."
-                found.append(Finding("fault", text))
-    return found

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from fednode.app import alone
 from fednode.app.plan import learner_of
 from fednode.app.saved import Tuned, find, recall
+from fednode.core import company
 from fednode.core.types import Tensors
-from fednode.data.base import BUILTIN, NodeData
+from fednode.data.base import BUILTIN, NodeData, Told
 from fednode.errors import ConfigError, DataError
+from fednode.learn.comparison import ALONE
 from fednode.learn.learner import Learner
 from fednode.terminal import classwise
 from fednode.terminal.formats import table_format_option
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
 
 if TYPE_CHECKING:
     from fednode.learn.evaluation import Evaluation
@@ -30,35 +34,60 @@ NAMED = 5
 @click.option("--set", "flags", multiple=True, help="section.key=value, such as data.path=FOLDER.")
 @table_format_option
 def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
-    """Measure a node's tuned prompts and the hand-written prompt on test images.
+    """Measure a node's tuned prompts, training alone and the hand-written prompt on test images.
 
     Beside the accuracy there are sensitivity, specificity, AUC and a confusion matrix, each class
     against the rest (docs/evaluation.md).
     """
     tuned = recall(find(state), flags)
-    data = _data(tuned, flags) if tuned.settings.tuning.kind == "torch" else None
-    if data is None and form == "csv":
+    if tuned.settings.tuning.kind != "torch" and form == "csv":
         raise ConfigError(
             f"{tuned.folder} was tuned with tuning.kind 'closed-form', which knows no images, so "
             "there is no table of classes: use --format text or json."
         )
-    learner = learner_of(tuned.settings, tuned.settings.name or "", data)
-    tuned.require_model(learner.backbone)
-    prompts = {"zero-shot": Tensors(), "tuned": tuned.prompts}
-    results = {row: _results(learner, one) for row, one in prompts.items()}
-    found = {
-        row: {name: one.accuracy for name, one in results[row].items()}
-        or learner.evaluate(one, lambda: False)
-        for row, one in prompts.items()
-    }
-    for note in (*tuned.notes, *learner.notes):
+    with Shown("Nothing is measured. Images that were encoded are kept for the next time.") as told:
+        data = _data(tuned, flags, told) if tuned.settings.tuning.kind == "torch" else None
+        learner = learner_of(tuned.settings, tuned.settings.name or "", data, told)
+        tuned.require_model(learner.backbone)
+        rows: dict[str, tuple[Learner, Tensors]] = {"zero-shot": (learner, Tensors())}
+        beside = alone.kept(tuned.settings, learner, tuned.folder)
+        rows |= {} if beside is None else {ALONE: beside}
+        rows["tuned"] = learner, tuned.prompts
+        results = {row: _results(*pair) for row, pair in rows.items()}
+        gains, hints = alone.compare(
+            tuned.settings,
+            learner,
+            tuned.prompts,
+            lambda: False,
+            lambda _: alone.read(tuned.folder)[0],
+        )
+        metrics_of = {
+            row: {name: evaluation.accuracy for name, evaluation in results[row].items()}
+            or measuring.evaluate(prompts, lambda: False)
+            for row, (measuring, prompts) in rows.items()
+        }
+    answered = _answered(learner, tuned.prompts)
+    for note in (*tuned.notes, *learner.notes, *hints):
         click.echo(note, err=True)
+    for warning in learner.warnings:
+        click.echo(f"warning: {warning}", err=True)
     if form == "csv":
         click.echo(classwise.csv(results), nl=False)
     elif form == "json":
-        click.echo(json.dumps(_tree(tuned, data, found, results)))
+        click.echo(
+            json.dumps({**_tree(tuned, data, metrics_of, results), "compared": gains, **answered})
+        )
     else:
-        click.echo("\n".join(_lines(tuned, data, found, results)))
+        shown = [f"own classes: {one}" for one in answered.values()]
+        click.echo("\n".join(_lines(tuned, data, metrics_of, results, [*shown, *gains])))
+
+
+def _answered(learner: Learner, prompts: Tensors) -> dict[str, str]:
+    """Return which classifier answers for the node's own classes, under "answers"; or nothing."""
+    from fednode.learn.torch_learner import TorchLearner
+
+    said = learner.answers(prompts) if isinstance(learner, TorchLearner) else ""
+    return {"answers": said} if said else {}
 
 
 def _results(learner: Learner, prompts: Tensors) -> Mapping[str, Evaluation]:
@@ -71,43 +100,52 @@ def _results(learner: Learner, prompts: Tensors) -> Mapping[str, Evaluation]:
 def _tree(
     tuned: Tuned,
     data: NodeData | None,
-    found: Mapping[str, Mapping[str, float]],
+    accuracies: Mapping[str, Mapping[str, float]],
     results: Mapping[str, Mapping[str, Evaluation]],
 ) -> dict[str, Any]:
     """Return everything as JSON types."""
     tree: dict[str, Any] = {"round": tuned.round}
+    tree["rounds_merged_with"] = {str(peers): count for peers, count in tuned.company.items()}
     if data is not None:
-        sizes = {name: one.images for name, one in results["tuned"].items()}
+        sizes = {name: evaluation.images for name, evaluation in results["tuned"].items()}
         tree |= {"data": _place(tuned), "classes": list(data.train.classes), "test_images": sizes}
         tree["by_class"] = classwise.tree(results)
-    return tree | {row: dict(metrics) for row, metrics in found.items()}
+    return tree | {row: dict(metrics) for row, metrics in accuracies.items()}
 
 
 def _lines(
     tuned: Tuned,
     data: NodeData | None,
-    found: Mapping[str, Mapping[str, float]],
+    accuracies: Mapping[str, Mapping[str, float]],
     results: Mapping[str, Mapping[str, Evaluation]],
+    gains: Sequence[str],
 ) -> list[str]:
     """Return everything for people."""
     lines = [f"Prompts of round {tuned.round} in {tuned.folder}"]
+    together = company.sentence(tuned.company, tuned.settings.policy.name == company.BY_WISH)
+    lines += [f"{together}."] if together else []
     if data is not None:
         classes = data.train.classes
         shown = ", ".join(classes[:NAMED]) + (", ..." if len(classes) > NAMED else "")
         lines.append(f"Test images of {_place(tuned)}, {len(classes)} classes: {shown}")
-    sets = list(found["tuned"])
+    sets = list(accuracies["tuned"])
     lines.append(f"{'accuracy, %':14}" + "".join(f"{name:>8}" for name in sets))
-    for row, metrics in found.items():
+    for row, metrics in accuracies.items():
         lines.append(f"{row:14}" + "".join(f"{100 * metrics[name]:8.1f}" for name in sets))
     if results["tuned"]:
-        sizes = "".join(f"{one.images:8}" for one in results["tuned"].values())
+        sizes = "".join(f"{evaluation.images:8}" for evaluation in results["tuned"].values())
         lines.append(f"{'test images':14}{sizes}")
-    for name, one in results["tuned"].items():
-        lines += ["", *classwise.text(name, one)]
+        spans = "".join(
+            f"{classwise.span(evaluation):>8}" for evaluation in results["tuned"].values()
+        )
+        lines += [f"{'tuned, 95 %':14}{spans}", *gains]
+    for name, evaluation in results["tuned"].items():
+        others = {row: sets[name] for row, sets in results.items() if row != "tuned"}
+        lines += ["", *classwise.text(name, evaluation, others)]
     return lines
 
 
-def _data(tuned: Tuned, flags: tuple[str, ...]) -> NodeData:
+def _data(tuned: Tuned, flags: tuple[str, ...], told: Told) -> NodeData:
     """Return the splits to measure on; raise DataError if they are not the prompts' own.
 
     Splits that --set names may be of any classes.
@@ -116,7 +154,7 @@ def _data(tuned: Tuned, flags: tuple[str, ...]) -> NodeData:
     from fednode.learn.cache import cache_of
 
     settings = tuned.settings.data
-    data = load(settings, cache_of(tuned.settings.cache))
+    data = load(settings, cache_of(tuned.settings.cache), told)
     chosen = any(flag.startswith("data.path=") for flag in flags)
     if settings.path == BUILTIN and not chosen and data.train.classes != tuned.classes:
         shown = ", ".join(tuned.classes[:NAMED]) + (", ..." if len(tuned.classes) > NAMED else "")

@@ -13,6 +13,7 @@ from fednode.api import Prompts, load
 from fednode.app.saved import find
 from fednode.clip.settings import MINI
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
 
 LAYOUTS = ("safetensors", "coop", "matrix")
 
@@ -22,13 +23,18 @@ LAYOUTS = ("safetensors", "coop", "matrix")
 @click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option(
     "--as", "layout", type=click.Choice(LAYOUTS), default="safetensors", show_default=True,
-    help="fednode's own, CoOp's checkpoint (TO is a folder), or open_clip text features.",
+    help="fednode's own, CoOp's checkpoint (TO is a folder), or a matrix for open_clip.",
 )  # fmt: skip
 @click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
-def export(to: Path, state: Path | None, layout: str, classes: str | None) -> None:
+@click.option("--all-classes", is_flag=True, help="matrix: the classes of all nodes (gda).")
+def export(
+    to: Path, state: Path | None, layout: str, classes: str | None, all_classes: bool
+) -> None:
     """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
-    prompts = load(find(state))
-    from fednode.learn import share
+    with Shown("Nothing was written.") as told:
+        told("loading the model", 0, 0)
+        prompts = load(find(state))
+        from fednode.learn import share
 
     if layout == "coop":
         click.echo(f"wrote {share.write_coop(prompts.arrays, prompts.round, to)}")
@@ -37,9 +43,14 @@ def export(to: Path, state: Path | None, layout: str, classes: str | None) -> No
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
         share.write_arrays(prompts.arrays, facts, to)
     else:
-        named = [name.strip() for name in classes.split(",")] if classes else prompts.classes
-        features, scale = prompts.text_features(named)
-        share.write_matrix(features, scale, named, _facts(prompts), to)
+        held = prompts.known if all_classes else prompts.classes
+        named = [name.strip() for name in classes.split(",")] if classes else held
+        weights, bias = prompts.affine(named)
+        texts = share.as_texts(weights, bias)
+        if texts is None:
+            share.write_affine(weights, bias, named, _facts(prompts), to)
+        else:
+            share.write_matrix(*texts, named, _facts(prompts), to)
     click.echo(f"wrote {to}")
     if layout == "matrix" and prompts.model == MINI:
         click.echo(
@@ -50,13 +61,17 @@ def export(to: Path, state: Path | None, layout: str, classes: str | None) -> No
 
 def _facts(prompts: Prompts) -> dict[str, str]:
     """Return the metadata of prompts, without paths, addresses and keys."""
+    from fednode.clip import backbone
+
     settings = prompts.settings
-    kept = {"model": asdict(settings.model), "policy": dict(settings.policy.written),
+    model = backbone.without_path(settings.model)
+    weights = model.pretrained or ("a file" if settings.model.pretrained else "its own weights")
+    kept = {"model": asdict(model), "policy": dict(settings.policy.written),
             "data": {"window": settings.data.window},
             "tuning": asdict(settings.tuning)}  # fmt: skip
     return {
         "settings": yaml.safe_dump(json.loads(json.dumps(kept)), sort_keys=False),
         "policy": settings.policy.name,
-        "model": f"{settings.model.name} ({settings.model.pretrained or 'its own weights'})",
+        "model": f"{model.name} ({weights})",
         "round": str(prompts.round),
     }

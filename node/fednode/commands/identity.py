@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from pathlib import Path
 
 import click
+import uvloop
 
 from fednode.app.network import IDENTITY, identity_in
 from fednode.app.reach import reach
@@ -17,6 +17,7 @@ from fednode.identity import keys
 from fednode.identity.identity import Identity, disarm, valid_until
 from fednode.settings.read import named
 from fednode.storage.disk import lock
+from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
 
 MESH = click.option("--mesh", required=True, help="Name of the mesh, as in peers.yaml.")
@@ -26,7 +27,7 @@ STATE = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Whole)
 def identity() -> None:
     """Show, create or replace a node's key. The node's id is the fingerprint of its key."""
 
@@ -42,16 +43,16 @@ def _folder(mesh: str, name: str, state: Path | None) -> Path:
 @STATE
 def show(mesh: str, name: str, state: Path | None) -> None:
     """Print a node's id, and the certificate or lease that it presents."""
-    found = identity_in(_folder(mesh, name, state), mesh, name)
-    click.echo(found.id)
-    until = valid_until(found.folder)
+    own = identity_in(_folder(mesh, name, state), mesh, name)
+    click.echo(own.id)
+    until = valid_until(own.folder)
     if until:
         click.echo(f"certificate until {until}; `fednode start` renews it")
-    lease = found.lease
+    lease = own.lease
     if lease is not None:
         day = time.strftime("%Y-%m-%d", time.gmtime(lease.expires))
         click.echo(f"lease of {lease.name!r} in mesh {lease.mesh!r} until {day}")
-    elif found.proof:
+    elif own.proof:
         click.echo("it succeeds an older key: put this id into every peers.yaml")
 
 
@@ -82,10 +83,10 @@ def rotate(mesh: str, name: str, state: Path | None) -> None:
     peers.yaml before you rotate the key again.
     """
     folder = _folder(mesh, name, state)
-    found = identity_in(folder, mesh, name)
+    own = identity_in(folder, mesh, name)
     descriptor = lock(folder)  # a running node holds it
     try:
-        before, after = found.rotate()
+        before, after = own.rotate()
     finally:
         os.close(descriptor)
     click.echo(f"{before}\nis succeeded by\n{after}")
@@ -108,7 +109,7 @@ def revoke(address: str, revocation: str, peers_path: Path | None, state: Path |
         async with make() as client:
             return await client.control(where, "revoke", disarm(revocation))
 
-    click.echo(asyncio.run(ask()))
+    click.echo(uvloop.run(ask()))
 
 
 @identity.command()

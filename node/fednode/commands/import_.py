@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from fednode.api import load
-from fednode.app.saved import CLASSES, ELSEWHERE, SETTINGS, settings_text
+from fednode.app.saved import ELSEWHERE, settings_text
+from fednode.clip.settings import MINI
 from fednode.core.policy import NodeContext
 from fednode.core.types import Snapshot, Tensors
 from fednode.data.base import BUILTIN
@@ -17,8 +18,10 @@ from fednode.data.folder import scan
 from fednode.errors import ConfigError, ModelError, StateError
 from fednode.settings.read import Settings, load_settings
 from fednode.storage.files import put
+from fednode.storage.runs import CLASSES, SETTINGS
 from fednode.storage.store import Store
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
 
 
 @click.command("import")
@@ -54,7 +57,9 @@ def import_(
     settings = replace(settings, data=settings.data.placed())
     if settings.data.path != BUILTIN:
         scan(Path(settings.data.path))  # a folder that is missing is said now, not by `eval`
-    _make(prompts, names, settings, state, file)
+    with Shown(f"{state} may not be complete: delete it.") as told:
+        told("loading the model", 0, 0)
+        _make(prompts, names, settings, state, file)
     click.echo(f"{state} holds the prompts of {file}, for {len(names)} classes.")
     if settings.data.path == BUILTIN:
         click.echo("No folder of images was given: `eval` takes --set data.path=FOLDER.")
@@ -63,12 +68,19 @@ def import_(
 
 
 def _settings(own: Settings, config: Path | None, flags: tuple[str, ...]) -> Settings:
-    """Return the file's model, policy, tuning and window, and all else from node.yaml and flags."""
+    """Return the file's model, policy, tuning and window, and all else from node.yaml and flags.
+
+    Weights that were read from a checkpoint file are not named in the file; node.yaml or flags say
+    where they are here.
+    """
     if config is None and not flags:
         return own
     more = load_settings(config, {}, flags)
     data = replace(more.data, window=more.data.window or own.data.window)
-    return replace(more, model=own.model, policy=own.policy, tuning=own.tuning, data=data)
+    model = own.model
+    if model.name != MINI and model.pretrained is None:
+        model = replace(model, pretrained=more.model.pretrained)
+    return replace(more, model=model, policy=own.policy, tuning=own.tuning, data=data)
 
 
 def _make(
@@ -81,10 +93,10 @@ def _make(
     objective = registry.objective(kind.name)(
         backbone.load(settings.model), settings.tuning, config
     )
-    wanted, found = objective.initial(settings.seed).shapes, prompts.shapes
-    if wanted != found:
+    wanted, given = objective.initial(settings.seed).shapes, prompts.shapes
+    if wanted != given:
         raise ModelError(
-            f"{file} holds {_shown(found)}; {kind.name} with {settings.model.name} and these "
+            f"{file} holds {_shown(given)}; {kind.name} with {settings.model.name} and these "
             f"settings of tuning has {_shown(wanted)}."
         )
     if (state / "journal.db").exists():

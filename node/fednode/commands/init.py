@@ -12,7 +12,7 @@ from typing import Final
 import click
 import yaml
 
-from fednode.app.cases import CASES, RECOMMENDED, ROUNDS, Recommendation
+from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.shipped import config_file
@@ -42,12 +42,12 @@ class Wanted:
 @click.option(
     "--others",
     type=click.Choice(list(CASES)),
-    help="What the peers' images have in common with this node's: take the policy and tuning that "
-    "are recommended for that case [recommended on average].",
+    help="What the peers' images have in common with this node's: take the policy that is "
+    "recommended for that case, and say why [same-classes].",
 )
 @click.option("--policy", help="Take this policy with its own tuning, not the recommended one.")
 @click.option(
-    "--rounds", type=int, help=f"Number of rounds; 0: no end [{ROUNDS}, or 100 with --policy]."
+    "--rounds", type=int, help="Number of rounds; 0: no end [the policy's: 0 with gda, else 100]."
 )
 @click.option("--nodes", type=int, default=3, show_default=True, help="Entries in peers.yaml.")
 @click.option("--mesh", help="Name of the mesh [drawn].")
@@ -80,7 +80,7 @@ def init(
         )
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
-    mesh = f"mesh-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
+    mesh = f"fednode-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
     for name in ("node.yaml", "peers.yaml"):
         if (folder / name).exists() and not force:
             raise ConfigError(
@@ -89,8 +89,6 @@ def init(
     case = CASES[others] if others else RECOMMENDED
     if policy is not None:
         case = Recommendation(policy)
-    elif rounds is None:
-        rounds = ROUNDS
     settings = settings_text(Wanted(data=data, case=case, rounds=rounds))
     ports = ports_of(nodes, port)
     ids = ids_of(nodes, mesh) if tls else {}
@@ -101,6 +99,8 @@ def init(
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as fault:
         raise ConfigError(f"{folder} cannot be written: {fault.strerror}.") from fault
+    if case.why:
+        click.echo(case.why)
     _say_next(folder, mesh, nodes, own=data is not None, tls=tls)
 
 
@@ -119,8 +119,11 @@ def _say_next(folder: Path, mesh: str, nodes: int, *, own: bool, tls: bool) -> N
         click.echo("FOLDER: the images of that node; without the option it takes those of node a.")
     if tls:
         click.echo(
-            f"The nodes' keys are below {Path.home() / ROOT / mesh}. For a node on another "
-            "machine, run `fednode identity new` there, and put its id and address into peers.yaml."
+            "These commands are all that a mesh on this machine takes: the nodes' keys are below "
+            f"{Path.home() / ROOT / mesh}, and they are secret. For a node on another machine, run "
+            f"`fednode identity new --mesh {mesh} --name {name_of(nodes - 1)}` there, write the id "
+            "that it prints and the address of that machine into peers.yaml, and give each machine "
+            "this peers.yaml."
         )
 
 
@@ -174,6 +177,7 @@ def settings_text(wanted: Wanted) -> str:
     """Return node.yaml: data, model and policy, and every other key as a comment.
 
     All nodes share the built-in images, so without `data` each node takes its block of the classes.
+    With `data` the node trains with all of its images.
     Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
@@ -187,32 +191,31 @@ def settings_text(wanted: Wanted) -> str:
             raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
         quoted = "'" + str(folder).replace("'", "''") + "'"
         text = text.replace("  path: builtin\n", f"  path: {quoted}\n")
+        text = text.replace("  #shots: 8\n", "  shots: 0\n")
+    text = with_policy(text, wanted.case.policy)
     if wanted.rounds is not None:
         if wanted.rounds < 0:
             raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
         text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
-    return with_tuning(with_policy(text, wanted.case.policy), wanted.case.tuning)
+    return text
 
 
-def with_tuning(text: str, tuning: Mapping[str, object], mark: str = "") -> str:
-    """Return a node.yaml with other values for some keys of its section `tuning`.
-
-    mark: "#" leaves the keys comments.
-    """
-    head, start, rest = text.partition("\ntuning:\n")
+def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:
+    """Return a node.yaml whose comments show other defaults for some keys of a section."""
+    head, start, rest = text.partition(f"\n{section}:\n")
     inside, end, after = rest.partition("\n\n")
-    for key, value in tuning.items():
+    for key, value in values.items():
         said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
         shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
-        inside = shown.replace("\0", f"  {mark}{key}: {said}")
+        inside = shown.replace("\0", f"  #{key}: {said}")
     return head + start + inside + end + after
 
 
 def with_policy(text: str, name: str) -> str:
-    """Return a node.yaml with the keys of another policy, and the tuning that it brings."""
+    """Return a node.yaml with the keys of another policy, and the defaults that it brings."""
     from fednode import registry
 
-    tuning = registry.policy(name).tuning
+    kind = registry.policy(name)
     file = config_file(f"policies/{name}.yaml")
     section = f"policy:\n  name: {name}\n"
     if f"\n  name: {name}\n" in text:
@@ -221,4 +224,6 @@ def with_policy(text: str, name: str) -> str:
         section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
         section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
     before, _, rest = text.partition("\npolicy:\n")
-    return with_tuning(f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}", tuning, "#")
+    rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
+    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
+    return with_defaults(with_defaults(text, "tuning", kind.tuning), "rounds", rounds)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import uvloop
 from rich.console import Console
 from rich.text import Text
 
@@ -52,7 +53,7 @@ def logs(
     the latest 1,000 records of each run; older records are in fednode.log in its state directory.
     """
     make, targets = reach(address, peers_path, state)
-    asyncio.run(_run(make, targets, level, last, follow, as_json))
+    uvloop.run(_run(make, targets, level, last, follow, as_json))
 
 
 async def _run(
@@ -63,15 +64,18 @@ async def _run(
     async with make() as client:
         past = await asyncio.gather(*(_past(client, target, level) for target in targets))
         lines = sorted(
-            (line for one in past if one is not None for line in one),
+            (line for lines_of in past if lines_of is not None for line in lines_of),
             key=lambda line: (line[1].time, line[0], line[1].number),
         )
         for line in lines[-last:] if last else lines:
             _print(console, line, as_json, single)
-        if all(one is None for one in past) and not follow:
+        if all(lines_of is None for lines_of in past) and not follow:
             raise Unreachable(_silence(targets))
         if follow:
-            seen = [max((e.number for _, e in one), default=0) if one else 0 for one in past]
+            seen = [
+                max((e.number for _, e in lines_of), default=0) if lines_of else 0
+                for lines_of in past
+            ]
             await asyncio.gather(
                 *(
                     _follow(client, target, level, number, console, as_json, single)
@@ -92,7 +96,9 @@ async def _past(client: Client, target: Target, level: str) -> list[Line] | None
     """Return the records that a node kept; None if it does not answer."""
     name, where = target
     try:
-        return [(name or where, one) async for one in client.watch(where, 0, level, follow=False)]
+        return [
+            (name or where, event) async for event in client.watch(where, 0, level, follow=False)
+        ]
     except FednodeError:
         return None
 
@@ -110,22 +116,23 @@ async def _follow(
     name, where = target
     while True:
         try:
-            async for one in client.watch(where, number, level, follow=True):
-                number = max(number, one.number)
-                _print(console, (name or where, one), as_json, single)
+            async for event in client.watch(where, number, level, follow=True):
+                number = max(number, event.number)
+                _print(console, (name or where, event), as_json, single)
         except FednodeError as fault:
             print(f"{name or where}: {fault} Still following; Ctrl-C ends it.", file=sys.stderr)
         await asyncio.sleep(AGAIN_S)
 
 
 def _print(console: Console, line: Line, as_json: bool, single: bool) -> None:
-    name, one = line
+    name, event = line
     if as_json:
-        told = {"time": one.time, "level": one.level, "node": name, "event": one.kind,
-                "text": one.text, "number": one.number, "fields": dict(one.fields)}  # fmt: skip
+        told = {"time": event.time, "level": event.level, "node": name, "event": event.kind,
+                "text": event.text, "number": event.number,
+                "fields": dict(event.fields)}  # fmt: skip
         click.echo(json.dumps(told, sort_keys=True, ensure_ascii=False))
         return
-    text = Text(time.strftime("%H:%M:%S ", time.localtime(one.time)), "dim")
+    text = Text(time.strftime("%H:%M:%S ", time.localtime(event.time)), "dim")
     if not single:
         text.append(f"{name}: ", "bold")
-    console.print(text.append(one.text, STYLES.get(one.level, "")))
+    console.print(text.append(event.text, STYLES.get(event.level, "")))

@@ -17,6 +17,7 @@ from fednode.data.images import Verdict, examine
 from fednode.errors import ConfigError, DataError
 from fednode.terminal.formats import format_option
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
 
 AT_ONCE: Final = 64
 """Images that are classified before their lines are printed."""
@@ -26,10 +27,16 @@ AT_ONCE: Final = 64
 @click.argument("images", nargs=-1, required=True, type=PATH)
 @click.option("--state", type=PATH, help="State directory, or name of a node [the only one here].")
 @click.option("--classes", help="Class names to choose among, a,b,c [the node's own].")
+@click.option("--all-classes", is_flag=True, help="Choose among the classes of all nodes (gda).")
 @click.option("--top", default=3, show_default=True, help="Class names to print for an image.")
 @format_option
 def predict(
-    images: tuple[Path, ...], state: Path | None, classes: str | None, top: int, as_json: bool
+    images: tuple[Path, ...],
+    state: Path | None,
+    classes: str | None,
+    all_classes: bool,
+    top: int,
+    as_json: bool,
 ) -> int:
     """Classify IMAGES with the tuned prompts of a state directory.
 
@@ -39,19 +46,28 @@ def predict(
     images = tuple(image_files(images))
     if not images:
         raise DataError("There is no image in what was given.")
-    prompts = load(find(state))
-    names = tuple(name.strip() for name in classes.split(",")) if classes else prompts.classes
-    if not all(names) or top < 1:
-        raise ConfigError("--classes holds an empty name, or --top is below 1.")
-    for note in prompts.notes:
-        click.echo(f"fednode: {note}", err=True)
-    faulty = 0
-    for at in range(0, len(images), AT_ONCE):
-        some = images[at : at + AT_ONCE]
-        verdicts = examine(some, prompts.settings.data.window)
-        for image, row in _classified(prompts, some, verdicts, names):
-            _show(image, row, verdicts[image], names, top, as_json)
-            faulty += row is None
+    with Shown("No image is classified.") as told:
+        told("loading the model", 0, 0)
+        prompts = load(find(state))
+        held = prompts.known if all_classes else prompts.classes
+        names = tuple(name.strip() for name in classes.split(",")) if classes else held
+        if not all(names) or top < 1:
+            raise ConfigError("--classes holds an empty name, or --top is below 1.")
+        with told.hidden():
+            for note in (*prompts.notes, *filter(None, [prompts.answers(names)])):
+                click.echo(f"fednode: {note}", err=True)
+        faulty = 0
+        for at in range(0, len(images), AT_ONCE):
+            told("classifying images", at, len(images))
+            some = images[at : at + AT_ONCE]
+            verdicts = examine(some, prompts.settings.data.window)
+            predicted = _classified(prompts, some, verdicts, names)
+            with told.hidden():
+                for image, row in predicted:
+                    _show(image, row, verdicts[image], names, top, as_json)
+                    faulty += row is None
+            done = min(at + AT_ONCE, len(images))
+            told.kept = f"{done:,} of {len(images):,} images are classified and printed."
     return DataError.exit_code if faulty else 0
 
 
@@ -64,7 +80,7 @@ def _classified(
     """Return each image with its probabilities; None if it cannot be read."""
     good = [image for image in images if verdicts[image].fault is None]
     rows = iter(prompts.probabilities(good, names) if good else ())
-    return [(one, next(rows) if verdicts[one].fault is None else None) for one in images]
+    return [(image, next(rows) if verdicts[image].fault is None else None) for image in images]
 
 
 def _show(
@@ -82,11 +98,11 @@ def _show(
             click.echo(f"fednode: '{image}' is skipped: {verdict.fault}.", err=True)
         return
     order = np.lexsort((np.arange(len(names)), -row))[:top]
-    found = {names[at]: round(float(row[at]), 6) for at in order}
+    shares = {names[at]: round(float(row[at]), 6) for at in order}
     if as_json:
-        click.echo(json.dumps({"image": str(image), "classes": found}))
+        click.echo(json.dumps({"image": str(image), "classes": shares}))
     else:
-        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in found.items())
+        shown = ", ".join(f"{name} {100 * value:.1f} %" for name, value in shares.items())
         click.echo(f"{image}: {shown}")
     if verdict.constant:
         text = "has one colour throughout: the model sees nothing in it"

@@ -12,15 +12,16 @@ import click
 
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
-from fednode.app.saved import CLASSES, SETTINGS, find
+from fednode.app.saved import find
 from fednode.errors import ConfigError, StateError
 from fednode.observe.logs import FILE as LOG
 from fednode.storage.disk import because, lock
+from fednode.storage.runs import CLASSES, RUNS, SETTINGS
 from fednode.terminal.paths import PATH
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
-LEARNED: Final = ("tensors", "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN)
+LEARNED: Final = ("tensors", RUNS, "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN)
 """A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
 No node starts from it, and another reset ends the work."""
 KEPT: Final = (IDENTITY, ACCOUNT)

@@ -19,12 +19,14 @@ from fednode.terminal.paths import PATH, PEERS, settings_here
 @click.option("--config", type=PATH, help="Settings [./node.yaml]; defaults work without.")
 @click.option("--name", help="Which entry of peers.yaml this node is [FEDNODE_NAME, host name].")
 @click.option("--set", "flags", multiple=True, help="section.key=value, after all files.")
+@click.option("--alone", is_flag=True, help="Begin without waiting for any peer.")
 @click.option("--state", type=PATH, help="State directory [state_dir, ~/.local/state/fednode].")
 def start(
     peers_path: Path | None,
     config: Path | None,
     name: str | None,
     flags: tuple[str, ...],
+    alone: bool,
     state: Path | None,
 ) -> None:
     """Run one node of the mesh in peers.yaml until SIGTERM or Ctrl-C."""
@@ -35,6 +37,7 @@ def start(
         raise ConfigError(
             "There is no peers.yaml here: name one with --peers, or write one with `fednode init`."
         )
+    flags = (*flags, "rounds.start.peers=0") if alone else flags
     plan = make(peers_path or PEERS, settings, name, flags, state)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)

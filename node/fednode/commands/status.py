@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
 import click
-from rich.console import Console
+import uvloop
 
 from fednode.app.asking import Replies, ask_all
 from fednode.app.reach import Make, Targets, reach
@@ -32,29 +31,38 @@ def status(
     """Show the status of the node at ADDRESS: host:port, or its name in peers.yaml.
 
     Without ADDRESS, one line is shown for every node of peers.yaml; `fednode top` shows them live.
-    The exit code is 5 if no node answers.
+    The exit code is 5 if a node does not answer, and 7 if a node ended its rounds and merged no
+    peer's prompts.
 
     \b
     loss    the mean loss of the last round's training
     own     accuracy on the node's own test images (base, new: on those of
             the classes that the nodes train on, and of the others)
+    merged  in how many rounds the node merged a peer's prompts, of how many
     peers   how many of the other nodes are alive, of how many
     heard   the time since a peer's last message
     chosen  how often this node's policy chose the peer (ZeroDFL)
     """
     make, targets = reach(address, peers_path, state)
     single = address is not None
-    replies = asyncio.run(_ask(make, targets, single))
-    found = [reply for _, reply in replies if reply is not None]
+    replies = uvloop.run(_ask(make, targets, single))
+    answers = [reply for _, reply in replies if reply is not None]
     if as_json:
-        shown = [plain(reply) for reply in found]
+        shown = [plain(reply) for reply in answers]
         click.echo(json.dumps(shown[0] if single else shown, indent=2, sort_keys=True))
     elif not quiet:
-        Console().print(show.node(found[0]) if single else show.mesh(replies))
-        if single and found[0].page:
-            _show_page(found[0], state)
-    if not found:
+        show.print_whole(show.node(answers[0]) if single else show.mesh(replies))
+        if single and answers[0].page:
+            _show_page(answers[0], state)
+    if not answers:
         raise Unreachable(f"None of the {len(targets)} nodes of peers.yaml answers: start them.")
+    if not quiet:
+        show.require_merged(answers)
+    if len(answers) < len(targets):
+        silent = ", ".join(name or where for (name, where), reply in replies if reply is None)
+        raise Unreachable(
+            f"{len(answers)} of {len(targets)} nodes answer; no answer from {silent}."
+        )
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:

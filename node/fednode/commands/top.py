@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import uvloop
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
@@ -39,7 +40,7 @@ def top(
     line of JSON.
     """
     make, targets = reach(address, peers_path, state)
-    asyncio.run(_run(make, targets, times, as_json))
+    uvloop.run(_run(make, targets, times, as_json))
 
 
 async def _run(make: Make, targets: Targets, times: int, as_json: bool) -> None:
@@ -73,11 +74,11 @@ def _looks(times: int) -> Iterator[int]:
 
 def page(replies: Replies, past: Mapping[str, Past], clock: str) -> RenderableType:
     """Return the whole page."""
-    found = [reply for _, reply in replies if reply is not None]
-    head = Text.assemble(("fednode top", "bold"), f"  {clock}  {len(found)} of {len(replies)} ")
+    answers = [reply for _, reply in replies if reply is not None]
+    head = Text.assemble(("fednode top", "bold"), f"  {clock}  {len(answers)} of {len(replies)} ")
     head.append("nodes answer; Ctrl-C ends this, and nothing else")
-    if found:
-        head.append(f"\nmesh {found[0].mesh}, {found[0].policy}, {found[0].model}")
+    if answers:
+        head.append(f"\nmesh {answers[0].mesh}, {answers[0].policy}, {answers[0].model}")
     nodes = [
         LiveNode(name or where, "no answer", None, Past())
         if reply is None

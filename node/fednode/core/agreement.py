@@ -41,7 +41,7 @@ class Agreement:
     def adopted(self, number: int, digest: str) -> None:
         """Store the digest of this node's prompts after a round."""
         self._past = {
-            at: one for at, one in self._past.items() if number - ROUNDS_KEPT < at < number
+            at: past for at, past in self._past.items() if number - ROUNDS_KEPT < at < number
         }
         self._past[number] = digest
         for peer in self._told:

@@ -5,16 +5,18 @@ The daemon and the simulator make kernels; the contract suite for policies makes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
+from fednode.core.lives import Prove
 from fednode.core.policy import NodeContext, Policy, PolicyKind
 from fednode.core.reputation import Tolerance
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import PolicyState, Snapshot, Tensors
+from fednode.core.types import Past, PolicyState, Snapshot, Tensors
 
 
 def kernel_of(
@@ -26,25 +28,40 @@ def kernel_of(
     held: Snapshot | None,
     timing: Timing = LAN,
     tolerance: Tolerance | None = None,
+    beginning: PolicyState | None = None,
+    past: Past | None = None,
+    prove: Prove = lambda _: b"",
 ) -> Kernel:
     """Return the kernel of a node that starts, new or restored.
 
     The context's policy, fingerprint, mode and largest norm are filled in here.
 
     initial: returns the node's initial prompts for a seed. facts: the settings that all nodes must
-    agree on. held: the snapshot on disk; None to start at round 0.
+    agree on. held: the snapshot on disk; None to start at round 0. beginning: the state at round 0
+    of a node that began from other than the initial prompts. past, prove: what the node's privacy
+    account says, and its signature under its marks (lives.py).
     """
     tolerance = tolerance or Tolerance()
-    first = initial(context.start_seed)
+    first, checked = initial(context.start_seed), getattr(kind, "norm_checked", True)
     context = replace(
         context,
         policy=kind.name,
         fingerprint=fingerprint(facts),
         rounds=replace(context.rounds, mode=context.rounds.mode or kind.default_mode),
-        norm_max=tolerance.norm_ratio * max(1.0, first.norm()),
+        norm_max=tolerance.norm_ratio * max(1.0, first.norm()) if checked else math.inf,
     )
     policy = policy_of(context, kind, config, first, None if held is None else held.policy)
-    return Kernel(context, policy, facts, timing, held, tolerance)
+    return Kernel(
+        context,
+        policy,
+        facts,
+        timing,
+        held,
+        tolerance,
+        anew=lambda: policy_of(context, kind, config, first, beginning),
+        past=past,
+        prove=prove,
+    )
 
 
 def policy_of(

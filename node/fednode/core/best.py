@@ -42,8 +42,8 @@ class Best:
 
     def start(self) -> Tensors | None:
         """Return where the next round starts if the node rolls back, else None; once."""
-        found, self._next = self._next, None
-        return found
+        start, self._next = self._next, None
+        return start
 
     def in_snapshots(self, effects: Sequence[Effect]) -> list[Effect]:
         """Return a policy's effects with the best prompts in the snapshots that it adopts."""

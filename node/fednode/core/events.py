@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fednode.core.types import Job, Json, Message, Report, Snapshot, Tensors, Update
+from fednode.core.types import Again, Job, Json, Mark, Message, Report, Snapshot, Tensors, Update
 
-Command = Literal["pause", "resume", "leave", "retune", "rollback"]
+Command = Literal["pause", "resume", "leave", "retune", "rollback", "alone", "redo", "accept"]
 Level = Literal["debug", "info", "warning", "error"]
-AckCode = Literal["ok", "duplicate", "stale", "refused", "invalid", "busy", "silent"]
+AckCode = Literal[
+    "ok", "duplicate", "stale", "refused", "invalid", "busy", "silent", "ended", "again"
+]
 
 
 # Events ------------------------------------------------------------------------------------------
@@ -94,11 +96,17 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The receiver acknowledged a message. note: why it cannot reach this node; "" if it can."""
+    """The receiver acknowledged a message.
+
+    note: why it cannot reach this node; "" if it can. redo: see node/fednode/core/redo.py. known:
+    what the receiver knows of this node's life, if it is more than the node said (lives.py).
+    """
 
     to: str
     message: Message
     note: str = ""
+    redo: Again = ""
+    known: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +125,14 @@ class Undelivered:
     sent: bool = True
 
 
-def acknowledged(to: str, message: Message, code: AckCode, detail: str) -> Delivered | Undelivered:
+def acknowledged(
+    to: str, message: Message, code: AckCode, detail: str, known: Mark | None = None
+) -> Delivered | Undelivered:
     """Return the event for a send that was answered with this acknowledgement."""
     if code in {"ok", "duplicate"}:  # taken now, or taken before
-        return Delivered(to, message, detail if code == "ok" else "")
+        return Delivered(to, message, detail if code == "ok" else "", known=known)
+    if code == "ended" or code == "again":
+        return Delivered(to, message, detail, code, known)
     return Undelivered(to, message, code, detail)
 
 
@@ -199,11 +211,15 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Acknowledge the message with this token. detail: a sentence for the sender."""
+    """Acknowledge the message with this token.
+
+    detail: a sentence for the sender. known: as in Delivered.
+    """
 
     token: int
     code: AckCode
     detail: str = ""
+    known: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,4 +278,25 @@ class Introduce:
     address: str
 
 
-Effect = Send | Introduce | Answer | SetTimer | CancelTimer | Tune | Adopt | Record
+@dataclass(frozen=True, slots=True)
+class TurnAway:
+    """Close a peer's connections, and refuse new ones for some seconds."""
+
+    peer: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spend:
+    """Count releases that this node's key made elsewhere in its privacy account.
+
+    undecided: why the node is silent until its operator decides, to be stored; "" if it is not.
+    """
+
+    releases: int
+    undecided: str = ""
+
+
+Effect = (
+    Send | Introduce | TurnAway | Answer | SetTimer | CancelTimer | Tune | Adopt | Spend | Record
+)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from fednode.core.types import Tensors
 
 DIFFERENCES_SHOWN = 4
+SHAPES: Final = "schema"
+"""The fact that holds the digest of the names and shapes of the prompts."""
+DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 
 def fingerprint(facts: Mapping[str, str]) -> str:
@@ -16,18 +21,30 @@ def fingerprint(facts: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def differences(ours: Mapping[str, str], theirs: Mapping[str, str], sender: str) -> str:
-    """Return in which facts a peer differs and with which values; "" if no difference is seen."""
-    missing = "not set"
+def differences(held: Mapping[str, Mapping[str, str]]) -> str:
+    """Return in which facts two nodes differ and with which values; "" if no difference is seen.
+
+    held: the facts of each node, by its name; both nodes say the same sentence. Settings come
+    first. Of a digest the first characters are named, and the digest of the prompts' shapes only if
+    nothing else differs.
+    """
+    (node, ours), (other, theirs) = sorted(held.items())
+    differ = [key for key in sorted({*ours, *theirs}) if ours.get(key) != theirs.get(key)]
+    keys = [key for key in differ if key != SHAPES] or differ
+    keys.sort(key=lambda key: bool(DIGEST.fullmatch(ours.get(key, ""))))
     parts = [
-        f"{key} is {ours.get(key, missing)} here and {theirs.get(key, missing)} at {sender!r}"
-        for key in sorted({*ours, *theirs})
-        if ours.get(key) != theirs.get(key)
+        f"{key} is {_said(ours, key)} at {node!r} and {_said(theirs, key)} at {other!r}"
+        for key in keys
     ]
     if len(parts) > DIFFERENCES_SHOWN:
         more = len(parts) - DIFFERENCES_SHOWN
         parts = [*parts[:DIFFERENCES_SHOWN], f"and {more} more"]
     return "; ".join(parts)
+
+
+def _said(facts: Mapping[str, str], key: str) -> str:
+    value = facts.get(key, "not set")
+    return value[:12] if DIGEST.fullmatch(value) else value
 
 
 def contributors(senders: Mapping[str, Tensors]) -> str:

@@ -25,13 +25,13 @@ def line(text: str, most: int | None = LONGEST) -> str:
     spaces.
     """
     if not text.isprintable():
-        text = "".join(one if one.isprintable() else " " for one in text)
+        text = "".join(letter if letter.isprintable() else " " for letter in text)
     return text if most is None or len(text) <= most else text[: most - 1] + CUT
 
 
 def markdown(text: str) -> str:
     """Return a text escaped for Markdown, for a paragraph or the cell of a table."""
-    return "".join(f"\\{one}" if one in MARKDOWN else one for one in line(text))
+    return "".join(f"\\{letter}" if letter in MARKDOWN else letter for letter in line(text))
 
 
 def cell(text: str) -> str:

@@ -32,7 +32,8 @@ class Gate:
         if verdict is not TAKEN:
             return verdict
         if message.phase in PHASES:
-            self._newest[message.sender] = message.round
+            if not self._members.late(message):
+                self._newest[message.sender] = message.round
             return TAKEN
         return self._content(message, policy)
 
@@ -48,10 +49,16 @@ class Gate:
         if held.state in SHUT:
             return "refused", held.state, held.reason
         if message.policy != context.policy:
-            text = f"policy.name is {context.policy} here and {message.policy} at {sender!r}"
+            text = differences(
+                {
+                    context.name: {"policy.name": context.policy},
+                    sender: {"policy.name": message.policy},
+                }
+            )
             return "refused", "configuration", text
         if message.fingerprint != context.fingerprint:
-            named = differences(self._facts, message.facts, sender) if message.facts else ""
+            both = {context.name: self._facts, sender: message.facts}
+            named = differences(both) if message.facts else ""
             text = named or f"the configuration of {sender!r} differs; its next hello says where"
             return "refused", "configuration", text
         return TAKEN

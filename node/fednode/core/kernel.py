@@ -10,33 +10,33 @@ the snapshot that could not be stored, so that only time is lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from fednode.core import events as ev
-from fednode.core.agreement import Agreement
-from fednode.core.best import Best
-from fednode.core.gate import Gate, Verdict
+from fednode.core.changes import Changes
+from fednode.core.gate import Verdict
 from fednode.core.life import Life
+from fednode.core.lives import Lives, Prove
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
 from fednode.core.members.phases import NOTED, PHASES, Phase
 from fednode.core.members.reach import Reach
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
 from fednode.core.members.table import LIVE
-from fednode.core.pace import Pace
 from fednode.core.policy import Activity, NodeContext, Policy
 from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
+from fednode.core.run import Run, again, ended
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Json, Message, PolicyState, Snapshot
+from fednode.core.types import Again, Json, Message, Past, Snapshot
 from fednode.core.view import KernelView
-from fednode.core.waiting import FirstWait
+from fednode.core.waiting import HELD_S
 
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
 RELEASE = "kernel.release."
-BACKOFF_MAX_S = 60.0
 
 
 class Kernel:
@@ -50,31 +50,32 @@ class Kernel:
         membership: Timing | None = None,
         restored: Snapshot | None = None,
         tolerance: Tolerance | None = None,
+        *,
+        anew: Callable[[], Policy],
+        past: Past | None = None,
+        prove: Prove = lambda _: b"",
     ) -> None:
+        """Begin with a policy. anew: returns a policy at round 0, to begin the rounds again."""
         self.context = context
-        self.policy = policy
         self._facts = dict(facts)
         self._swim = Swim(context, membership or LAN, self._message)
         self._members = self._swim.members
-        self._gate = Gate(context, facts, self._members)
         self._reputation = Reputation(tolerance or Tolerance())
-        self._agreement = Agreement(context.rounds.deadline_s)
-        self._round = policy.round  # the last that is durable
-        self._note_state(policy.state())
-        self._life = Life.WAITING
-        self._start_wait = FirstWait(context.rounds, self._members, self._round)
-        self._metrics: Mapping[str, float] = restored.metrics if restored else {}
-        held = restored or Snapshot(policy.state(), {})
-        self._best = Best(held)
         self._reach = Reach(context.address)
         self._refused = Tally()
+        self._changed = Changes()
         self._links = Links(context.name, context.topology)
         self._failures = 0
         self._unsaved: Snapshot | None = None
-        lead = context.rounds.lead if context.rounds.mode == "async" else None
-        self._pace = Pace(lead, context.rounds.min_interval_s)
-        self._exchanges = False  # whether the policy has sent anything
-        self._extra = 0  # rounds asked for beyond rounds.max
+        held = restored or Snapshot(policy.state(), {})
+        self.lives = Lives.of(context, self._members, held, past or Past(), prove)
+        self._life = Life.PAUSED if self.lives.undecided else Life.WAITING
+        self._run = Run(context, self._members, facts, policy, held, anew)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the present run."""
+        return self._run.policy
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event; return the effects to perform, in order.
@@ -95,7 +96,7 @@ class Kernel:
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
-                return [*effects, *self._next_round(now)] if self._pace.holds else effects
+                return [*effects, *self._next_round(now)] if self._run.pace.holds else effects
             case ev.Delivered() | ev.Undelivered():
                 return self._sent(now, event)
             case ev.TimerFired(name=name) if name.startswith("kernel."):
@@ -103,7 +104,7 @@ class Kernel:
             case ev.Tuned(job=job, report=report):
                 self._failures = 0
                 if job.measure:  # only prompts that the node will use count here
-                    self._best.judge(self._round + 1, report.metrics, report.tensors)
+                    self._run.best.judge(self._run.round + 1, report.metrics, report.tensors)
             case ev.TuneFailed(reason=reason):
                 return [*self._tell(now, event), *self._again("tune.failed", reason, ROUND)]
             case ev.AdoptFailed(snapshot=snapshot, reason=reason):
@@ -118,115 +119,152 @@ class Kernel:
     def view(self) -> KernelView:
         """Return the node as status shows it."""
         peers, live = self._members.view(), self._members.live()
+        reach = self._reach.warnings(live)
         return KernelView(
             life=self._life,
             phase=self.policy.phase,
-            round=self._round,
+            round=self._run.round,
             rounds_max=self.context.rounds.max,
-            metrics=self._metrics,
+            metrics=self._run.metrics,
             peers=peers,
             refused=dict(self._refused.counts),
-            best_round=self._best.round,
-            best_validation=self._best.validation,
+            best_round=self._run.best.round,
+            best_validation=self._run.best.validation,
             alone=bool(peers) and not live,
-            apart=self._agreement.apart(live),
-            warnings=(*unreached.warnings(peers), *self._reach.warnings(live)),
-            awaited=self._start_wait.awaited if self._life == Life.WAITING else "",
-            start_by=self._start_wait.by,
+            apart=self._run.agreement.apart(live),
+            warnings=(*self.lives.warnings(), *unreached.warnings(peers), *reach),
+            awaited=self._run.wait.awaited if self._life == Life.WAITING else "",
+            start_by=math.inf if self._run.wait.held else self._run.wait.by,
+            company=self._run.company,
+            by_wish=self._run.by_wish,
+            redo=self._word,
+            redo_waits=self._run.redo.awaited if self._word else "",
+            undecided=bool(self.lives.undecided),
         )
+
+    @property
+    def _word(self) -> Again:
+        return self._run.word(self._life)
 
     # Life -----------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> list[ev.Effect]:
-        self._start_wait.begin(now)
         self._reach.begin(now)
-        effects = [ev.SetTimer(START, self.context.rounds.start.timeout_s), *self._swim.start()]
+        begun = self._wait(now)  # before the hellos, which say what became of the rounds
+        return [*self._swim.start(), *begun]
+
+    def _wait(self, now: float) -> list[ev.Effect]:
+        """Wait for peers before the first round of this life or of these rounds."""
+        self._run.wait.begin(now)
+        limit_s = self._run.wait.limit_s
+        timer = [ev.SetTimer(START, limit_s)] if limit_s < math.inf else []
         begun = self._start_if_ready(now)
-        return [*effects, *(begun or [self._start_wait.waits(self._round + 1)])]
+        waits = self._life == Life.WAITING
+        return [*timer, *begun, *([self._run.wait.waits(self._run.round + 1)] if waits else [])]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]:
-        if self._life != Life.WAITING or (self._start_wait.short and not timeout):
+        if self._life != Life.WAITING or (self._run.wait.short and not timeout):
             return []
-        self._life = Life.RUNNING
-        return [*self._start_wait.late(self._round + 1), *self._next_round(now)]
+        if self._run.wait.short and self._run.wait.held:
+            return [ev.SetTimer(START, HELD_S)]
+        self._life, self._run.begun = Life.RUNNING, True
+        return [*self._run.wait.late(self._run.round + 1), *self._next_round(now)]
 
     def _next_round(self, now: float) -> list[ev.Effect]:
-        rounds, number = self.context.rounds, self._round + 1
-        if self._life not in {Life.RUNNING, Life.FINISHED} or self.policy.phase != Activity.IDLE:
+        rounds, number = self.context.rounds, self._run.round + 1
+        idle = self.policy.phase == Activity.IDLE and not self._run.redo.under_way
+        if self._life not in {Life.RUNNING, Life.FINISHED} or not idle:
             return []
-        if rounds.max and number > rounds.max and not self._extra:
+        if rounds.max and number > rounds.max and not self._run.extra:
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
             text = f"all {rounds.max} rounds are done; still serving peers and status"
-            return [ev.Record("life.finished", text)] if ended else []
-        wait = self._pace.wait(now, number, self._awaited)
+            return [ev.Record("life.finished", text), *self._begin_again()] if ended else []
+        wait = self._run.pace.wait(now, number, self._awaited)
         if wait > 0:
             return [ev.SetTimer(ROUND, wait)]
         self._life = Life.RUNNING
-        self._pace.began(now)
+        self._run.pace.began(now)
         began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
         members = self._members.remaining()
-        due = ev.RoundDue(number, self._best.start(), self._behind(number), members)
+        due = ev.RoundDue(number, self._run.best.start(), self._run.behind(number), members)
         return [began, *self._tell(now, due)]
 
     def _awaited(self, peer: str) -> bool:
-        return self._exchanges and peer in self._members and self._members[peer].live
-
-    def _behind(self, number: int) -> frozenset[str]:
-        if self.context.rounds.mode == "async":  # no round waits for anybody
-            return frozenset()
-        most, live = self.context.rounds.max or number, self._members.live()
-        limit = min(number, most) if len(self._members) > 1 else 0
-        return frozenset(peer for peer in live if self._members[peer].round < limit)
+        return self._run.exchanges and peer in self._members and self._members[peer].live
 
     def _command(self, now: float, command: ev.Command) -> list[ev.Effect]:
         done = ev.Record("command", f"the operator asked to {command}")
         match command:
-            case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+            case "resume" | "alone" | "retune" | "redo" if self.lives.undecided:
+                return [ev.Record("command", f"{command} waits for fednode accept", "warning")]
+            case "accept" if self.lives.undecided:
                 self._life = Life.PAUSED
-            case "resume" if self._life == Life.PAUSED:
+                return [done, *self.lives.accept(), *self._command(now, "resume")[1:]]
+            case "pause" if self._life in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+                agreed = self._word == "again"
+                self._life, self._run.redo.asked = Life.PAUSED, False
+                return [done, *(self._swim.hellos(self._members.live()) if agreed else [])]
+            case "redo" if self._life == Life.FINISHED and not self._run.by_wish:
+                self._run.redo.asked = True
+                return [done, *self._swim.hellos(self._members.live()), *self._begin_again()]
+            case "alone" if self._word == "again":
+                self._run.redo.alone = True
+                return [done, *self._begin_again()]
+            case "resume" | "alone" if self._life == Life.PAUSED and self._run.begun:
                 self._life = Life.RUNNING
                 return [done, *self._next_round(now)]
+            case "resume" if self._life == Life.PAUSED:
+                self._life = Life.WAITING
+                return [done, *self._start_if_ready(now, now >= self._run.wait.by)]
+            case "alone" if self._life in {Life.WAITING, Life.PAUSED}:
+                self._life, self._run.wait.alone = Life.WAITING, True
+                return [done, *self._start_if_ready(now)]
             case "leave":
                 self._life = Life.LEAVING
                 return [done, *self._swim.leave()]
             case "retune" if self._life in {Life.RUNNING, Life.FINISHED}:
-                self._extra += 1
-                return [done, *self._next_round(now)]
-            case "rollback" if self._best.roll_back():
+                self._run.extra += 1
+                over, began = self._word, self._next_round(now)
+                hellos = self._swim.hellos(self._members.live()) if over and not self._word else []
+                return [done, *hellos, *began]
+            case "rollback" if self._run.best.roll_back():
                 pass
             case _:
                 return [ev.Record("command", f"{command} does nothing now", "warning")]
         return [done]
 
+    def _begin_again(self) -> list[ev.Effect]:
+        return self.lives.counted(self._run.begin_again(self._life))
+
+    def _began_again(self, now: float, beginning: Snapshot) -> list[ev.Effect]:
+        """Begin the rounds again, now that their beginning is durable."""
+        self._run = self._run.following(beginning)
+        if self._life == Life.FINISHED:
+            self._life = Life.WAITING
+        effects: list[ev.Effect] = [ev.CancelTimer(START), *self._swim.hellos(self._members.live())]
+        for peer in self._links.linked:
+            effects += self._tell(now, ev.PeerUp(peer))
+        return [*effects, *self._wait(now)]
+
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None
-        self._metrics = snapshot.metrics
+        if snapshot.redone > self._run.redo.done:
+            return self._began_again(now, snapshot)
+        self.lives.adopted(snapshot)
+        self._run.adopted(snapshot)
         number, most = snapshot.policy.round, self.context.rounds.max
-        self._round = number
         if most and number > most:
-            self._extra = max(0, self._extra - 1)
-        shown = ", ".join(f"{key} {snapshot.metrics[key]:.4g}" for key in sorted(snapshot.metrics))
-        self._pace.ended(now)
+            self._run.extra = max(0, self._run.extra - 1)
+        self._run.pace.ended(now)
         told = self._tell(now, event)
         told += self._reach.adopted(now, self._members.live(), self._swim.around_s)
-        self._note_state(snapshot.policy)
-        facts: dict[str, Json] = {"round": number, **snapshot.metrics}
-        record = ev.Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
-        return [record, *told, *self._next_round(now)]
-
-    def _note_state(self, state: PolicyState) -> None:
-        """Store the digest of a round's state, if all nodes are to hold the same state."""
-        if self.policy.shared_state and self.context.rounds.mode == "sync" and state.round:
-            self._agreement.adopted(state.round, state.tensors.digest)
+        self._run.note_state(snapshot.policy)
+        return [ended(snapshot), *told, *self._next_round(now)]
 
     def _again(self, kind: str, reason: str, timer: str) -> list[ev.Effect]:
-        if self._life == Life.LEAVING:
-            return []
-        delay = min(BACKOFF_MAX_S, 2.0**self._failures)
         self._failures = min(self._failures + 1, 10)
-        text = f"{reason}; trying again in {delay:g} s"
-        return [ev.Record(kind, text, "error"), ev.SetTimer(timer, delay)]
+        return [] if self._life == Life.LEAVING else again(kind, reason, timer, self._failures)
 
     # Messages -------------------------------------------------------------------------------------
 
@@ -237,25 +275,32 @@ class Kernel:
             return [ev.Answer(token, "busy", "this node is leaving the mesh")]
         known = sender in self._members and self._members[sender].state != "revoked"
         if message.phase == Phase.HELLO and not known:
-            introduction = [one for one in message.members if one.name == sender]
+            introduction = [member for member in message.members if member.name == sender]
             effects += self._swim.meet(introduction)
-        code, reason, text = self._gate.check(message, self.policy)
+        code, reason, text = self._run.gate.check(message, self.policy)
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
-        self._pace.heard(now, self._round, message)
-        effects += [*self._swim.heard(now, sender, message.round), *self._reach.came(now, sender)]
+        self._run.pace.heard(now, self._run.round, message)
+        late = self._members.late(message)
+        number = self._members[sender].round if late else message.round
+        effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
+        effects += self.lives.heard(now, sender, message.mark, self._swim.around_s)
         if message.phase not in PHASES:
+            self._members.said(sender, "")  # it sends prompts, so its rounds run
             effects += self._changes(now)
             if sender not in self._links:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
             return [ev.Answer(token, "ok"), *effects, *self._tell(now, ev.Received(message))]
-        self._agreement.heard(sender, message.round, message.contributors)
-        effects += self._agreement.look(now, self._members.live())
+        anew = message.phase == Phase.HELLO and not (message.round or message.redo)
+        self._members.said(sender, message.redo, message.run, anew)
+        self._run.agreement.heard(sender, message.round, message.contributors)
+        effects += self._run.agreement.look(now, self._members.live())
         effects += self._swim.learn(now, message.members, sender)
         special = self._swim.received(now, message, token)
-        note = self._members[sender].unreached
-        answer = [ev.Answer(token, "ok", note)] if special is None else special
+        note, more = self._members[sender].unreached, self.lives.answer(sender, message.mark)
+        plain: list[ev.Effect] = [ev.Answer(token, self._word or "ok", note, more)]
+        answer = plain if special is None else special
         return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
 
     def _refuse(
@@ -285,29 +330,34 @@ class Kernel:
         if not seconds:
             return []
         self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
-        return [*self._changes(now), ev.SetTimer(RELEASE + sender, seconds)]
+        ends = ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)
+        return [*self._changes(now), *ends]
 
     def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
         effects: list[ev.Effect] = []
+        noted = event.message.phase in NOTED
+        answer = event if isinstance(event, ev.Delivered) and noted else None
+        if answer is not None:  # first, because the node may have to be silent
+            effects += self.lives.told(answer)
+            if self.lives.undecided and self._life != Life.LEAVING:
+                self._life = Life.PAUSED
         if event.to in self._members:
-            effects = [*self._swim.sent(now, event), *self._changes(now)]
-        if isinstance(event, ev.Delivered) and event.message.phase in NOTED:
-            effects += self._reach.told(now, event.to, event.note, self._swim.around_s)
+            if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
+                self._members.said(event.to, answer.redo)
+            effects += [*self._swim.sent(now, event), *self._changes(now)]
+        if answer is not None:
+            effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
         return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
 
     def _changes(self, now: float) -> list[ev.Effect]:
         """Return records of members' state changes; tell the policy which peers came and went."""
-        if not self._members.changes:
+        if not self._members.changes and not self._members.reworded:
             return []
-        effects, moved = list[ev.Effect](), set[str]()
+        effects = list[ev.Effect]()
+        moved, self._members.reworded = self._members.reworded, set()
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
-            reason = self._members[peer].reason
-            level: ev.Level = (
-                "warning" if after in {"dead", "refused", "revoked", "quarantined"} else "info"
-            )
-            text = f"{peer} is {after}" + (f": {reason}" if reason else "")
-            effects.append(ev.Record(f"peer.{after}", text, level, {"peer": peer}))
+            effects += self._changed.record(now, peer, after, self._members[peer].reason)
             if (before in LIVE) != (after in LIVE):
                 moved.add(peer)
         return [*effects, *self._relink(now, moved)] if moved else effects
@@ -320,13 +370,13 @@ class Kernel:
             effects += self._tell(now, ev.PeerDown(peer))
         for peer in fresh:
             effects += self._tell(now, ev.PeerUp(peer))
-        return [*effects, *self._start_if_ready(now)]
+        return [*effects, *self._start_if_ready(now), *self._begin_again()]
 
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
             if self._life == Life.LEAVING:
                 return []
-            return [*self._swim.timer(name), *self._changes(now)]
+            return [*self._swim.timer(name), *self._changes(now), *self._begin_again()]
         if name.startswith(RELEASE):
             self._members.release(name.removeprefix(RELEASE))
             return self._changes(now)
@@ -339,13 +389,11 @@ class Kernel:
         return []
 
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
-        """Pass an event to the policy; add the node's best prompts to what the policy adopts."""
-        effects = self.policy.handle(now, event)
-        self._exchanges = self._exchanges or any(isinstance(one, ev.Send) for one in effects)
-        return self._best.in_snapshots(effects)
+        return self.lives.counted(self._run.tell(now, event, self._word))
 
     def _message(self, phase: str) -> Message:
         facts = self._facts if phase == Phase.HELLO else None
-        message = self.context.message(self._round, phase, facts=facts)
-        digest = self._agreement.digest(self._round)
-        return replace(message, contributors=digest) if digest else message
+        message = self.context.message(self._run.round, phase, facts=facts)
+        digest = self._run.agreement.digest(self._run.round)
+        run, mark = self._run.redo.done, self.lives.mark
+        return replace(message, contributors=digest, redo=self._word, run=run, mark=mark)

@@ -39,13 +39,16 @@ class StartSettings:
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
 
     peers: int | None = None
-    """Round one starts as soon as this many peers answer. null: all known peers, at most eight."""
-    timeout_s: float = 120.0
-    """Round one starts after this time at the latest, however many peers answer."""
+    """Round one starts as soon as this many peers answer. null: all listed peers, however many; in
+    a mesh with an introducer, one peer; if all addresses are of this machine, at most eight."""
+    timeout_s: float | None = None
+    """Round one starts after this time at the latest, however many peers answer. null: if a listed
+    peer's address is not of this machine, the node waits without end; otherwise it waits 120
+    seconds, and longer while a peer is refused. `fednode start --alone` waits for nobody."""
 
     def __post_init__(self) -> None:
         bounded("rounds.start.peers", self.peers or 0, 0)
-        bounded("rounds.start.timeout_s", self.timeout_s, 0, LONGEST_S)
+        bounded("rounds.start.timeout_s", self.timeout_s or 0, 0, LONGEST_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,11 @@ class RoundSettings:
     slow peers are heard. Rounds that a peer missed before it started do not count. null: it never
     waits."""
     start: StartSettings = field(default_factory=StartSettings)
+    redo: bool = False
+    """true: a node that has run its rounds and merged the prompts of no peer begins them again by
+    itself, at most three times, as soon as the peers that it waits for can take part. Its prompts
+    so far are kept in the state directory. false: it says so, and `fednode redo` asks for it. With
+    privacy, each repeated round is one release more; the account goes on."""
 
     def __post_init__(self) -> None:
         bounded("rounds.max", self.max, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, Self, get_args
@@ -24,6 +24,9 @@ ZERO_SHOT: Final = "zero_shot_"
 """Before the name of an accuracy: that of the hand-written prompt."""
 
 NO_FACTS: Final[Mapping[str, str]] = MappingProxyType({})
+
+Again = Literal["", "ended", "again"]
+"""Whether a node's run is over without any peer's prompts, and begins again (core/redo.py)."""
 
 Standing = Literal["alive", "suspect", "dead", "left", "revoked"]
 """The states of a member that nodes tell each other."""
@@ -49,25 +52,58 @@ class Update:
     proof: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """How far a node's life is, as the node says it of itself (node/fednode/core/lives.py).
+
+    process: a word that each start of a node draws anew. run, round: the last round that is
+    durable. released: how many results of training the node released until then, in all its runs.
+    proof: the node's signature under these values; b"" if nobody checked one.
+    """
+
+    process: str
+    run: int
+    round: int
+    released: int
+    proof: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a privacy account says of a node's life (node/fednode/core/lives.py).
+
+    released: results of training that the node's key released so far. undecided: why the node is
+    silent until its operator decides; "" if it is not.
+    """
+
+    released: int = 0
+    undecided: str = ""
+
+
 class Tensors(Mapping[str, Array]):
     """Immutable named float32 arrays: sorted names, read-only, compared and hashed by digest.
 
     Prompts have this form everywhere outside the learner. Arrays are copied in, so no caller can
     change what was stored, sent or hashed.
+
+    classes: class names that rows of the arrays belong to; () if the arrays have no such rows.
+    Which arrays have a row for each class, the policy says.
     """
 
-    __slots__ = ("_arrays", "_digest", "_finite", "_norm")
+    __slots__ = ("_arrays", "_digest", "_finite", "_norm", "classes")
 
-    def __init__(self, arrays: Mapping[str, npt.ArrayLike] | None = None) -> None:
+    def __init__(
+        self, arrays: Mapping[str, npt.ArrayLike] | None = None, classes: Sequence[str] = ()
+    ) -> None:
         frozen: dict[str, Array] = {}
         for name in sorted(arrays or {}):
             array = np.array((arrays or {})[name], dtype=np.float32, order="C", copy=True)
             array.setflags(write=False)
             frozen[name] = array
-        self._begin(frozen)
+        self._begin(frozen, classes)
 
     @classmethod
-    def taking(cls, arrays: Mapping[str, Array]) -> Self:
+    def taking(cls, arrays: Mapping[str, Array], classes: Sequence[str] = ()) -> Self:
         """Return tensors of these very arrays, without a copy; they become read-only.
 
         The caller gives the arrays up: nothing may write to them, or to the memory below them. They
@@ -81,11 +117,12 @@ class Tensors(Mapping[str, Array]):
             array.setflags(write=False)
             taken[name] = array
         made = cls.__new__(cls)
-        made._begin(taken)
+        made._begin(taken, classes)
         return made
 
-    def _begin(self, frozen: dict[str, Array]) -> None:
+    def _begin(self, frozen: dict[str, Array], classes: Sequence[str]) -> None:
         self._arrays = frozen
+        self.classes = tuple(classes)
         self._digest = ""
         self._finite: bool | None = None
         self._norm: float | None = None
@@ -101,12 +138,17 @@ class Tensors(Mapping[str, Array]):
 
     @property
     def digest(self) -> str:
-        """Return the SHA-256 over names, shapes and little-endian bytes, in hexadecimal."""
+        """Return the SHA-256 over names, shapes, little-endian bytes and classes, in hexadecimal.
+
+        Without classes it is that of the arrays alone.
+        """
         if not self._digest:
             hasher = hashlib.sha256()
             for name, array in self._arrays.items():
                 hasher.update(f"{name}\0{array.shape}\0".encode())
                 hasher.update(array.astype("<f4", copy=False).reshape(-1).view(np.uint8).data)
+            if self.classes:
+                hasher.update("\0".join(("", "classes", *self.classes)).encode())
             self._digest = hasher.hexdigest()
         return self._digest
 
@@ -123,13 +165,13 @@ class Tensors(Mapping[str, Array]):
     def finite(self) -> bool:
         """Tell whether every number is finite."""
         if self._finite is None:
-            self._finite = all(bool(np.isfinite(one).all()) for one in self._arrays.values())
+            self._finite = all(bool(np.isfinite(array).all()) for array in self._arrays.values())
         return self._finite
 
     def norm(self) -> float:
         """Return the Euclidean norm of all numbers together, accumulated in float64."""
         if self._norm is None:
-            squares = (float(np.square(one, dtype=np.float64).sum()) for one in self.values())
+            squares = (float(np.square(array, dtype=np.float64).sum()) for array in self.values())
             self._norm = float(np.sqrt(sum(squares)))
         return self._norm
 
@@ -164,7 +206,9 @@ class Message:
     samples: number of training images, as the sender reports it; whoever uses it caps it.
     dtype: number format of the arrays; None if there are no arrays, or for the policy's wire_dtype.
     facts: small strings, such as the settings behind the fingerprint in a hello.
-    members: news of members, on messages of the kernel.
+    members: news of members, on messages of the kernel. redo, run: also there, the sender's word
+    about its run, and how often it began its rounds again (node/fednode/core/redo.py).
+    mark: how far the sender's life is; None if it does not say.
     """
 
     mesh: str
@@ -179,6 +223,9 @@ class Message:
     facts: Mapping[str, str] = field(default_factory=lambda: NO_FACTS)
     dtype: Dtype | None = field(default=None, compare=False)
     members: tuple[Update, ...] = ()
+    redo: Again = ""
+    run: int = 0
+    mark: Mark | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,7 +305,10 @@ class Snapshot:
     """The state that an Adopt makes durable, in one atomic step.
 
     best: the tensors with the highest validation accuracy so far; best_round and best_validation:
-    their round and accuracy. metrics: of the round that was just adopted.
+    their round and accuracy. metrics: of the round that was just adopted. company: how many rounds
+    merged the prompts of how many peers (node/fednode/core/company.py). redone: how often the node
+    began its rounds again (node/fednode/core/redo.py). released: how many results of training it
+    released so far. marks: the newest marks of its peers (node/fednode/core/lives.py).
     """
 
     policy: PolicyState
@@ -266,6 +316,10 @@ class Snapshot:
     best: Tensors = EMPTY
     best_round: int = 0
     best_validation: float = float("-inf")
+    company: Mapping[int, int] = field(default_factory=dict)
+    redone: int = 0
+    released: int = 0
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
     def used(self, keep_best: bool) -> tuple[Tensors, int]:
         """Return the prompts that the node predicts with, and their round."""

@@ -8,10 +8,14 @@ from typing import Final
 
 from fednode.core.events import Record
 from fednode.core.members.table import Members
-from fednode.core.settings import RoundSettings
+from fednode.core.policy import NodeContext
 
 PEERS_MAX: Final = 8
-"""Number of peers to wait for at most, if rounds.start.peers is not set."""
+"""Number of peers to wait for at most on one machine, if rounds.start.peers is not set."""
+BOUNDED_S: Final = 120.0
+"""The longest wait on one machine, and of a node that ran before, if no setting says another."""
+HELD_S: Final = 10.0
+"""Time between two looks at a refused peer after the wait has ended."""
 
 
 @dataclass(slots=True)
@@ -19,47 +23,113 @@ class FirstWait:
     """The wait of one node.
 
     adopted: the rounds that it ran before; after the last of all it waits for nobody. by: when the
-    wait ends, on the host's clock; begun with `begin`.
+    wait ends, on the host's clock; begun with `begin`. alone: the operator asked to wait no more.
+    meets: the operator asked to begin again with these peers and no others (redo.py); None: the
+    settings say who is waited for.
     """
 
-    rounds: RoundSettings
+    context: NodeContext
     members: Members
     adopted: int
     by: float = math.inf
+    alone: bool = False
+    meets: frozenset[str] | None = None
 
     def begin(self, now: float) -> None:
         """Set the end of the wait."""
-        self.by = now + self.rounds.start.timeout_s
+        self.by = now + self.limit_s
+
+    @property
+    def limit_s(self) -> float:
+        """The longest wait; infinite if the node waits without end."""
+        given = self.context.rounds.start.timeout_s
+        if given is not None:
+            return given
+        return math.inf if self._all else BOUNDED_S
+
+    @property
+    def held(self) -> bool:
+        """Whether a refused peer keeps the first round from beginning without it."""
+        asked = self.alone or self.adopted or self.context.rounds.start.timeout_s is not None
+        return not asked and any(member.state == "refused" for member in self.members.view())
 
     @property
     def short(self) -> int:
-        """How many peers must still answer."""
-        if 0 < self.rounds.max <= self.adopted:
+        """How many peers that can take part must still answer."""
+        if self.alone or 0 < self.context.rounds.max <= self.adopted:
             return 0
-        chosen, known = self.rounds.start.peers, len(self.members)
-        wanted = min(PEERS_MAX if chosen is None else chosen, known)
-        return max(0, wanted - len(self.members.live()))
+        if self.meets is not None:
+            return len(self._silent())
+        chosen, ready = self.context.rounds.start.peers, self.ready
+        if chosen is None and self._all:
+            silent = len(self._silent())
+            return silent if not self.context.introduced else int(not ready)
+        wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members))
+        return max(0, wanted - ready)
+
+    @property
+    def ready(self) -> int:
+        """How many peers are live and can take part."""
+        absent = [name for name in self.members.redo if self.members[name].live]
+        return len(self.members.live()) - sum(not self.takes_part(name) for name in absent)
+
+    def takes_part(self, name: str) -> bool:
+        """Tell whether a live peer can take part in this node's rounds (see redo.py)."""
+        return name not in self.members.redo
+
+    @property
+    def _all(self) -> bool:
+        """Whether all listed peers are waited for without end (with an introducer: one peer)."""
+        return (self.context.remote or self.context.introduced) and not self.adopted
+
+    def _silent(self) -> list[str]:
+        """Return the listed peers, or all known ones on one machine, that do not take part yet."""
+        names = self.context.peers if self._all else [member.name for member in self.members.view()]
+        if self.meets is not None:
+            names = [name for name in self.meets if self.members[name].live]
+        known = (name for name in sorted(names) if name in self.members)
+        return [
+            name
+            for name in known
+            if self.members[name].state != "revoked"
+            and not (self.members[name].live and self.takes_part(name))
+        ]
 
     @property
     def awaited(self) -> str:
-        """The peers that are waited for, as words; "" if nobody is."""
-        short, live = self.short, self.members.live()
+        """The peers that are waited for and why they are missing, as words; "" if nobody is."""
+        short, silent = self.short, self._silent()
         if not short:
             return ""
-        silent = sorted(one.name for one in self.members.view() if one.name not in live)
-        names = ", ".join(silent[:PEERS_MAX])
-        return names if short == len(silent) else f"{short} of {names}"
+        if not silent:
+            return "a peer that the introducer admits"
+        refused = [name for name in silent if self.members[name].state == "refused"]
+        over = [name for name in silent if self.members[name].live]
+        quiet = [name for name in silent if name not in {*refused, *over}][:PEERS_MAX]
+        parts = [f"{', '.join(quiet)} (no answer)"] if quiet else []
+        parts += [f"{name} ({self.over(name)})" for name in over[:PEERS_MAX]]
+        parts += [f"{name} (refused: {self.members[name].reason})" for name in refused[:PEERS_MAX]]
+        return ("" if short == len(silent) else f"{short} of ") + ", ".join(parts)
+
+    def over(self, name: str) -> str:
+        """Return why a live peer cannot take part, as words."""
+        if self.members.redo.get(name) == "again":
+            return "it begins its rounds again as soon as its peers are there"
+        return f"it has run its rounds alone; it begins again after: fednode redo {name}"
+
+    @property
+    def limit(self) -> str:
+        """How long the wait lasts, as words."""
+        return "without end" if self.limit_s == math.inf else f"at most {self.limit_s:g} s"
 
     def waits(self, number: int) -> Record:
         """Return the record of the wait before round `number`."""
-        limit = self.rounds.start.timeout_s
-        text = f"round {number} waits for {self.awaited}, at most {limit:g} s (rounds.start)"
+        text = f"round {number} waits for {self.awaited}, {self.limit} (rounds.start)"
         return Record("start.waiting", text)
 
     def late(self, number: int) -> list[Record]:
         """Return a warning for those that did not answer in time; nothing if all did."""
         if not self.short:
             return []
-        limit = self.rounds.start.timeout_s
-        text = f"round {number} begins without {self.awaited}: no answer within {limit:g} s"
+        text = f"round {number} begins without {self.awaited}, after {self.limit_s:g} s"
         return [Record("start.late", text, "warning")]

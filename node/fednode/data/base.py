@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
@@ -12,6 +13,14 @@ from fednode.core.settings import STRICT
 
 BUILTIN: Final = "builtin"
 """The path that stands for the images that ship."""
+
+Told = Callable[[str, int, int], None]
+"""Called with the work ("encoding images"), the number of images that are done, and of how many; 0
+and 0 if nothing is counted. The work has ended if all images are done, or if its name is empty."""
+
+
+def silent(work: str, done: int, count: int) -> None:
+    """Tell nobody how far work is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,9 @@ class DataSettings:
     """builtin (the images in the package), or a folder with one folder per class."""
     classes: tuple[str, ...] | None = None
     """Class folders to use, by name; null: all."""
+    rename: dict[str, str] | None = None
+    """Other names for classes, by class folder, such as {lesion_type_1: lesion}. Nodes that mean
+    the same class must call it by the same name. null: the folders' names."""
     halves: bool = False
     """true: train on the first half of the classes (rounded up) and test on both halves (CoOp's
     base-to-new protocol). Classes are sorted by the labels of a published split, else by name."""
@@ -85,6 +97,10 @@ class DataSettings:
     domain: str = ""
     """The name in policy.domains of the domain of these images (Fed-DPT; DiPrompT with `query:
     labels`). Other policies ignore it."""
+    tell_classes: bool = True
+    """Whether members of the mesh see the names of this node's classes in its status. false: only
+    the operator sees them, and other nodes cannot compare their class names with this node's.
+    `fednode export` writes them in both cases, because prompts are used with class names."""
     window: tuple[float, float] | None = None
     """The values that become black and white in grey images of more than 8 bits and in DICOM files,
     after its rescale (Hounsfield units in CT). null: a DICOM file's own window tags, else the
@@ -136,6 +152,7 @@ class NodeData:
         skipped: files that are not readable images, and why
         constant: images of one colour throughout, which are used all the same
         notes: sentences on deviations from the settings, such as fewer shots
+        warnings: sentences on images that make the test accuracy wrong
         watched: files and folders of a published split whose times change if the content does
     """
 
@@ -147,6 +164,7 @@ class NodeData:
     skipped: tuple[tuple[Path, str], ...] = ()
     constant: tuple[Path, ...] = ()
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     watched: tuple[Path, ...] = ()
 
     def described(self, path: str) -> str:

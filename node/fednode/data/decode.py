@@ -10,14 +10,21 @@ otherwise percentiles of the image (pixels.py).
 
 from __future__ import annotations
 
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from fednode.data import dicom
-from fednode.data.pixels import Decoded, Window, grey, require_room
+from fednode.data.budget import ROOM, SHARED, Head, with_head
+from fednode.data.files import opened
+from fednode.data.heads import WEBP_MAX, is_deep, peak, require_few_chunks
+from fednode.data.pixels import Decoded, Unusable, Window, grey, require_room, spans
 
 VERSION: Final = 1
 """Version of the decoder. Raise it if any file's pixels change, so that no cache mixes both."""
@@ -27,10 +34,6 @@ SUFFIXES: Final = (
 )  # fmt: skip
 FORMATS: Final = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 
-_DEEP: Final = ("I", "F")
-"""Modes of more than 8 bits, beside those that begin with "I;16"."""
-_PREAMBLE_BYTES: Final = 128
-_MAGIC: Final = b"DICM"
 _PHOTOMETRIC: Final = 262
 """TIFF's tag; its value 0 says that the smallest number is white."""
 
@@ -52,46 +55,93 @@ def decoder_key(window: Window) -> str:
     return f"decoder {VERSION}, window {shown}"
 
 
-def read_rgb(path: Path, side: int | None = None, window: Window = None) -> Image.Image:
-    """Return the RGB image of `decode`."""
-    return decode(path, side, window).image
-
-
-def decode(path: Path, side: int | None = None, window: Window = None) -> Decoded:
-    """Decode a file; upright by its EXIF orientation.
+@contextmanager
+def decode(
+    path: Path, side: int | None = None, window: Window = None, more: int = 0
+) -> Iterator[Decoded]:
+    """Decode a file, upright by its EXIF orientation; its memory is freed behind the block.
 
     Of several frames take the first, of a DICOM file the middle one.
 
     side: decode a JPEG at a reduced size not below side x side, which is faster. window: of images
-    with more than 8 bits and of DICOM files. Raise Unusable, or the decoder's error if the file is
-    damaged or no image, usually OSError.
+    with more than 8 bits and of DICOM files. more: bytes a pixel that the block itself takes; the
+    image is halved until they fit. Raise Unusable, also for what takes too much memory, or the
+    decoder's error if the file is damaged or no image, usually OSError.
     """
-    if path.suffix.lower() in DICOM_SUFFIXES or _has_magic(path):
-        return dicom.decode(path, window)
-    with Image.open(path, formats=FORMATS) as image:
-        require_room(image.width, image.height)
-        if side is not None:
-            image.draft("RGB", (side, side))
-        inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
-        upright = ImageOps.exif_transpose(image)
-    if upright.mode not in _DEEP and not upright.mode.startswith("I;16"):
-        return Decoded(_flattened(upright))
-    shades = grey(np.asarray(upright), window)
+    with ExitStack() as held:
+        decoded = _found(path, held, side, window, more)
+        held.callback(decoded.image.close)  # before its room is given back
+        yield decoded
+
+
+def _found(path: Path, held: ExitStack, side: int | None, window: Window, more: int) -> Decoded:
+    """Decode a file; `held` gets what is to be given back."""
+    decoded = dicom.decode if path.suffix.lower() in DICOM_SUFFIXES or _has_magic(path) else _decode
+    picture = decoded(held.enter_context(opened(path, Head)), held, side, window, more)
+    while picture.image.width * picture.image.height * (4 + more) > ROOM:
+        whole = picture.image
+        picture = replace(picture, image=whole.reduce(2))
+        whole.close()
+    return picture
+
+
+def _decode(
+    file: io.BufferedReader, held: ExitStack, side: int | None, window: Window, more: int
+) -> Decoded:
+    """Decode a file that is not DICOM; `held` gets what is to be given back."""
+    require_few_chunks(file)
+    image = held.enter_context(with_head(file, lambda: _opened(file)))
+    full = image.size
+    require_room(*full)
+    if side is not None:
+        image.draft("RGB", (side, side))
+    need = peak(image, full)
+    shown = f"an image of {image.width:,} x {image.height:,} pixels ({image.format}, {image.mode})"
+    least = min((4 + more) * image.width * image.height, ROOM)
+    held.enter_context(SHARED.taken(max(need, least), shown))
+    inverted = image.format == "TIFF" and image.tag_v2.get(_PHOTOMETRIC) == 0  # type: ignore[attr-defined]
+    image.load()
+    ImageOps.exif_transpose(image, in_place=True)
+    whole = image.size in (full, full[::-1])
+    if not is_deep(image.mode):
+        return Decoded(_flattened(image), whole=whole)
+    shades = grey(lambda: map(np.asarray, _pieces(image)), image.size, window)
+    image.close()  # which frees its memory
     # Pillow inverts such files of 8 bits itself.
-    return Decoded(Image.fromarray(255 - shades if inverted else shades).convert("RGB"))
+    np.subtract(255, shades, out=shades, where=inverted)
+    return Decoded(Image.fromarray(shades).convert("RGB"), whole=whole)
+
+
+def _opened(file: io.BufferedReader) -> Image.Image:
+    """Read the head of an image file."""
+    if file.peek(16)[8:12] == b"WEBP":
+        cast("Head", file.raw).limit(WEBP_MAX)
+    return Image.open(file, formats=FORMATS)
+
+
+def _pieces(image: Image.Image) -> Iterator[Image.Image]:
+    """Yield an image from above to below, in pieces of few pixels."""
+    for top, bottom in spans(image.height, image.width):
+        yield image.crop((0, top, image.width, bottom))
 
 
 def _flattened(image: Image.Image) -> Image.Image:
     """Return an image of at most 8 bits a channel in RGB, on white."""
     if not image.has_transparency_data:
-        return image.convert("RGB")
-    over = image.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", over.size, "white"), over).convert("RGB")
+        return image if image.mode == "RGB" else image.convert("RGB")
+    made, top = Image.new("RGB", image.size), 0
+    for piece in _pieces(image):
+        over = piece.convert("RGBA")
+        white = Image.new("RGBA", over.size, "white")
+        made.paste(Image.alpha_composite(white, over).convert("RGB"), (0, top))
+        top += piece.height
+    return made
 
 
 def _has_magic(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            return file.read(_PREAMBLE_BYTES + len(_MAGIC))[_PREAMBLE_BYTES:] == _MAGIC
-    except OSError:
+        with opened(path) as file:
+            start = file.read(dicom.PREAMBLE_BYTES + len(dicom.MAGIC))
+            return start[dicom.PREAMBLE_BYTES :] == dicom.MAGIC
+    except (OSError, Unusable):
         return False

@@ -12,18 +12,34 @@ Source: DICOM PS3.3, C.11.1 (modality), C.11.2 (values of interest), C.7.6.3 (pi
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
+import io
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from fednode.data.pixels import Decoded, Unusable, Values, Window, grey, require_room
+from fednode.data.budget import SHARED, with_head
+from fednode.data.pixels import (
+    Decoded,
+    Pieces,
+    Unusable,
+    Values,
+    Window,
+    grey,
+    require_room,
+    shades,
+    spans,
+)
 
 EXTRA: Final = "pip install 'fednode[dicom]'"
 GREY: Final = ("MONOCHROME1", "MONOCHROME2")
 PALETTE: Final = "PALETTE COLOR"
+PREAMBLE_BYTES: Final = 128
+MAGIC: Final = b"DICM"
+SYNTAX: Final = 0x00020010
 COLOURS: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
@@ -32,11 +48,14 @@ def installed() -> bool:
     return importlib.util.find_spec("pydicom") is not None
 
 
-def decode(path: Path, window: Window) -> Decoded:
+def decode(
+    file: io.BufferedReader, held: ExitStack, side: int | None, window: Window, more: int
+) -> Decoded:
     """Return the middle frame of a DICOM file in RGB.
 
-    Raise Unusable if the file holds no picture that can be decoded here, or pydicom's error if it
-    is damaged, which may be of any type.
+    held: gets what is to be given back. more: bytes a pixel that the caller takes. `side` changes
+    nothing here. Raise Unusable if the file holds no picture that can be decoded here, or pydicom's
+    error if it is damaged, which may be of any type.
     """
     if not installed():
         raise Unusable(f"a DICOM file, which takes an extra: run `{EXTRA}`")
@@ -44,37 +63,69 @@ def decode(path: Path, window: Window) -> Decoded:
     from pydicom.pixels import pixel_array
 
     config.settings.reading_validation_mode = config.IGNORE  # values that are not used may be odd
-    header = _header(path)
+    header = with_head(file, lambda: _header(file))
+    size, kind = (int(header.Columns), int(header.Rows)), str(header.PhotometricInterpretation)
     frames = int(header.get("NumberOfFrames") or 1)
     middle = (frames - 1) // 2
-    pixels = pixel_array(path, index=middle, force=True)
+    shown = f"a DICOM image of {size[0]:,} x {size[1]:,} pixels"
+    held.enter_context(SHARED.taken(_peak(header, kind, more), shown))
+    file.seek(0)
+    # The pixels are freed once their shades or colours are made.
+    made = _made(pixel_array(file, index=middle, force=True), header, middle, window)
+    patient = str(header.get("PatientID") or "").strip()
+    return Decoded(Image.fromarray(made).convert("RGB"), frames, patient)
+
+
+def _made(pixels: Values, header: Any, frame: int, window: Window) -> npt.NDArray[np.uint8]:
+    """Return a frame's stored values as shades [H, W] or as RGB [H, W, 3]."""
     kind = str(header.PhotometricInterpretation)
     if kind in GREY:
-        shades = _windowed(pixels, header, middle, window)
-        made = 255 - shades if kind == "MONOCHROME1" else shades
-    elif kind == PALETTE:
+        made = _windowed(pixels, header, frame, window)
+        if kind == "MONOCHROME1":
+            np.subtract(255, made, out=made)
+        return made
+    if kind == PALETTE:
         from pydicom.pixels import apply_color_lut
 
         bits = int(header.RedPaletteColorLookupTableDescriptor[2])
-        made = _eight_bits(apply_color_lut(pixels, header), bits)
-    elif kind in COLOURS:
-        made = _eight_bits(pixels, int(header.BitsStored))
-    else:
-        raise Unusable(f"DICOM's photometric interpretation {kind} is not supported")
-    return Decoded(Image.fromarray(made).convert("RGB"), frames)
+        return _eight_bits(lambda: (apply_color_lut(row, header) for row in _rows(pixels)), bits)
+    return _eight_bits(lambda: _rows(pixels), int(header.BitsStored))
 
 
-def _header(path: Path) -> Any:
+def _peak(header: Any, kind: str, more: int) -> int:
+    """Return the most bytes that decoding a frame holds at a time."""
+    pixels = int(header.Columns) * int(header.Rows)
+    samples = int(header.get("SamplesPerPixel") or 1)
+    stored = samples * max(int(header.get("BitsAllocated") or 8), 8) // 8
+    if kind.startswith("YBR"):
+        return pixels * max(40, 4 + more)  # pydicom's change of colours computes in float32
+    return pixels * max(2 * stored, stored + samples, 4 + min(samples, 3), 4 + more)
+
+
+def _rows(pixels: Values) -> Iterator[Values]:
+    """Yield an image [H, W, ...] from above to below, in pieces of few pixels."""
+    for top, bottom in spans(*pixels.shape[:2]):
+        yield pixels[top:bottom]
+
+
+def _header(file: io.BufferedReader) -> Any:
     """Return the data set without its pixels; raise Unusable if they cannot be decoded."""
     from pydicom import dcmread
     from pydicom.pixels import get_decoder
 
-    header = dcmread(path, stop_before_pixels=True, force=True)
-    missing = [one for one in ("Rows", "Columns", "PhotometricInterpretation") if one not in header]
+    syntax = _syntax(file)
+    if syntax is not None and syntax.is_deflated:
+        raise Unusable(f"a DICOM file compressed as {syntax.name}: decompress it")
+    header = dcmread(file, stop_before_pixels=True, force=True)
+    missing = [
+        name for name in ("Rows", "Columns", "PhotometricInterpretation") if name not in header
+    ]
     if missing:
         raise Unusable(f"a DICOM file without a picture (it has no {missing[0]})")
     require_room(int(header.Columns), int(header.Rows))
-    syntax = header.file_meta.get("TransferSyntaxUID")
+    kind = str(header.PhotometricInterpretation)
+    if kind not in (*GREY, PALETTE, *COLOURS):
+        raise Unusable(f"DICOM's photometric interpretation {kind} is not supported")
     if syntax is None or not syntax.is_compressed:
         return header
     try:
@@ -90,6 +141,30 @@ def _header(path: Path) -> Any:
             f"({wanted})"
         )
     return header
+
+
+def _syntax(file: io.BufferedReader) -> Any:
+    """Return the transfer syntax; None if the file names none. The file is left at its begin.
+
+    pydicom's own reader inflates a deflated data set before it can be asked for the syntax.
+    """
+    from pydicom.filereader import data_element_generator
+    from pydicom.uid import UID
+
+    syntax = None
+    if file.read(PREAMBLE_BYTES + len(MAGIC))[PREAMBLE_BYTES:] == MAGIC:
+        for element in data_element_generator(
+            file, False, True, stop_when=lambda tag, _, __: tag.group != 2
+        ):
+            if element.tag == SYNTAX:
+                value = (
+                    element.value.decode("ascii")
+                    if isinstance(element.value, bytes)
+                    else element.value
+                )
+                syntax = UID(str(value).strip("\0 "))
+    file.seek(0)
+    return syntax
 
 
 def _holder(header: Any, frame: int, group: str, keyword: str) -> Any:
@@ -114,22 +189,35 @@ def _windowed(pixels: Values, header: Any, frame: int, window: Window) -> npt.ND
 
     rescale = _holder(header, frame, "PixelValueTransformationSequence", "RescaleSlope")
     table = header if header.get("ModalityLUTSequence") else rescale
-    values: Values = apply_modality_lut(pixels, table)
+
+    def values() -> Iterator[Values]:
+        return (apply_modality_lut(row, table) for row in _rows(pixels))
+
+    def shown(
+        window: Window, pieces: Pieces = values, known: Pieces | None = None
+    ) -> npt.NDArray[np.uint8]:
+        return grey(pieces, (pixels.shape[1], pixels.shape[0]), window, known)
+
     if window is not None:
-        return grey(values, window)
+        return shown(window)
     voi = header.get("VOILUTSequence")
     if voi:
         bits = int(voi[0].LUTDescriptor[2])
-        whole = np.rint(values).astype(np.int64)
-        return grey(apply_voi(whole, header), (0.0, float(2**bits - 1)))
+
+        def looked_up() -> Iterator[Values]:
+            return (apply_voi(np.rint(piece).astype(np.int64), header) for piece in values())
+
+        return shown((0.0, float(2**bits - 1)), looked_up)
     tags = _holder(header, frame, "FrameVOILUTSequence", "WindowWidth")
     width = _first(tags.get("WindowWidth"))
     if width is not None and width > 0.0:
         centre = _first(tags.get("WindowCenter")) or 0.0
-        return by_window(values, centre, width, str(tags.get("VOILUTFunction") or "LINEAR"))
-    if pixels.dtype == np.uint8 and np.array_equal(values, pixels):
-        return grey(values, (0.0, float(2 ** int(header.BitsStored) - 1)))
-    return grey(values, None, _without_padding(pixels, values, header))
+        function = str(tags.get("VOILUTFunction") or "LINEAR")
+        return np.concatenate([by_window(piece, centre, width, function) for piece in values()])
+    same = zip(values(), _rows(pixels), strict=True)
+    if pixels.dtype == np.uint8 and all(np.array_equal(piece, other) for piece, other in same):
+        return shown((0.0, float(2 ** int(header.BitsStored) - 1)))
+    return shown(None, known=_without_padding(pixels, values, header))
 
 
 def by_window(values: Values, centre: float, width: float, function: str) -> npt.NDArray[np.uint8]:
@@ -139,10 +227,10 @@ def by_window(values: Values, centre: float, width: float, function: str) -> npt
     """
     if function == "SIGMOID":
         shares = 1.0 / (1.0 + np.exp(-4.0 * (values.astype(np.float64) - centre) / width))
-        return grey(shares, (0.0, 1.0))
+        return shades(shares, (0.0, 1.0))
     if function == "LINEAR":
         centre, width = centre - 0.5, width - 1.0
-    return grey(values, (centre - width / 2, centre + width / 2))
+    return shades(values, (centre - width / 2, centre + width / 2))
 
 
 def _first(value: Any) -> float | None:
@@ -154,19 +242,23 @@ def _first(value: Any) -> float | None:
     return float(value[0]) if len(value) else None
 
 
-def _without_padding(pixels: Values, values: Values, header: Any) -> Values:
+def _without_padding(pixels: Values, values: Pieces, header: Any) -> Pieces:
     """Return the values of all pixels but the padding; all values if nothing else is left."""
     low = header.get("PixelPaddingValue")
     if low is None:
         return values
     limit = header.get("PixelPaddingRangeLimit")
     ends = (int(low), int(low if limit is None else limit))
-    kept: Values = values[(pixels < min(ends)) | (pixels > max(ends))]
-    return kept if kept.size else values
+
+    def kept() -> Iterator[Values]:
+        for stored, piece in zip(_rows(pixels), values(), strict=True):
+            yield piece[(stored < min(ends)) | (stored > max(ends))]
+
+    return kept if any(piece.size for piece in kept()) else values
 
 
-def _eight_bits(colours: Values, bits: int) -> npt.NDArray[np.uint8]:
+def _eight_bits(pieces: Pieces, bits: int) -> npt.NDArray[np.uint8]:
     """Return colours [H, W, 3 or 4] of some bits as RGB of 8 bits."""
-    shares = colours[..., :3].astype(np.float64) * (255 / (2**bits - 1))
-    rgb: npt.NDArray[np.uint8] = np.rint(shares).astype(np.uint8)
-    return rgb
+    share = 255 / (2**bits - 1)
+    scaled = (np.rint(piece[..., :3].astype(np.float64) * share) for piece in pieces())
+    return np.concatenate([piece.astype(np.uint8) for piece in scaled])

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from fednode.data.decode import SUFFIXES, is_image
+from fednode.data.files import is_utf8, spelled
 from fednode.errors import DataError
 
 LITTER: Final = frozenset({"__MACOSX", "DICOMDIR", "Thumbs.db", "desktop.ini"})
@@ -87,7 +88,9 @@ def sort_key(name: str) -> tuple[str, str]:
 def scan(root: Path) -> Found:
     """List a folder of class folders; raise DataError if it is not such a folder."""
     folders, files = entries(root, "data folder")
-    strays = tuple((path, "lies beside the class folders, in none of them") for path in files)
+    strays = tuple(
+        (spelled(path), "lies beside the class folders, in none of them") for path in files
+    )
     if not folders:
         if any(map(is_image, files)):
             raise DataError(
@@ -117,10 +120,14 @@ def domains(root: Path) -> dict[str, Path]:
 
 
 def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
-    """Return the subfolders and files of a folder, sorted, without hidden entries."""
+    """Return the subfolders and files of a folder, sorted, without hidden entries.
+
+    Raise DataError if it cannot be listed, or if its name is not UTF-8.
+    """
+    require_text(folder, what)
     try:
         with os.scandir(folder) as listing:
-            found = [
+            listed = [
                 (_is_folder(entry), folder / entry.name)
                 for entry in listing
                 if not entry.name.startswith(".") and entry.name not in LITTER
@@ -131,10 +138,20 @@ def entries(folder: Path, what: str) -> tuple[list[Path], list[Path]]:
         raise DataError(f"The {what} '{folder}' is a file, not a folder.") from None
     except OSError as error:
         raise DataError(f"The {what} '{folder}' cannot be read: {error.strerror}.") from None
-    found.sort(key=lambda entry: sort_key(entry[1].name))
-    return [path for is_folder, path in found if is_folder], [
-        path for is_folder, path in found if not is_folder
+    listed.sort(key=lambda entry: sort_key(entry[1].name))
+    return [path for is_folder, path in listed if is_folder], [
+        path for is_folder, path in listed if not is_folder
     ]
+
+
+def require_text(folder: Path, what: str) -> None:
+    """Raise DataError if the name of a folder is not UTF-8, so that it cannot be written."""
+    if not is_utf8(str(folder)):
+        raise DataError(f"The {what} '{spelled(folder)}' has a name that is not UTF-8: rename it.")
+
+
+def _named(path: Path) -> bool:
+    return is_utf8(path.name)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -148,10 +165,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 def class_folder(path: Path) -> ClassFolder:
     """Return the class whose images lie in a folder."""
     folders, files = entries(path, "class folder")
-    images = tuple(filter(is_image, files))
+    images = tuple(file for file in files if _named(file) and is_image(file))
     others = [
         (file, f"not an image by its suffix ({', '.join(SUFFIXES)})")
-        for file in sorted(set(files) - set(images), key=lambda one: sort_key(one.name))
+        if _named(file)
+        else (spelled(file), "a name that is not UTF-8: rename it")
+        for file in sorted(set(files) - set(images), key=lambda file: sort_key(file.name))
     ]
     others += [(folder, "a folder inside a class folder, not searched") for folder in folders]
     return ClassFolder(
@@ -161,12 +180,12 @@ def class_folder(path: Path) -> ClassFolder:
 
 def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     """Raise DataError if the images lie one level too deep."""
-    if any(one.files for one in classes):
+    if any(folder.files for folder in classes):
         return
-    nested = [one for one in classes if _holds_image_folders(one)]
+    nested = [folder for folder in classes if _holds_image_folders(folder)]
     if not nested:
         return
-    shown = ", ".join(one.name for one in nested[:_NAMED_MAX])
+    shown = ", ".join(folder.name for folder in nested[:_NAMED_MAX])
     more = ", ..." if len(nested) > _NAMED_MAX else ""
     raise DataError(
         f"'{root}' looks like a folder per domain ({shown}{more}): point data.path at one of "
@@ -174,19 +193,20 @@ def _refuse_domains(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     )
 
 
-def _holds_image_folders(one: ClassFolder) -> bool:
+def _holds_image_folders(folder: ClassFolder) -> bool:
     return any(
-        path.is_dir() and any(map(is_image, entries(path, "folder")[1])) for path, _ in one.others
+        path.is_dir() and any(map(is_image, entries(path, "folder")[1]))
+        for path, _ in folder.others
     )
 
 
 def _refuse_twins(root: Path, classes: tuple[ClassFolder, ...]) -> None:
     """Raise DataError if two folders have the same name in a prompt."""
     seen: dict[str, ClassFolder] = {}
-    for one in classes:
-        twin = seen.setdefault(one.display, one)
-        if twin is not one:
+    for folder in classes:
+        twin = seen.setdefault(folder.display, folder)
+        if twin is not folder:
             raise DataError(
-                f"'{root}' has two folders for the class '{one.display}', '{twin.path.name}' and "
-                f"'{one.path.name}': merge or rename one of them."
+                f"'{root}' has two folders for the class '{folder.display}', '{twin.path.name}' "
+                f"and '{folder.path.name}': merge or rename one of them."
             )

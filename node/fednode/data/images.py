@@ -7,22 +7,28 @@ path, size and modification time, so all nodes of a machine together decode each
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from PIL import Image, UnidentifiedImageError
 
+from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
+from fednode.data.files import opened, require_regular
 from fednode.data.pixels import Unusable, Window
 
 _WORKERS = 4
+_AT_ONCE: Final = 256
+"""Verdicts that are put into the cache together; an interruption loses no more."""
+_WORK: Final = "examining images"
 _REASON_CHARACTERS_MAX = 160
 _SIDE: Final = 32
 """A JPEG is decoded at a reduced size, but not below this."""
@@ -45,20 +51,27 @@ class Verdict:
     """What an examination of a file found.
 
     fault: why the file cannot be used, None if it can. constant: all pixels have one colour.
-    frames: in the file; of a DICOM file with several, the middle one is used.
+    frames: in the file; of a DICOM file with several, the middle one is used. digest: of the file's
+    bytes. patient: digest of the DICOM tag PatientID, "" without one; the tag itself is not kept.
     """
 
     fault: str | None = None
     constant: bool = False
     frames: int = 1
+    digest: str = ""
+    patient: str = ""
 
 
 def examine(
-    paths: Iterable[Path], window: Window = None, cache: Cache | None = None
+    paths: Iterable[Path],
+    window: Window = None,
+    cache: Cache | None = None,
+    told: Told = silent,
 ) -> dict[Path, Verdict]:
     """Return a verdict on each file.
 
-    cache: keeps verdicts until a file changes; None decodes every file.
+    cache: keeps verdicts until a file changes; None decodes every file. told: how many files have a
+    verdict.
     """
     keys: dict[Path, bytes] = {}
     decoder = decoder_key(window)
@@ -75,12 +88,18 @@ def examine(
         if (known := _unpacked(held.get(key, b""))) is not None:
             verdicts[path] = known
     unknown = [path for path in keys if path not in verdicts]
-    found = dict(zip(unknown, _look_at_all(unknown, window), strict=True))
-    verdicts.update({path: one for path, (one, _) in found.items()})
-    if cache is not None:
-        # Software that is missing now may be installed before the next start.
-        lasting = {path: one for path, (one, keep) in found.items() if keep}
-        cache.put({keys[path]: _packed(one) for path, one in lasting.items()})
+    every = len(verdicts) + len(unknown)
+    lasting: dict[bytes, bytes] = {}
+    # Closed by Ctrl-C, too: then no other file is decoded.
+    with contextlib.closing(_look_at_all(unknown, window)) as looks:
+        for path, (verdict, keep) in zip(unknown, looks, strict=True):
+            verdicts[path] = verdict
+            told(_WORK, len(verdicts), every)
+            if keep:  # software that is missing now may be installed before the next start
+                lasting[keys[path]] = _packed(verdict)
+            if cache is not None and (len(lasting) == _AT_ONCE or len(verdicts) == every):
+                cache.put(lasting)
+                lasting = {}
     return verdicts
 
 
@@ -90,39 +109,48 @@ def _key(path: Path, status: os.stat_result, decoder: str) -> bytes:
     return hashlib.blake2b(repr(parts).encode(), person=b"examined", digest_size=32).digest()
 
 
-def _packed(one: Verdict) -> bytes:
-    return json.dumps([one.fault, one.constant, one.frames]).encode()
+def _packed(verdict: Verdict) -> bytes:
+    return json.dumps(astuple(verdict)).encode()
 
 
 def _unpacked(value: bytes) -> Verdict | None:
     """Return the verdict in a cached value; None if there is none."""
     try:
-        fault, constant, frames = json.loads(value)
+        fault, constant, frames, digest, patient = json.loads(value)
         if fault is not None and not isinstance(fault, str):
             return None
-        return Verdict(fault, bool(constant), int(frames))
+        return Verdict(fault, bool(constant), int(frames), str(digest), str(patient))
     except (ValueError, TypeError):
         return None
 
 
-def _look_at_all(paths: list[Path], window: Window) -> list[tuple[Verdict, bool]]:
+def _look_at_all(paths: list[Path], window: Window) -> Generator[tuple[Verdict, bool], None, None]:
     # Decoders warn about unusual metadata and large images; here only errors count.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if len(paths) < 2 * _WORKERS:
-            return [_look_at(path, window) for path in paths]
+            yield from (_look_at(path, window) for path in paths)
+            return
         with ThreadPoolExecutor(_WORKERS, thread_name_prefix="examine") as pool:
-            return list(pool.map(_look_at, paths, [window] * len(paths), chunksize=16))
+            yield from pool.map(_look_at, paths, [window] * len(paths))
 
 
 def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
     """Return the verdict on a file, and whether it stays true while the file does not change."""
     try:
-        if path.stat().st_size == 0:
+        status = path.stat()
+        require_regular(status)
+        if status.st_size == 0:
             return Verdict("the file is empty"), True
-        found = decode(path, _SIDE, window)
-        constant = _constant(found.image) and _constant(decode(path, None, window).image)
-        return Verdict(None, constant, found.frames), True
+        with decode(path, _SIDE, window) as decoded:
+            constant = _constant(decoded.image)
+        if constant and not decoded.whole:  # a reduced image may hide a fine pattern
+            with decode(path, None, window) as full:
+                constant = _constant(full.image)
+        with opened(path) as file:
+            digest = hashlib.file_digest(file, _short).hexdigest()
+        patient = _short(decoded.patient.encode()).hexdigest() if decoded.patient else ""
+        return Verdict(None, constant, decoded.frames, digest, patient), True
     except UnidentifiedImageError:
         return Verdict("no image of a known format"), True
     except Unusable as error:
@@ -135,6 +163,10 @@ def _look_at(path: Path, window: Window) -> tuple[Verdict, bool]:
         # Decoders raise errors of any type on damaged bytes; the file is unusable in any case.
         text = " ".join(str(error).split()) or type(error).__name__
         return Verdict(f"damaged: {text[:_REASON_CHARACTERS_MAX]}"), True
+
+
+def _short(content: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(content, digest_size=16)
 
 
 def _constant(image: Image.Image) -> bool:

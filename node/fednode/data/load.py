@@ -7,11 +7,11 @@ because training meets a damaged file. Importing this file does not import torch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
-from fednode.data import builtin, splits
+from fednode.data import base, builtin, copies, splits
 from fednode.data.base import BUILTIN, DataSettings, Image, NodeData, PartitionSettings, Split
 from fednode.data.folder import ClassFolder, Found
 from fednode.data.images import Cache, Verdict, examine
@@ -22,10 +22,14 @@ from fednode.errors import DataError
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One sentence about the data; if it is fatal, no node can start with the data."""
+    """One sentence about the data; if it is fatal, no node can start with the data.
+
+    warns: the test accuracy is wrong.
+    """
 
     text: str
     fatal: bool
+    warns: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -41,6 +45,7 @@ class _Survey:
     new: tuple[str, ...] = ()
     place: tuple[int, int] | None = None
     readable: dict[str, list[Path]] = field(default_factory=dict)
+    verdicts: Mapping[Path, Verdict] = field(default_factory=dict)
     published: dict[str, tuple[splits.Files, splits.Files]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -49,14 +54,16 @@ class _Survey:
     constant: list[Path] = field(default_factory=list)
 
 
-def load(settings: DataSettings, cache: Cache | None = None) -> NodeData:
+def load(
+    settings: DataSettings, cache: Cache | None = None, told: base.Told = base.silent
+) -> NodeData:
     """Return the splits of one node.
 
-    cache: keeps the results of examining image files; None examines every file anew. Raise
-    DataError if the data cannot be used; the message has the first fault and the number of the
-    others.
+    cache: keeps the results of examining image files; None examines every file anew. told: how many
+    files are examined. Raise DataError if the data cannot be used; the message has the first fault
+    and the number of the others.
     """
-    survey, data = _survey(settings, cache)
+    survey, data = _survey(settings, cache, told)
     if data is None:
         more = len(survey.faults) - 1
         others = "1 more fault" if more == 1 else f"{more} more faults"
@@ -65,22 +72,19 @@ def load(settings: DataSettings, cache: Cache | None = None) -> NodeData:
     return data
 
 
-def check(settings: DataSettings, cache: Cache | None = None) -> list[Problem]:
-    """Return everything that is wrong with the data: faults, skipped files, notes."""
-    return look(settings, cache)[0]
-
-
 def look(
-    settings: DataSettings, cache: Cache | None = None
+    settings: DataSettings, cache: Cache | None = None, told: base.Told = base.silent
 ) -> tuple[list[Problem], NodeData | None]:
     """Return everything that is wrong with the data, and the splits; None on a fatal problem."""
     try:
-        survey, data = _survey(settings, cache)
+        survey, data = _survey(settings, cache, told)
     except DataError as error:
         return [Problem(str(error), fatal=True)], None
     problems = [Problem(text, fatal=True) for text in survey.faults]
     problems += [Problem(text, fatal=False) for text in listed(survey.skipped, survey.constant)]
-    return problems + [Problem(text, fatal=False) for text in survey.notes], data
+    problems += [Problem(text, fatal=False) for text in survey.notes]
+    said = () if data is None else data.warnings
+    return problems + [Problem(text, fatal=False, warns=True) for text in said], data
 
 
 def _root(settings: DataSettings) -> Path:
@@ -91,75 +95,102 @@ def _root(settings: DataSettings) -> Path:
     return Path(settings.placed().path)
 
 
-def _survey(settings: DataSettings, cache: Cache | None) -> tuple[_Survey, NodeData | None]:
+def _survey(
+    settings: DataSettings, cache: Cache | None, told: base.Told
+) -> tuple[_Survey, NodeData | None]:
     survey = _Survey(settings=settings)
-    found = found_in(_root(settings))
-    survey.skipped.extend(found.strays)
-    survey.watched = found.watched
-    if found.source:
+    layout = found_in(_root(settings))
+    survey.skipped.extend(layout.strays)
+    survey.watched = layout.watched
+    if layout.source:
         survey.notes.append(
-            f"Classes, their order and the test images are those of '{found.source}'."
+            f"Classes, their order and the test images are those of '{layout.source}'."
             if settings.test
-            else f"Classes and their order are those of '{found.source}'; data.test is 0, so its "
+            else f"Classes and their order are those of '{layout.source}'; data.test is 0, so its "
             "test images train."
         )
-    names = _choose(survey, found)
+    names = _choose(survey, layout)
     if survey.faults:
         return survey, None
     survey.base, survey.new = splits.halves(names) if settings.halves else (names, ())
     survey.place = _place(survey, settings.partition)
-    _examine(survey, _needed(survey), cache)
+    _examine(survey, _needed(survey), cache, told)
     if survey.faults:
         return survey, None
     return survey, _draw(survey)
 
 
-def _choose(survey: _Survey, found: Found) -> tuple[str, ...]:
+def _choose(survey: _Survey, layout: Found) -> tuple[str, ...]:
     """Store the folders of the chosen classes; return the classes' names in their order."""
     settings = survey.settings
-    every = {one.name: one for one in found.classes}
+    every = {folder.name: folder for folder in layout.classes}
     wanted = tuple(every) if settings.classes is None else settings.classes
     for name in wanted:
         if name not in every:
-            survey.faults.append(_unknown_class(name, list(every), found.root))
+            survey.faults.append(_unknown_class("classes", name, list(every), layout.root))
     repeated = sorted({name for name in wanted if wanted.count(name) > 1})
     if repeated:
         survey.faults.append(f"data.classes names '{repeated[0]}' more than once.")
     chosen = set(wanted)
     names = tuple(name for name in every if name in chosen)
-    survey.folders = {name: every[name] for name in names}
+    survey.folders = {name: _renamed(every[name], settings.rename or {}) for name in names}
+    survey.faults += [
+        _unknown_class("rename", name, list(every), layout.root)
+        for name in settings.rename or ()
+        if name not in every
+    ]
+    survey.faults += _same_names(survey)
     if len(names) < 2 and not survey.faults:
         survey.faults.append(
-            f"'{found.root}' gives {len(names)} class to tell apart "
+            f"'{layout.root}' gives {len(names)} class to tell apart "
             f"({', '.join(names) or 'none'}); it takes at least 2."
         )
-    survey.faults += [
-        _empty_class(one, found.source) for one in survey.folders.values() if not one.files
-    ]
+    empty = [folder for folder in survey.folders.values() if not folder.files]
+    survey.faults += [_empty_class(folder, layout.source) for folder in empty]
     return names
 
 
-def _unknown_class(name: str, known: Sequence[str], root: Path) -> str:
+def _renamed(folder: ClassFolder, names: Mapping[str, str]) -> ClassFolder:
+    return replace(folder, text=names[folder.name]) if folder.name in names else folder
+
+
+def _same_names(survey: _Survey) -> list[str]:
+    """Return the faults of data.rename: empty names, and folders that get one name."""
+    faults, seen = [], dict[str, str]()
+    if not survey.settings.rename:  # a published list may give two folders one name
+        return []
+    for name, folder in survey.folders.items():
+        if not folder.display.strip():
+            faults.append(f"data.rename gives the class '{name}' an empty name.")
+        elif (other := seen.setdefault(folder.display, name)) != name:
+            faults.append(
+                f"data.rename gives the classes '{other}' and '{name}' the same name "
+                f"'{folder.display}': put their images into one folder, or give them two names."
+            )
+    return faults
+
+
+def _unknown_class(key: str, name: str, known: Sequence[str], root: Path) -> str:
     near = get_close_matches(name, known, 1, 0.6) or get_close_matches(
         name.replace(" ", "_").lower(), known, 1, 0.6
     )
     hint = f"the nearest is '{near[0]}'" if near else f"there are {', '.join(known[:5])} ..."
-    return f"data.classes names '{name}', which is no class folder in '{root}'; {hint}."
+    return f"data.{key} names '{name}', which is no class folder in '{root}'; {hint}."
 
 
-def _empty_class(one: ClassFolder, source: str) -> str:
+def _empty_class(folder: ClassFolder, source: str) -> str:
     if source:
         return (
-            f"The class '{one.name}' of '{source}' has no training image in '{one.path}': add the "
-            "missing files, or leave the class out through data.classes."
+            f"The class '{folder.name}' of '{source}' has no training image in '{folder.path}': "
+            "add the missing files, or leave the class out through data.classes."
         )
-    if any(path.is_dir() for path, _ in one.others):
+    if any(path.is_dir() for path, _ in folder.others):
         return (
-            f"The class folder '{one.path}' holds no image, only folders: images are read from "
+            f"The class folder '{folder.path}' holds no image, only folders: images are read from "
             "the class folder itself, so move them up or remove the folder."
         )
     return (
-        f"The class folder '{one.path}' holds no image: add some, remove the folder, or leave "
+        f"The class folder '{folder.path}' holds no image: add some, remove the folder, or leave "
         "the class out through data.classes."
     )
 
@@ -203,36 +234,39 @@ def _block(survey: _Survey) -> tuple[str, ...]:
     return tuple(base[label] for label in splits.even_blocks(len(base), count)[index])
 
 
-def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None) -> None:
+def _examine(survey: _Survey, names: Iterable[str], cache: Cache | None, told: base.Told) -> None:
     """Store the readable files of each class; record unreadable files, and classes with too few."""
     wanted = [survey.folders[name] for name in names]
-    paths = [path for one in wanted for path in one.every]
+    paths = [path for folder in wanted for path in folder.every]
     verdicts: Mapping[Path, Verdict]
     if survey.settings.path == BUILTIN:
         known = builtin.sums()
-        verdicts = {path: Verdict(builtin.fault(path, known)) for path in paths}
+        verdicts = {
+            path: Verdict(builtin.fault(path, known), digest=known.get(path, "")) for path in paths
+        }
     else:
-        verdicts = examine(paths, survey.settings.window, cache)
+        verdicts = examine(paths, survey.settings.window, cache, told)
+    survey.verdicts = verdicts
     survey.constant += [path for path in paths if verdicts[path].constant]
     _note_frames(survey, {path: verdicts[path].frames for path in paths})
-    for one in wanted:
-        bad = [(path, why) for path in one.every if (why := verdicts[path].fault) is not None]
-        good = [path for path in one.files if verdicts[path].fault is None]
-        survey.skipped += [*one.others, *bad]
-        survey.readable[one.name] = good
-        if one.test is not None:
-            held = (one.test, one.validation)
+    for folder in wanted:
+        bad = [(path, why) for path in folder.every if (why := verdicts[path].fault) is not None]
+        good = [path for path in folder.files if verdicts[path].fault is None]
+        survey.skipped += [*folder.others, *bad]
+        survey.readable[folder.name] = good
+        if folder.test is not None:
+            held = (folder.test, folder.validation)
             test, kept = ([path for path in part if verdicts[path].fault is None] for part in held)
-            survey.published[one.name] = (tuple(test), tuple(kept))
-        if not good and one.files:
+            survey.published[folder.name] = (tuple(test), tuple(kept))
+        if not good and folder.files:
             path, why = bad[0]
             survey.faults.append(
-                f"The class folder '{one.path}' holds no readable image: all {len(bad)} were "
+                f"The class folder '{folder.path}' holds no readable image: all {len(bad)} were "
                 f"skipped, such as '{path.name}' ({why})."
             )
-        elif len(good) == 1 and survey.settings.test > 0.0 and one.test is None:
+        elif len(good) == 1 and survey.settings.test > 0.0 and folder.test is None:
             survey.faults.append(
-                f"The class folder '{one.path}' holds 1 readable image; a test split needs at "
+                f"The class folder '{folder.path}' holds 1 readable image; a test split needs at "
                 "least 2: add images, or set data.test to 0."
             )
 
@@ -302,15 +336,23 @@ def _assemble(
     names = tuple(own)
     drawn = {name: _validated(survey, name, own[name]) for name in names}
     _note(survey, {name: len(train) for name, (train, _) in drawn.items()})
+    _note_unused(survey, own, drawn)
+    train = _split(survey, names, {name: train for name, (train, _) in drawn.items()})
+    validation = _split(survey, names, {name: kept for name, (_, kept) in drawn.items()})
+    # All test images that the node opens, which with halves are those of new classes, too.
+    every = _split(survey, tuple(test), test)
+    sets = {"training": train, "validation": validation, "test": every}
+    survey.notes += copies.note(sets, survey.verdicts)
     return NodeData(
-        train=_split(survey, names, {name: train for name, (train, _) in drawn.items()}),
-        validation=_split(survey, names, {name: kept for name, (_, kept) in drawn.items()}),
+        train=train,
+        validation=validation,
         own=_split(survey, names, test),
         base=_split(survey, survey.base, test) if settings.halves else None,
         new=_split(survey, survey.new, test) if settings.halves else None,
         skipped=tuple(survey.skipped),
         constant=tuple(survey.constant),
         notes=tuple(survey.notes),
+        warnings=tuple(copies.warnings(train, every, survey.verdicts)),
         watched=survey.watched,
     )
 
@@ -321,13 +363,29 @@ def _note(survey: _Survey, sizes: Mapping[str, int]) -> None:
     if few:
         least = min(sizes[name] for name in few)
         survey.notes.append(
-            f"{len(few)} of {len(sizes)} classes have fewer than {shots} training images (the "
-            f"fewest: {least}, first such class: '{few[0]}'); all of them are used."
+            f"{len(few)} of {len(sizes)} classes {'has' if len(few) == 1 else 'have'} fewer than "
+            f"{shots} training images (the fewest: {least}, first such class: '{few[0]}'); all of "
+            "them are used."
         )
     if len(sizes) == 1:
         survey.notes.append(
             f"This node's only class is '{next(iter(sizes))}': with nothing to tell it apart "
             "from, its training changes nothing."
+        )
+
+
+def _note_unused(
+    survey: _Survey,
+    own: Mapping[str, splits.Files],
+    drawn: Mapping[str, tuple[splits.Files, splits.Files]],
+) -> None:
+    """Say how many training images are left out; validation images are none of them."""
+    used = sum(len(train) for train, _ in drawn.values())
+    there = sum(len(set(own[name]).difference(kept)) for name, (_, kept) in drawn.items())
+    if used < there:
+        survey.notes.append(
+            f"This node uses {used:,} of {there:,} training images: data.shots is "
+            f"{survey.settings.shots}; 0 takes all."
         )
 
 

@@ -3,7 +3,7 @@
     root/split_zhou_<name>.json                     CoOp's splits; images lie where CoOp puts them
     root/variants.txt, images_variant_<part>.txt    FGVC Aircraft; root/images
     root/classnames.txt, images/{train,val}         ImageNet
-    root/{train,val,test}/<class>/<image>           any data set; VLCS has `crossval` for `val`
+    root/{train,val,test}/<class>/<image>           any data set; FOLDERS lists the names
     ../<root>_{train,test}.txt, or in ../splits     DomainNet's lists, beside its domains
 
 Classes are ordered by label, so the halves and blocks of classes are those of the publications. A
@@ -19,11 +19,32 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal
 
-from fednode.data.folder import LISTS, ClassFolder, Found, class_folder, entries, scan, sort_key
+from fednode.data.files import is_utf8, read_list
+from fednode.data.folder import (
+    LISTS,
+    ClassFolder,
+    Found,
+    class_folder,
+    entries,
+    require_text,
+    scan,
+    sort_key,
+)
 from fednode.errors import DataError
 
 Part = Literal["train", "val", "test"]
 PARTS: Final[tuple[Part, ...]] = ("train", "val", "test")
+FOLDERS: Final[Mapping[str, Part]] = {
+    "train": "train",
+    "training": "train",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "crossval": "val",
+    "test": "test",
+    "testing": "test",
+}
+"""The folders of a split, by their names in small letters; they may be written in any case."""
 
 COOP: Final = {
     "Caltech101": "101_ObjectCategories",
@@ -57,7 +78,9 @@ def found_in(root: Path) -> Found:
 
     Raise DataError if it is neither, or if a split cannot be read.
     """
-    splits = sorted(root.glob("split_zhou_*.json")) if root.is_dir() else []
+    require_text(root, "data folder")
+    files = root.glob("split_zhou_*.json") if root.is_dir() else ()
+    splits = sorted(file for file in files if file.is_file())
     if len(splits) > 1:
         raise DataError(
             f"'{root}' holds {len(splits)} split files, '{splits[0].name}' and "
@@ -83,8 +106,8 @@ def found_in(root: Path) -> Found:
 def _json(path: Path) -> Iterator[Entry]:
     """Yield the images of {part: [[file, label, class], ...]}."""
     try:
-        held = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as fault:
+        held = json.loads(read_list(path))
+    except (OSError, ValueError, RecursionError) as fault:
         raise DataError(f"The split file '{path}' cannot be read: {fault}.") from None
     if not isinstance(held, dict) or not isinstance(held.get("train"), list):
         raise DataError(
@@ -103,6 +126,11 @@ def _row(path: Path, part: Part, number: int, row: Any) -> Entry:
         raise DataError(
             f"'{path}' has {str(row)[:80]!r} as entry {number} of `{part}`; an entry is [file, "
             "label, class name]."
+        )
+    if not is_utf8(row[0] + row[2]):
+        raise DataError(
+            f"'{path}' has characters in entry {number} of `{part}` that no text may hold: "
+            f"{ascii(row)[:80]}."
         )
     return Entry(part, row[0], _label(path, f"entry {number} of `{part}`", row[1]), row[2])
 
@@ -146,62 +174,64 @@ def _class_names(path: Path) -> dict[str, str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_list(path).splitlines()
     except (OSError, ValueError) as fault:
         raise DataError(f"The list '{path}' cannot be read: {fault}.") from None
     return [line.strip() for line in lines if line.strip()]
 
 
-def _label(path: Path, where: str, found: Any) -> int:
+def _label(path: Path, where: str, written: Any) -> int:
     try:
-        label = int(found)
+        label = int(written)
     except (TypeError, ValueError):
         label = -1
     if label < 0:
-        raise DataError(f"'{path}' has the label {found!r} in {where}; labels count from 0.")
+        raise DataError(f"'{path}' has the label {written!r} in {where}; labels count from 0.")
     return label
 
 
-def _listed(root: Path, base: Path, lists: list[Path], found: list[Entry]) -> Found:
+def _listed(root: Path, base: Path, lists: list[Path], listed: list[Entry]) -> Found:
     """Return the classes of a split's entries, by label."""
     source = lists[0]
-    names = _named(source, found)
+    names = _named(source, listed)
     parts: dict[int, dict[Part, list[Path]]] = {
         label: {part: [] for part in PARTS} for label in sorted(names)
     }
     absent: dict[int, list[tuple[Path, str]]] = {label: [] for label in names}
-    for one in sorted(set(found), key=lambda one: sort_key(one.file)):
-        inner = PurePosixPath(one.file)
+    for entry in sorted(set(listed), key=lambda entry: sort_key(entry.file)):
+        inner = PurePosixPath(entry.file)
         if inner.is_absolute() or ".." in inner.parts:
-            raise DataError(f"'{source}' names '{one.file}', which lies outside '{base}'.")
+            raise DataError(f"'{source}' names '{entry.file}', which lies outside '{base}'.")
         path = base / inner
         if path.is_file():
-            parts[one.label][one.part].append(path)
+            parts[entry.label][entry.part].append(path)
         else:
-            absent[one.label].append((path, f"named by '{source.name}', and not there"))
-    if not any(files for one in parts.values() for files in one.values()):
+            absent[entry.label].append((path, f"named by '{source.name}', and not there"))
+    if not any(files for part in parts.values() for files in part.values()):
         raise DataError(
-            f"'{source}' names {len(found)} images, and none of them lies in '{base}': put the "
+            f"'{source}' names {len(listed)} images, and none of them lies in '{base}': put the "
             "data set's images there (docs/data.md lists the folders)."
         )
-    classes = tuple(_class(names[label], base, one, absent[label]) for label, one in parts.items())
-    folders = {path.parent for one in classes for path in one.every}
+    classes = tuple(
+        _class(names[label], base, files, absent[label]) for label, files in parts.items()
+    )
+    folders = {path.parent for of_class in classes for path in of_class.every}
     return Found(root, classes, (), source.name, (*lists, *sorted(folders)))
 
 
-def _named(source: Path, found: Iterable[Entry]) -> dict[int, str]:
+def _named(source: Path, listed: Iterable[Entry]) -> dict[int, str]:
     names: dict[int, str] = {}
     labels: dict[str, int] = {}
-    for one in found:
-        if names.setdefault(one.label, one.name) != one.name:
+    for entry in listed:
+        if names.setdefault(entry.label, entry.name) != entry.name:
             raise DataError(
-                f"'{source}' gives the label {one.label} to the classes '{names[one.label]}' and "
-                f"'{one.name}': each class needs a label of its own."
+                f"'{source}' gives the label {entry.label} to the classes '{names[entry.label]}' "
+                f"and '{entry.name}': each class needs a label of its own."
             )
-        if labels.setdefault(one.name, one.label) != one.label:
+        if labels.setdefault(entry.name, entry.label) != entry.label:
             raise DataError(
-                f"'{source}' gives the class '{one.name}' the labels {labels[one.name]} and "
-                f"{one.label}: each class needs one label."
+                f"'{source}' gives the class '{entry.name}' the labels {labels[entry.name]} and "
+                f"{entry.label}: each class needs one label."
             )
     return names
 
@@ -215,9 +245,9 @@ def _class(
 ) -> ClassFolder:
     """Return a class; an image that is listed twice is tested, or else validates."""
     test = tuple(dict.fromkeys(parts["test"]))
-    validation = tuple(one for one in dict.fromkeys(parts["val"]) if one not in set(test))
+    validation = tuple(file for file in dict.fromkeys(parts["val"]) if file not in set(test))
     kept = {*test, *validation}
-    train = tuple(one for one in dict.fromkeys(parts["train"]) if one not in kept)
+    train = tuple(file for file in dict.fromkeys(parts["train"]) if file not in kept)
     return ClassFolder(
         name=name,
         path=path,
@@ -230,14 +260,23 @@ def _class(
 
 
 def _has_parts(root: Path) -> bool:
-    """Tell whether root holds a folder `train`, and `test` or `val`, that hold folders alone."""
-    folders = [root / "train", *_other_parts(root)]
-    return len(folders) > 1 and all(_holds_folders(path) for path in folders)
+    """Tell whether root holds training images and others, in folders that hold folders alone."""
+    parts = _parts(root)
+    return ("train" in parts.values() and len(set(parts.values())) > 1) and all(
+        _holds_folders(path) for path in parts
+    )
 
 
-def _other_parts(base: Path) -> list[Path]:
-    names = ("val", "crossval", "test")
-    return [base / name for name in names if (base / name).is_dir()]
+def _parts(base: Path) -> dict[Path, Part]:
+    """Return the folders of base that are parts of a split, the training images first."""
+    if not base.is_dir():
+        return {}
+    parts = {
+        path: FOLDERS[path.name.lower()]
+        for path in entries(base, "folder")[0]
+        if path.name.lower() in FOLDERS
+    }
+    return dict(sorted(parts.items(), key=lambda part: PARTS.index(part[1])))
 
 
 def _holds_folders(path: Path) -> bool:
@@ -249,35 +288,37 @@ def _holds_folders(path: Path) -> bool:
 
 def _vlcs_names(root: Path) -> dict[str, str] | None:
     """Return the names of VLCS's numbered folders; None if root is no domain of VLCS."""
-    found = {path.name for path in entries(root / "train", "folder")[0]}
+    training = next(iter(_parts(root)))
+    names = {path.name for path in entries(training, "folder")[0]}
     numbered = {str(label): name for label, name in enumerate(VLCS)}
-    return numbered if root.name.lower() in VLCS_DOMAINS and found <= numbered.keys() else None
+    return numbered if root.name.lower() in VLCS_DOMAINS and names <= numbered.keys() else None
 
 
 def _parted(root: Path, base: Path, texts: Mapping[str, str] | None) -> Found:
-    """Return the classes of base/<part>/<class>; without `test`, `val` holds the test images.
+    """Return the classes of base/<part>/<class>; without test images, those of `val` are for tests.
 
     texts: names in prompts, by class folder; None: the folders' names.
     """
-    places = {path.name: path for path in (base / "train", *_other_parts(base))}
-    meant: dict[str, Part] = {"train": "train", "crossval": "val", "test": "test"}
-    meant["val"] = "val" if "test" in places else "test"
+    places = _parts(base)
+    tested = "test" in places.values()
+    training = next(iter(places))
     parts: dict[str, dict[Part, list[Path]]] = {}
     others: dict[str, list[tuple[Path, str]]] = {}
-    for name, place in places.items():
+    for place, part in places.items():
+        meant = part if tested or part == "train" else "test"
         for folder in entries(place, "folder")[0]:
-            one = class_folder(folder)
-            held = parts.setdefault(one.name, {part: [] for part in PARTS})
-            held[meant[name]] += one.files
-            others.setdefault(one.name, []).extend(one.others)
+            of_class = class_folder(folder)
+            held = parts.setdefault(of_class.name, {part: [] for part in PARTS})
+            held[meant] += of_class.files
+            others.setdefault(of_class.name, []).extend(of_class.others)
     unnamed = sorted(parts.keys() - texts.keys()) if texts is not None else []
     if unnamed:
         raise DataError(
             f"'{root / 'classnames.txt'}' has no name for the class folder '{unnamed[0]}'."
         )
     classes = tuple(
-        _class(name, base / "train" / name, parts[name], others[name], (texts or {}).get(name, ""))
+        _class(name, training / name, parts[name], others[name], (texts or {}).get(name, ""))
         for name in sorted(parts, key=sort_key)
     )
-    watched = [folder for place in places.values() for folder in entries(place, "folder")[0]]
-    return Found(root, classes, (), f"{base.name}/train", (*places.values(), *watched))
+    watched = [folder for place in places for folder in entries(place, "folder")[0]]
+    return Found(root, classes, (), f"{base.name}/{training.name}", (*places, *watched))

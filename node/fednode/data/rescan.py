@@ -1,9 +1,15 @@
-"""Notice between rounds that a folder of images has changed, and load it again."""
+"""Notice between rounds that a folder of images has changed, and load it again.
+
+The load runs on a thread of its own. A round waits for it a moment only, so many large images that
+appear at once delay no round: until they are loaded, rounds go on with the images before them.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from typing import Final
 
 from fednode.data.base import BUILTIN, DataSettings, NodeData
 from fednode.data.images import Cache
@@ -11,6 +17,30 @@ from fednode.data.load import load
 from fednode.errors import DataError
 
 Signature = frozenset[tuple[str, int, int]]
+WAIT_S: Final = 2.0
+"""How long a round waits for a load under way; most changes are a few small images."""
+
+
+class _Load:
+    """A load that is under way on a thread, or done. data, fault: what became of it."""
+
+    def __init__(self, settings: DataSettings, cache: Cache | None) -> None:
+        self.data: NodeData | None = None
+        self.fault: Exception | None = None
+        self._settings, self._cache = settings, cache
+        self._thread = threading.Thread(target=self._run, name="rescan", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.data = load(self._settings, self._cache)
+        except Exception as fault:
+            self.fault = fault
+
+    def done(self, wait_s: float) -> bool:
+        """Wait for the load for some seconds; tell whether it is done."""
+        self._thread.join(wait_s)
+        return not self._thread.is_alive()
 
 
 class Rescan:
@@ -26,22 +56,40 @@ class Rescan:
         self._cache = cache
         self._data = data
         self._seen = self._signature()
+        self._loading: _Load | None = None
         self.fault = ""
         """Why the images of an earlier load are still in use; empty if they are current."""
 
-    def look(self) -> NodeData | None:
-        """Return the new splits if something changed since the last call, else None."""
-        found = self._signature()
-        if found == self._seen:
+    def look(self, wait_s: float = WAIT_S) -> NodeData | None:
+        """Return the new splits if something changed since the last call, else None.
+
+        A load that takes longer than wait_s goes on; a later call returns its splits.
+        """
+        if self._loading is None:
+            signature = self._signature()
+            if signature == self._seen:
+                return None
+            self._seen, self._loading = signature, _Load(self._settings, self._cache)
+        if not self._loading.done(wait_s):
+            self.fault = "New images are being examined; until then those of before are used."
             return None
-        self._seen = found
-        try:
-            self._data = load(self._settings, self._cache)
-        except DataError as fault:
-            self.fault = f"{fault} The images of the last good look are used."
+        ended, self._loading = self._loading, None
+        if isinstance(ended.fault, DataError):
+            self.fault = f"{ended.fault} The images of the last good look are used."
+        elif ended.fault is not None:
+            self.fault = ""
+            raise ended.fault
+        if ended.data is None:
             return None
-        self.fault, self._seen = "", self._signature()
+        self.fault, self._data = "", ended.data
+        self._seen = self._settled()
         return self._data
+
+    def _settled(self) -> Signature:
+        """Return the signature after a load; an empty one if files changed while it ran."""
+        now, before = self._signature(), {path: rest for path, *rest in self._seen}
+        moved = any(before.get(path, rest) != rest for path, *rest in now)
+        return frozenset() if moved else now
 
     def _signature(self) -> Signature:
         if self._settings.path == BUILTIN:
@@ -50,9 +98,9 @@ class Rescan:
         watched += map(str, self._data.watched)
         with contextlib.suppress(OSError), os.scandir(self._settings.path) as entries:
             watched += [entry.path for entry in entries if entry.is_dir()]
-        found: set[tuple[str, int, int]] = set()
+        files: set[tuple[str, int, int]] = set()
         for path in watched:
             with contextlib.suppress(OSError):  # deleted meanwhile: then it is missing here
                 stat = os.stat(path)
-                found.add((path, stat.st_mtime_ns, stat.st_size))
-        return frozenset(found)
+                files.add((path, stat.st_mtime_ns, stat.st_size))
+        return frozenset(files)

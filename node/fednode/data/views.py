@@ -16,6 +16,8 @@ from PIL import Image, ImageOps
 AREA: Final = (0.08, 1.0)
 PROPORTION: Final = (3 / 4, 4 / 3)
 ATTEMPTS: Final = 10
+VIEW_BYTES: Final = 8
+"""Bytes for each pixel of an image that drawing a view takes at most, beside the image."""
 
 
 def random_view(image: Image.Image, seed: str) -> Image.Image:

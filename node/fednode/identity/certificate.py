@@ -14,7 +14,6 @@ from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import (
     Ed25519PrivateKey,
     Ed25519PublicKey,
@@ -64,26 +63,25 @@ def mint(
     return builder.sign(key, None)
 
 
-def der(certificate: x509.Certificate) -> bytes:
-    """Return a certificate in DER, the form in which it is sent."""
-    return certificate.public_bytes(serialization.Encoding.DER)
-
-
 def read_certificate(data: bytes) -> CertificateFacts:
     """Return the content of a certificate in DER; raise IdentityError if it is not a node's."""
     if len(data) > CERTIFICATE_BYTES_MAX:
         raise IdentityError(f"its certificate has {len(data):,} bytes, which no node's has")
     try:
-        found = x509.load_der_x509_certificate(data)
-        key = found.public_key()
+        certificate = x509.load_der_x509_certificate(data)
+        key = certificate.public_key()
         if not isinstance(key, Ed25519PublicKey):
             raise IdentityError("its certificate has no Ed25519 key, which every node's has")
-        key.verify(found.signature, found.tbs_certificate_bytes)
-        names = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        leases = [one.value.public_bytes() for one in found.extensions if one.oid == LEASE]
+        key.verify(certificate.signature, certificate.tbs_certificate_bytes)
+        names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        leases = [
+            extension.value.public_bytes()
+            for extension in certificate.extensions
+            if extension.oid == LEASE
+        ]
         begins, expires = (
-            found.not_valid_before_utc.timestamp(),
-            found.not_valid_after_utc.timestamp(),
+            certificate.not_valid_before_utc.timestamp(),
+            certificate.not_valid_after_utc.timestamp(),
         )
     except InvalidSignature as fault:
         raise IdentityError("its certificate is not signed by its own key") from fault
@@ -102,7 +100,7 @@ def judged(data: bytes, fault: Callable[[CertificateFacts], str]) -> tuple[str, 
     fault: returns what is wrong with a certificate that can be read; "" if nothing is.
     """
     try:
-        found = read_certificate(data)
+        facts = read_certificate(data)
     except IdentityError as unreadable:
         return "", str(unreadable)
-    return found.id, fault(found)
+    return facts.id, fault(facts)

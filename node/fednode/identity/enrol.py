@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -14,7 +14,8 @@ from fednode.identity import keys
 from fednode.identity.certificate import judged
 from fednode.identity.identity import Identity
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.tls import Tls
+from fednode.transports.links import Connect, open_directly
+from fednode.transports.tls import Tls, Ways
 from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 TIMEOUT_S: Final = 10.0
@@ -30,40 +31,77 @@ class Enrolled:
 
 
 async def enrol(
-    identity: Identity, mesh_key: str, introducer: str, address: str, token: str
+    identity: Identity,
+    mesh_key: str,
+    introducer: str,
+    address: str,
+    token: str,
+    connect: Connect = open_directly,
 ) -> Enrolled:
     """Get a lease for an identity and store it; return members to contact, and revocations.
+
+    connect: opens the connection, through a proxy if need be.
 
     Raise Unreachable if the introducer does not answer, Refused if it refuses, IdentityError if the
     server that answers is not the introducer of this mesh.
     """
+    asked = introducer_pb2.EnrolRequest(
+        mesh=identity.mesh, name=identity.name, address=address, token=token
+    )
+    reply = await _call(identity, mesh_key, introducer, "Enrol", asked, connect)
+    identity.take_lease(reply.lease)
+    contacts = tuple(
+        Update(contact.name, "alive", 0, contact.address, contact.id, bytes(contact.lease))
+        for contact in list(reply.contacts)[:CONTACTS_MAX]
+    )
+    return Enrolled(contacts, tuple(bytes(revocation) for revocation in reply.revocations))
+
+
+async def judge_token(
+    identity: Identity,
+    mesh_key: str,
+    introducer: str,
+    address: str,
+    token: str,
+    connect: Connect = open_directly,
+) -> None:
+    """Ask whether `enrol` would get a lease, without getting one and without using the token up.
+
+    Raise what `enrol` raises.
+    """
+    asked = introducer_pb2.EnrolRequest(
+        mesh=identity.mesh, name=identity.name, address=address, token=token
+    )
+    await _call(identity, mesh_key, introducer, "Judge", asked, connect)
+
+
+async def _call(
+    identity: Identity,
+    mesh_key: str,
+    introducer: str,
+    method: str,
+    asked: introducer_pb2.EnrolRequest,
+    connect: Connect,
+) -> Any:
     own = keys.fingerprint(keys.raw(keys.read_public(mesh_key)))
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
         wrong = "its key is not the mesh_key of peers.yaml"
-        return judged(certificate, lambda found: "" if found.id == own else wrong)
+        return judged(certificate, lambda facts: "" if facts.id == own else wrong)
 
-    transport = GrpcTransport(Tls(identity.credentials, judge, lambda *_: None))
+    ways = Ways(connect=connect, proxied=True)
+    transport = GrpcTransport(Tls(identity.credentials, judge, lambda *_: None, ways=ways))
     try:
         channel = await transport.channel(introducer)
         stub = introducer_pb2_grpc.IntroducerStub(channel)
-        request = introducer_pb2.EnrolRequest(
-            mesh=identity.mesh, name=identity.name, address=address, token=token
-        )
         try:
-            reply = await stub.Enrol(request, timeout=TIMEOUT_S)
+            return await getattr(stub, method)(asked, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as fault:
             raise _sentence(introducer, fault, transport) from None
         finally:
             await channel.close()
     finally:
         await transport.close()
-    identity.take_lease(reply.lease)
-    contacts = tuple(
-        Update(one.name, "alive", 0, one.address, one.id, bytes(one.lease))
-        for one in list(reply.contacts)[:CONTACTS_MAX]
-    )
-    return Enrolled(contacts, tuple(bytes(one) for one in reply.revocations))
 
 
 def _sentence(

@@ -84,16 +84,16 @@ class Identity:
 
     def take_lease(self, proof: bytes) -> None:
         """Store a lease for this key; raise IdentityError for a lease of another key."""
-        found = leases.peek(proof)
-        if (found.kind, found.mesh, found.name, found.id) != (
+        statement = leases.peek(proof)
+        if (statement.kind, statement.mesh, statement.name, statement.id) != (
             "lease",
             self.mesh,
             self.name,
             self.id,
         ):
             raise IdentityError(
-                f"this {found.kind} is for {found.name!r} of mesh {found.mesh!r} with the id "
-                f"{found.id}; this node is {self.name!r} of {self.mesh!r} with {self.id}"
+                f"this {statement.kind} is for {statement.name!r} of mesh {statement.mesh!r} with "
+                f"the id {statement.id}; this node is {self.name!r} of {self.mesh!r} with {self.id}"
             )
         put(self.folder / LEASE_FILE, armour(proof) + "\n", ELSEWHERE)
 

@@ -53,15 +53,15 @@ def read_group(text: str) -> bytes:
     """Return the 32 bytes of an id or of a written key; raise IdentityError for other text."""
     plain = text.replace("-", "").upper()
     try:
-        found = base64.b32decode(plain + "=" * (-len(plain) % 8))
+        raw_key = base64.b32decode(plain + "=" * (-len(plain) % 8))
     except ValueError:
-        found = b""
-    if len(found) != _BYTES or _grouped(found) != text:
+        raw_key = b""
+    if len(raw_key) != _BYTES or _grouped(raw_key) != text:
         raise IdentityError(
             f"{text[:80]!r} is no id or key: it must be 52 letters and digits in groups of eight, "
             "as `fednode identity show` prints them"
         )
-    return found
+    return raw_key
 
 
 def _grouped(data: bytes) -> str:

@@ -38,6 +38,10 @@ class Believes(Protocol):
         """Return the name that an id has here; "" if it has none."""
         ...
 
+    def id_of(self, name: str) -> str:
+        """Return the id that a name has here; "" if it has none, or a revoked id."""
+        ...
+
     def refusal(self, caller: str, sender: str) -> str:
         """Return why a caller may not send as `sender`; "" if it may."""
         ...
@@ -68,6 +72,10 @@ class Listed:
         """Return "": nobody has an id."""
         return ""
 
+    def id_of(self, name: str) -> str:
+        """Return "": nobody has an id."""
+        return ""
+
     def refusal(self, caller: str, sender: str) -> str:
         """Return "": every caller may send as any sender."""
         return ""
@@ -75,9 +83,11 @@ class Listed:
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news of listed members, with addresses only from the members themselves."""
         return tuple(
-            replace(one, address=one.address if _moved(one, sender) else "", id="", proof=b"")
-            for one in news
-            if one.name in self.names and one.state != "revoked"
+            replace(
+                update, address=update.address if _moved(update, sender) else "", id="", proof=b""
+            )
+            for update in news
+            if update.name in self.names and update.state != "revoked"
         )
 
     def take_revocation(self, proof: bytes) -> Update:
@@ -134,9 +144,9 @@ class Trust:
 
     def _take_back(self, proof: bytes) -> None:
         """Load a proof that was accepted before, without another look at the clock."""
-        found = leases.peek(proof)
-        if found.kind == "succession":
-            self._inherit(proof, found, found.id, found.issued)
+        statement = leases.peek(proof)
+        if statement.kind == "succession":
+            self._inherit(proof, statement, statement.id, statement.issued)
         elif self.mesh_key is not None:
             self._revoked.setdefault(leases.read(proof, self.mesh_key).id, proof)
             self._keep(proof)
@@ -149,7 +159,7 @@ class Trust:
         if self._file is None:
             return
         try:
-            put(self._file, "".join(f"{armour(one)}\n" for one in self._proofs), ELSEWHERE)
+            put(self._file, "".join(f"{armour(held)}\n" for held in self._proofs), ELSEWHERE)
         except StateError as fault:
             LOG.warning("A revoked or succeeded key is forgotten at the next start: %s", fault)
 
@@ -158,19 +168,19 @@ class Trust:
 
         who: the name that must be reached; "" for anyone who connects.
         """
-        return judged(certificate, lambda found: self._fault(found, who))
+        return judged(certificate, lambda facts: self._fault(facts, who))
 
-    def _fault(self, found: CertificateFacts, who: str) -> str:
+    def _fault(self, facts: CertificateFacts, who: str) -> str:
         now = self.clock()
-        if now > found.expires:
-            hours = (now - found.expires) / 3600
+        if now > facts.expires:
+            hours = (now - facts.expires) / 3600
             return f"its certificate expired {hours:.1f} hours ago: restart that node to renew it"
-        if now < found.begins:
+        if now < facts.begins:
             return "its certificate is not valid yet: check the clocks of both nodes"
-        if found.id in self._revoked:
+        if facts.id in self._revoked:
             return "its key was revoked by the mesh key"
-        fault = self._take(found.lease, found.id) if found.lease else ""
-        name = self.name_of(found.id)
+        fault = self._take(facts.lease, facts.id) if facts.lease else ""
+        name = self.name_of(facts.id)
         if not name:
             return fault or "no such id is in peers.yaml, and it shows no lease of the mesh key"
         if who and name != who:
@@ -182,8 +192,8 @@ class Trust:
         for name, listed in self.listed.items():
             if id and id == self._present(listed):
                 return name
-        for name, found in self._leased.items():
-            if found.id == id and not found.fault(self.mesh, self.clock()):
+        for name, lease in self._leased.items():
+            if lease.id == id and not lease.fault(self.mesh, self.clock()):
                 return name
         return ""
 
@@ -198,8 +208,8 @@ class Trust:
 
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news that is believed; see the file's header."""
-        found = (self._believe(sender, one) for one in news)
-        return tuple(one for one in found if one is not None)
+        judged_news = (self._believe(sender, update) for update in news)
+        return tuple(update for update in judged_news if update is not None)
 
     def _believe(self, sender: str, news: Update) -> Update | None:
         if news.state == "revoked":
@@ -218,10 +228,10 @@ class Trust:
     def id_of(self, name: str) -> str:
         """Return the id that a name has here; "" if it has none, or a revoked id."""
         listed = self.listed.get(name, "")
-        found = self._present(listed)
-        if not found and self.leased(name):
-            found = self._leased[name].id
-        return "" if found in self._revoked else found
+        id_now = self._present(listed)
+        if not id_now and self.leased(name):
+            id_now = self._leased[name].id
+        return "" if id_now in self._revoked else id_now
 
     def _present(self, listed: str) -> str:
         """Return the id that succeeded a listed id, or the listed id itself."""
@@ -237,73 +247,87 @@ class Trust:
         """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
         if self.mesh_key is None:
             raise IdentityError("peers.yaml names no mesh_key, so nobody can revoke anything")
-        found = leases.read(proof, self.mesh_key)
-        fault = found.fault(self.mesh, self.clock())
-        if found.kind != "revocation" or fault:
-            raise IdentityError(fault or f"this proof is a {found.kind}, not a revocation")
-        if found.id not in self._revoked:
-            self._revoked[found.id] = proof
+        revocation = leases.read(proof, self.mesh_key)
+        fault = revocation.fault(self.mesh, self.clock())
+        if revocation.kind != "revocation" or fault:
+            raise IdentityError(fault or f"this proof is a {revocation.kind}, not a revocation")
+        if revocation.id not in self._revoked:
+            self._revoked[revocation.id] = proof
             self._keep(proof)
-        return Update(found.name, "revoked", id=found.id, proof=proof)
+        return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
 
     def is_revoked(self, id: str) -> bool:
         """Tell whether a key was revoked."""
         return id in self._revoked
 
+    def admits(self, id: str) -> str:
+        """Return why a key does not belong to this mesh now; "" if it does."""
+        if id in self._revoked:
+            return f"the key {id} was revoked by the mesh key"
+        if not self.name_of(id):
+            return f"the key {id} belongs to nobody in this mesh, or its lease has ended"
+        return ""
+
+    def revocations(self) -> tuple[bytes, ...]:
+        """Return the proofs of all revocations that this node knows."""
+        return tuple(self._revoked.values())
+
     def _revoke(self, news: Update) -> Update | None:
         """Return the news of a revocation; None if it is invalid or the name has a new key."""
         try:
-            found = self.take_revocation(news.proof)
+            update = self.take_revocation(news.proof)
         except IdentityError:
             return None
-        return found if found.name == news.name and not self.id_of(found.name) else None
+        return update if update.name == news.name and not self.id_of(update.name) else None
 
     def _take(self, proof: bytes, id: str) -> str:
         """Store a lease or a succession; return why it does not hold, "" if it holds."""
         try:
-            found = leases.peek(proof)
-            if found.kind == "succession":
-                return self._inherit(proof, found, id, self.clock())
+            statement = leases.peek(proof)
+            if statement.kind == "succession":
+                return self._inherit(proof, statement, id, self.clock())
             if self.mesh_key is None:
                 return "it shows a lease, and peers.yaml names no mesh_key to check it by"
-            found = leases.read(proof, self.mesh_key)
+            statement = leases.read(proof, self.mesh_key)
         except IdentityError as fault:
             return str(fault)
-        wrong = found.fault(self.mesh, self.clock())
+        wrong = statement.fault(self.mesh, self.clock())
         if wrong:
             return wrong
-        if found.kind != "lease" or found.id != id:
+        if statement.kind != "lease" or statement.id != id:
             return "its lease is for another key"
-        listed = self.listed.get(found.name, "")
-        if listed and listed != found.id:
-            return f"peers.yaml gives {found.name!r} another id than its lease"
-        held = self._leased.get(found.name)
-        newer = held is None or held.issued <= found.issued
+        listed = self.listed.get(statement.name, "")
+        if listed and listed != statement.id:
+            return f"peers.yaml gives {statement.name!r} another id than its lease"
+        held = self._leased.get(statement.name)
+        newer = held is None or held.issued <= statement.issued
         if newer and (held is not None or len(self._leased) < KNOWN_MAX):
-            self._leased[found.name] = found
+            self._leased[statement.name] = statement
         return "" if newer else "a newer lease of its name is for another key"
 
-    def _inherit(self, proof: bytes, found: Statement, id: str, now: float) -> str:
+    def _inherit(self, proof: bytes, succession: Statement, id: str, now: float) -> str:
         """Store the succession of a listed id, signed by its old key; return why it does not hold.
 
         A key has one successor, and another only if the first was revoked: whoever holds the old
         key cannot name another later. After the old key is revoked, only a succession that is dated
         before the revocation counts.
         """
-        listed = self.listed.get(found.name, "")
-        old = keys.read_public(found.by)
-        found = leases.read(proof, old)
-        wrong = found.fault(self.mesh, now)
+        listed = self.listed.get(succession.name, "")
+        old = keys.read_public(succession.by)
+        succession = leases.read(proof, old)
+        wrong = succession.fault(self.mesh, now)
         if wrong:
             return wrong
-        if found.id != id or not listed or keys.fingerprint(keys.raw(old)) != listed:
-            return f"its succession is not signed by the key that peers.yaml gives {found.name!r}"
+        if succession.id != id or not listed or keys.fingerprint(keys.raw(old)) != listed:
+            return (
+                f"its succession is not signed by the key that peers.yaml gives {succession.name!r}"
+            )
         revoked = self._revoked.get(listed)
-        if revoked and found.issued > leases.peek(revoked).issued:
+        if revoked and succession.issued > leases.peek(revoked).issued:
             return "the key that it succeeds was revoked by the mesh key before"
         held = self._heirs.get(listed)
         if held and held.id != id and held.id not in self._revoked:
             return f"another key, {held.id}, came after the one that it succeeds"
-        self._heirs[listed] = found
+        self._heirs[listed] = succession
         self._keep(proof)
         return ""

@@ -10,13 +10,15 @@ import numpy as np
 
 from fednode.core import foreign
 from fednode.core.types import Array
-from fednode.data.decode import read_rgb
+from fednode.data.decode import decode
 from fednode.data.pixels import Window
 from fednode.errors import ConfigError, StateError
 from fednode.lab.experiment.picture import below
 
 EXTRA: Final = "pip install 'fednode[plot]'"
 SIZE_IN: Final = 2.2
+SIDE_MAX: Final = 1024
+"""Pixels of a side of a picture in a figure."""
 COLOURS: Final = 10
 SHAPES: Final = "os^DvPX*<>"
 """The first ten classes differ by colour, the next ten have another shape, and so on."""
@@ -44,13 +46,13 @@ def draw_maps(
     for row, path, title, *maps in zip(axes, images, titles, plain, tuned, strict=True):
         picture = _square(path, window)
         extent = (0, len(picture), len(picture), 0)
-        for axis, one, words in zip(row, (None, *maps), ("", "zero-shot", "tuned"), strict=True):
+        for axis, shares, words in zip(row, (None, *maps), ("", "zero-shot", "tuned"), strict=True):
             axis.imshow(picture, extent=extent)
-            if one is not None:
-                axis.imshow(one, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
+            if shares is not None:
+                axis.imshow(shares, extent=extent, cmap="jet", alpha=0.5, interpolation="bilinear",
                             vmin=0, vmax=1)  # fmt: skip
             lines = (words or title).split("\n")
-            axis.set_title("\n".join(foreign.line(one, TITLE_MAX) for one in lines), fontsize=9)
+            axis.set_title("\n".join(foreign.line(line, TITLE_MAX) for line in lines), fontsize=9)
             axis.set_axis_off()
     _save(figure, to)
 
@@ -82,10 +84,12 @@ def draw_scatter(
 
 def _square(path: Path, window: Window) -> Any:
     """Return the central square of an image, as the model sees it: [side, side, 3]."""
-    picture = read_rgb(path, window=window)
-    side = min(picture.size)
-    left, top = (picture.width - side) // 2, (picture.height - side) // 2
-    return np.asarray(picture.crop((left, top, left + side, top + side)))
+    with decode(path, window=window) as decoded:
+        side = min(decoded.image.size)
+        left, top = (decoded.image.width - side) // 2, (decoded.image.height - side) // 2
+        square = decoded.image.crop((left, top, left + side, top + side))
+        square.thumbnail((SIDE_MAX, SIDE_MAX))
+    return np.asarray(square)
 
 
 def _figure(width_in: float, height_in: float) -> Any:

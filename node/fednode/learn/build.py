@@ -14,7 +14,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.trunk import use_workers
 from fednode.core.types import Tensors
-from fednode.data.base import DataSettings, Image, NodeData, Split
+from fednode.data.base import DataSettings, Image, NodeData, Split, Told, silent
 from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.data.rescan import Rescan
@@ -22,7 +22,7 @@ from fednode.learn.cache import cache_of, folder_of
 from fednode.learn.evaluation import Numbers
 from fednode.learn.features import Features
 from fednode.learn.images import Images
-from fednode.learn.objective import Objective
+from fednode.learn.objective import Objective, said
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner, leaves
 
@@ -35,20 +35,25 @@ def build(
     objective: type[Objective],
     config: Any,
     loaded: NodeData | None = None,
+    told: Told = silent,
+    least_images: int = 1,
 ) -> TorchLearner:
     """Return the learner of one node.
 
     loaded: the splits, if they were loaded already. Data is loaded first, because its faults are
-    found in less time than a model takes to load.
+    found in less time than a model takes to load. told: how many images are examined and encoded.
+    least_images: privacy.least_images.
     """
     use_threads(tuning.threads)
     kept = cache_of(cache)
-    splits = loaded or load(data, kept)
+    splits = loaded or load(data, kept, told)
+    told("loading the model", 0, 0)
     frozen = backbone.load(model, weights_of(cache))
     made = objective(frozen, tuning, config)
-    features = Features(frozen, kept, data.window)
+    features = Features(frozen, kept, data.window, told)
+    told("", 0, 0)
     rescan = Rescan(data, kept, splits)
-    return TorchLearner(frozen, made, splits, tuning, features, rescan)
+    return TorchLearner(frozen, made, splits, tuning, features, rescan, least_images)
 
 
 def use_threads(count: int) -> None:
@@ -66,7 +71,7 @@ def gpus() -> tuple[str, ...]:
     """Return the GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
-        return tuple(one.strip() for one in named.split(",") if one.strip())
+        return tuple(gpu.strip() for gpu in named.split(",") if gpu.strip())
     return tuple(map(str, range(torch.cuda.device_count())))
 
 
@@ -100,7 +105,20 @@ def predictor(
         shown = Images(features, made.looks, tuning, made.constant)
         # The labels are unknown and not used.
         split = Split(classes, tuple(Image(path, 0) for path in images))
-        found = [classify(batch) for batch in shown.in_order(split, lambda: False)]
-        return torch.cat(found).double().softmax(dim=1).cpu().numpy()
+        logits = [classify(batch) for batch in shown.in_order(split, lambda: False)]
+        return torch.cat(logits).double().softmax(dim=1).cpu().numpy()
 
     return predict
+
+
+@torch.no_grad()
+def answering(
+    frozen: backbone.Backbone,
+    tuning: TuningSettings,
+    objective: type[Objective],
+    config: Any,
+    prompts: Tensors,
+    classes: tuple[str, ...],
+) -> str:
+    """Return a sentence on which of the policy's classifiers answers; "" if it has one only."""
+    return said(objective(frozen, tuning, config), leaves(prompts, frozen.device), classes)

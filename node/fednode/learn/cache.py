@@ -84,7 +84,7 @@ class FeatureCache:
 
     def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the cached values of the keys; ignore rows with a wrong checksum."""
-        found: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
         stale: list[bytes] = []
         today = int(time.time() // DAY_S)
         for at in range(0, len(keys), CHUNK):
@@ -94,7 +94,7 @@ class FeatureCache:
                 f"SELECT key, value, mark, used FROM features WHERE key IN ({marks})", part
             ):
                 if check == _checksum(key, value):
-                    found[key] = value
+                    values[key] = value
                     if used != today:
                         stale.append(key)
         if stale:
@@ -102,7 +102,7 @@ class FeatureCache:
                 if rows is not None:
                     marks_of_use = [(today, key) for key in stale]
                     rows.executemany("UPDATE features SET used = ? WHERE key = ?", marks_of_use)
-        return found
+        return values
 
     def put(self, items: Mapping[bytes, bytes]) -> None:
         """Insert or replace rows; drop old rows if the cache exceeds its size."""

@@ -21,6 +21,8 @@ from fednode.learn.learner import Cancelled
 
 STEPS = 8
 CONTEXT = "context"
+ROWS = "rows"
+"""The array of class sums, by which jobs of policy gda are known (policies/gda/rows.py)."""
 LOOK_S = 0.02
 """Time between two looks at whether the job was cancelled, while the learner waits."""
 
@@ -81,6 +83,11 @@ class ClosedFormLearner:
         return ()
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Always empty."""
+        return ()
+
+    @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
         """Always empty: the learner has no images."""
         return {}
@@ -105,13 +112,13 @@ class ClosedFormLearner:
             return Report(
                 tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
             )
-        prompts = {name: np.asarray(one, dtype=np.float64) for name, one in job.tensors.items()}
+        prompts = {name: np.asarray(array, dtype=np.float64) for name, array in job.tensors.items()}
         began = self._loss(prompts)
         for step in range(1, STEPS + 1):
             self._wait(cancelled)
             prompts = {
-                name: one + self._rate * (self._targets[name] - one)
-                for name, one in prompts.items()
+                name: array + self._rate * (self._targets[name] - array)
+                for name, array in prompts.items()
             }
             progress(Progress(step, STEPS, began * (1 - self._rate) ** (2 * step)))
         tuned = Tensors(prompts)
@@ -141,13 +148,78 @@ class ClosedFormLearner:
         """Return a score (0..1) that rises as the target nears; 0 for empty tensors."""
         if not tensors:
             return {"own": 0.0}
-        wide = {name: np.asarray(one, dtype=np.float64) for name, one in tensors.items()}
+        wide = {name: np.asarray(array, dtype=np.float64) for name, array in tensors.items()}
         return {"own": 1.0 / (1.0 + self._loss(wide))}
 
     def _loss(self, prompts: Mapping[str, np.ndarray]) -> float:
-        squares = [np.square(one - self._targets[name]).ravel() for name, one in prompts.items()]
+        squares = [
+            np.square(array - self._targets[name]).ravel() for name, array in prompts.items()
+        ]
         every = squares[0] if len(squares) == 1 else np.concatenate(squares)
         return float(0.5 * every.mean())
+
+
+class ClosedFormSums(ClosedFormLearner):
+    """The same for policy gda: class sums of unit features that are drawn from the node's name.
+
+    Each node has images of a class that all nodes have, and of a class of its own. Losses of
+    left-out images are numbers between 0 and 1, drawn from what they would depend on.
+    """
+
+    def __init__(self, name: str, width: int = 8, images: int = 6) -> None:
+        """Draw the features of `images` images a class."""
+        super().__init__(name, samples=2 * images, shapes={ROWS: (0, 1 + width)})
+        self._images, self._width = images, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """A class that all nodes have, and one invented for the node."""
+        return ("common", f"own of {self._name}")
+
+    def initial(self, seed: int) -> Tensors:
+        """Return the sums over no images."""
+        return Tensors({ROWS: np.zeros((0, 1 + self._width))})
+
+    def tune(
+        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
+    ) -> Report:
+        """Return the class sums, or tables of losses."""
+        if job.stage == MEASURE:
+            return Report(
+                tensors=job.tensors, metrics=self._measure(job.tensors), samples=self._samples
+            )
+        self._wait(cancelled)
+        tensors = self._sums() if ROWS in job.tensors else _tables(job)
+        metrics = {"loss": 1.0}
+        return Report(
+            tensors=tensors, metrics=metrics, samples=self._samples, changed=tuple(tensors)
+        )
+
+    def evaluate(self, tensors: Tensors, cancelled: Callable[[], bool]) -> Mapping[str, float]:
+        """Return a score (0..1) that rises with the number of known classes."""
+        return {"own": 1.0 - 1.0 / (1.0 + len(tensors.classes))}
+
+    def _measure(self, tuned: Tensors) -> dict[str, float]:
+        own = self.evaluate(tuned, lambda: False)["own"]
+        return {"own": own, "validation": own, "validation_loss": 1.0 - own}
+
+    def _sums(self) -> Tensors:
+        rows = []
+        for name in self.classes:
+            drawn = _normal(_purpose("images", self._name, name), (self._images, self._width))
+            unit = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+            rows.append([float(self._images), *unit.sum(axis=0)])
+        return Tensors({ROWS: rows}, self.classes)
+
+
+def _tables(job: Job) -> Tensors:
+    """Return tables between 0 and 1 that depend on the contributions of all nodes."""
+    purpose = job.reference.digest
+    drawn = {
+        name: np.abs(np.tanh(_normal(_purpose("losses", purpose, name), array.shape)))
+        for name, array in job.tensors.items()
+    }
+    return Tensors(drawn)
 
 
 def _purpose(what: str, whose: str, key: str) -> str:

@@ -35,11 +35,11 @@ class ContextObjective(Written):
 
         def loss(batch: Batch) -> Tensor:
             learned = self._encode(given.prompts, given.classes)
-            found = F.cross_entropy(self.scaled(batch.seen, learned), batch.truth)
+            total = F.cross_entropy(self.scaled(batch.seen, learned), batch.truth)
             if weight:
                 written = self.written(given.classes)
-                found = found + weight * (1.0 - (learned * written).sum(dim=1)).mean()
-            return found
+                total = total + weight * (1.0 - (learned * written).sum(dim=1)).mean()
+            return total
 
         return Plain(loss)
 
@@ -49,5 +49,5 @@ class ContextObjective(Written):
         return lambda batch: self.scaled(batch.seen, learned)
 
     def _encode(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         return self.backbone.text.encode(tokens, prompts[NAME])

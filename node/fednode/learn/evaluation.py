@@ -26,6 +26,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from fednode.learn.intervals import wilson
+
 FIGURES: Final = ("sensitivity", "specificity", "auc")
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
@@ -45,6 +47,13 @@ class ClassResult:
     def figures(self) -> tuple[float, ...]:
         """The values of FIGURES, in their order."""
         return self.sensitivity, self.specificity, self.auc
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of a class's sensitivity; nan without images."""
+        if not self.images:
+            return math.nan, math.nan
+        return wilson(round(self.sensitivity * self.images), self.images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +78,11 @@ class Evaluation:
         """Share of all test images whose prediction is right (0..1)."""
         return float(np.trace(self.confusion)) / self.images
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the accuracy."""
+        return wilson(int(np.trace(self.confusion)), self.images)
+
     @cached_property
     def by_class(self) -> tuple[ClassResult, ...]:
         """The figures of each class, in the order of `classes`."""
@@ -89,25 +103,34 @@ class Evaluation:
     @cached_property
     def mean(self) -> ClassResult:
         """The mean of each figure over the classes in which it is defined, and all images."""
-        found = {name: _mean([getattr(one, name) for one in self.by_class]) for name in FIGURES}
-        return ClassResult(name="mean", images=self.images, **found)
+        means = {
+            name: _mean([getattr(result, name) for result in self.by_class]) for name in FIGURES
+        }
+        return ClassResult(name="mean", images=self.images, **means)
 
     def confusions(self) -> list[tuple[int, str, str]]:
         """Return (images, true class, predicted class) of all mistakes, most frequent first."""
         wrong = self.confusion - np.diag(np.diag(self.confusion))
-        found = [
+        mistakes = [
             (int(wrong[true, predicted]), self.classes[true], self.classes[predicted])
             for true, predicted in zip(*np.nonzero(wrong), strict=True)
         ]
-        return sorted(found, key=lambda one: -one[0])
+        return sorted(mistakes, key=lambda mistake: -mistake[0])
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures as JSON types; an undefined figure is null."""
         return {
             "images": self.images,
             "accuracy": self.accuracy,
+            "accuracy_95": list(self.interval),
             "mean": _finite(self.mean),
-            "by_class": [_finite(one) for one in self.by_class],
+            "by_class": [
+                {
+                    **_finite(result),
+                    "sensitivity_95": list(result.interval) if result.images else None,
+                }
+                for result in self.by_class
+            ],
             "confusion": self.confusion.tolist(),
         }
 
@@ -122,15 +145,15 @@ def evaluation(
     """
     from sklearn.metrics import roc_auc_score  # takes a second
 
-    found, labels = np.asarray(probabilities, np.float64), np.asarray(truth, np.int64)
+    shares, labels = np.asarray(probabilities, np.float64), np.asarray(truth, np.int64)
     # scikit-learn's confusion_matrix warns on standard error if there is one class only.
     matrix = np.zeros((len(classes), len(classes)), np.int64)
-    np.add.at(matrix, (labels, found.argmax(axis=1)), 1)
+    np.add.at(matrix, (labels, shares.argmax(axis=1)), 1)
     auc = np.full(len(classes), np.nan)
     for at in range(len(classes)):
         positive = labels == at
-        if positive.any() and not positive.all() and np.isfinite(found[:, at]).all():
-            auc[at] = roc_auc_score(positive, found[:, at])
+        if positive.any() and not positive.all() and np.isfinite(shares[:, at]).all():
+            auc[at] = roc_auc_score(positive, shares[:, at])
     return Evaluation(tuple(classes), matrix, auc)
 
 
@@ -139,7 +162,7 @@ def _share(part: np.int64, whole: np.int64) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
-    defined = [one for one in values if not math.isnan(one)]
+    defined = [value for value in values if not math.isnan(value)]
     return math.fsum(defined) / len(defined) if defined else math.nan
 
 

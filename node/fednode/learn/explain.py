@@ -80,13 +80,15 @@ class Explainer:
         with torch.no_grad():
             self._text.contexts.clear()
             self._objective.classifier(self._prompts, ANY_CLASS)
-        found = {self._name(one): self._nearest(one, top) for one in self._text.contexts}
-        if not found:
+        nearest = {
+            self._name(context): self._nearest(context, top) for context in self._text.contexts
+        }
+        if not nearest:
             raise ModelError(
                 "these prompts put no word vectors before the text, or others for each image: none "
                 "are near."
             )
-        return found
+        return nearest
 
     def maps(
         self, images: Sequence[Path], names: Sequence[str], classes: tuple[str, ...]
@@ -106,7 +108,7 @@ class Explainer:
                 "these prompts classify by more than the class token, whose attention a map shows: "
                 "their policy has no maps."
             )
-        if not self._model.vision.promptable:
+        if not self._model.vision.plain:
             raise ModelError(
                 f"{self._model.label} has no vision transformer whose attention could be drawn."
             )
@@ -127,9 +129,9 @@ class Explainer:
                     if self._objective.looks:
                         logits = classify(Batch(pixels=pixels))
                     else:
-                        found = self._model.vision.encode(pixels)
-                        norms = found.raw.norm(dim=1)
-                        logits = classify(Batch(features=found.features, norms=norms))
+                        encoded = self._model.vision.encode(pixels)
+                        norms = encoded.raw.norm(dim=1)
+                        logits = classify(Batch(features=encoded.features, norms=norms))
                 tuned.append(_map(logits, own, seen, grid))
         return torch.cat(plain).cpu().numpy(), torch.cat(tuned).cpu().numpy()
 
@@ -156,23 +158,24 @@ class Explainer:
 
     def _name(self, context: Tensor) -> str:
         """Return the array that equals a context or begins with it (PLAN's deep prompts)."""
-        for name, one in self._prompts.items():
-            if one.dim() in {2, 3} and one.shape[-1] == context.shape[-1]:
-                first = one if one.dim() == 2 else one[0]
+        for name, prompt in self._prompts.items():
+            if prompt.dim() in {2, 3} and prompt.shape[-1] == context.shape[-1]:
+                first = prompt if prompt.dim() == 2 else prompt[0]
                 if torch.equal(first, context):
                     return name
         return "context"
 
     def _nearest(self, context: Tensor, top: int) -> list[list[Near]]:
-        table = self._model.model.token_embedding.weight.float()
-        ends = {self._model.tokenizer.sot_token_id, self._model.tokenizer.eot_token_id}
+        ids, table = self._model.text.vocabulary()
         seen = self._model.seen
-        known = [at for at in range(len(table)) if at not in ends and (seen is None or at in seen)]
-        apart = torch.cdist(context.float(), table[known])
+        if seen is not None:
+            rows = [row for row, word in enumerate(ids) if word in seen]
+            ids, table = [ids[row] for row in rows], table[rows]
+        apart = torch.cdist(context.float(), table)
         near = apart.topk(top, largest=False)
         return [
             [
-                Near(self._model.tokenizer.decode([known[at]]).strip(), distance)
+                Near(self._model.text.decode(ids[at]), distance)
                 for at, distance in zip(places, distances, strict=True)
             ]
             for places, distances in zip(near.indices.tolist(), near.values.tolist(), strict=True)
@@ -208,12 +211,12 @@ class _Vision:
 
     def encode(self, images: Tensor, prompts: Tensor | None = None) -> Any:
         if self._watch is None:
-            found: Seen = self._tower.encode(images, prompts)
+            seen: Seen = self._tower.encode(images, prompts)
         else:
             with self._watch:
-                found = self._tower.encode(images, prompts)
-        self.features = found.features.detach()
-        return found
+                seen = self._tower.encode(images, prompts)
+        self.features = seen.features.detach()
+        return seen
 
     @contextmanager
     def watched(self) -> Iterator[list[Tensor]]:

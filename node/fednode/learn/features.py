@@ -28,17 +28,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.data.decode import decoder_key, read_rgb
-from fednode.data.pixels import Window
-from fednode.data.views import random_view
+from fednode.data.base import Told, silent
+from fednode.data.decode import decode, decoder_key
+from fednode.data.files import opened
+from fednode.data.pixels import Unusable, Window
+from fednode.data.views import VIEW_BYTES, random_view
 from fednode.errors import DataError
+from fednode.freed import trim
 from fednode.learn.cache import FeatureCache
 from fednode.learn.learner import Cancelled
-from fednode.learn.memory import trim
 from fednode.learn.objective import Constant
 
 BATCH: Final = 32
 WORKERS: Final = 4
+WORK: Final = "encoding images"
 VERSION: Final = 2
 """Version of the arithmetic. Raise it if features change in any bit, so that no run mixes both."""
 
@@ -78,20 +81,27 @@ class Features:
     """Encode images and keep the results."""
 
     def __init__(
-        self, backbone: Backbone, cache: FeatureCache | None = None, window: Window = None
+        self,
+        backbone: Backbone,
+        cache: FeatureCache | None = None,
+        window: Window = None,
+        told: Told = silent,
     ) -> None:
         """Use a cache of this machine; None keeps everything in memory only.
 
-        window: of grey values, by which images are decoded (data.window).
+        window: of grey values, by which images are decoded (data.window). told: how many images are
+        encoded.
         """
+        self.told = told
         self._backbone = backbone
         self._cache = cache
         self._window = window
         made_by = f"{backbone.fingerprint}/{backbone.precision}/{VERSION}/{decoder_key(window)}"
         self._model = made_by.encode()
         vision = backbone.vision
+        tokens = (vision.length, vision.width) if vision.promptable else ()
         self._kept_features = Kept("feature and length", (-1,), self._make_features)
-        self._kept_tokens = Kept("tokens", (vision.length, vision.width), self._make_tokens)
+        self._kept_tokens = Kept("tokens", tokens, self._make_tokens)
         self._known: dict[bytes, Tensor] = {}
         self._in_memory: dict[str, dict[Decoded, Tensor]] = {}  # by what they are
         self._limit = self._filled = 0  # bytes of pixels and tokens: allowed, used
@@ -124,25 +134,27 @@ class Features:
         """
         with ThreadPoolExecutor(WORKERS, thread_name_prefix="decode") as pool:
             digests = list(pool.map(lambda path: self._digest(path, view), paths))
-            sources = {one: (path, view) for one, path in zip(digests, paths, strict=True)}
-            unknown = [one for one in sources if one not in self._known]
+            sources = {digest: (path, view) for digest, path in zip(digests, paths, strict=True)}
+            unknown = [digest for digest in sources if digest not in self._known]
             self._known |= self._cached(self._kept_features, unknown)
-            todo = [one for one in unknown if one not in self._known]
+            todo = [digest for digest in unknown if digest not in self._known]
             # Nodes that start together begin at different places and find each other's results.
             begin = os.getpid() * 7919 % len(todo) if todo else 0
             order = [*todo[begin:], *todo[:begin]]
             for at in range(0, len(order), BATCH):
                 if cancelled():
                     raise Cancelled
-                part = {one: sources[one] for one in order[at : at + BATCH]}
+                self.told(WORK, len(sources) - len(order) + at, len(sources))
+                part = {digest: sources[digest] for digest in order[at : at + BATCH]}
                 self._known |= self._values(self._kept_features, part, pool)
         if order:
+            self.told("", 0, 0)
             trim()
         if not digests:
             nothing = torch.zeros(0, 0, device=self._backbone.device)
             return Encoded(nothing, nothing.sum(dim=1))
-        found = torch.stack([self._known[one] for one in digests]).to(self._backbone.device)
-        return Encoded(found[:, :-1].contiguous(), found[:, -1].contiguous())
+        encoded = torch.stack([self._known[digest] for digest in digests]).to(self._backbone.device)
+        return Encoded(encoded[:, :-1].contiguous(), encoded[:, -1].contiguous())
 
     def pixels(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
         """Return preprocessed images [n, 3, H, W] on the model's device.
@@ -202,13 +214,13 @@ class Features:
                     if cancelled():
                         raise Cancelled
                     fresh.update(find(missing[at : at + BATCH], pool))
-        for key, one in fresh.items():
-            size = one.numel() * one.element_size()
+        for key, value in fresh.items():
+            size = value.numel() * value.element_size()
             if self._filled + size <= self._limit:
                 self._filled += size
-                kept[key] = one
-        found = [kept[key] if key in kept else fresh[key] for key in keys]
-        return torch.stack(found).to(self._backbone.device)
+                kept[key] = value
+        values = [kept[key] if key in kept else fresh[key] for key in keys]
+        return torch.stack(values).to(self._backbone.device)
 
     def _look(self, key: Decoded) -> Tensor:
         path, view = key[0], key[1]
@@ -219,9 +231,9 @@ class Features:
     ) -> dict[Decoded, Tensor]:
         """Return the values of at most BATCH images, from the cache or computed."""
         digests = list(pool.map(lambda key: self._digest(key[0], key[1]), missing))
-        sources = {one: key[:2] for one, key in zip(digests, missing, strict=True)}
+        sources = {digest: key[:2] for digest, key in zip(digests, missing, strict=True)}
         values = self._values(kept, sources, pool)
-        return {key: values[one] for key, one in zip(missing, digests, strict=True)}
+        return {key: values[digest] for key, digest in zip(missing, digests, strict=True)}
 
     def _values(
         self,
@@ -234,15 +246,17 @@ class Features:
 
         store: put computed values into the cache.
         """
-        found = self._cached(kept, sources)
-        todo = {digest: source for digest, source in sources.items() if digest not in found}
+        values = self._cached(kept, sources)
+        todo = {digest: source for digest, source in sources.items() if digest not in values}
         if todo:
             made = kept.compute(todo, pool).cpu()[: len(todo)].clone().unbind()
             fresh = dict(zip(todo, made, strict=True))
             if self._cache and store:
-                self._cache.put({kept.entry(one): _bytes(value) for one, value in fresh.items()})
-            found |= fresh
-        return found
+                self._cache.put(
+                    {kept.entry(digest): _bytes(value) for digest, value in fresh.items()}
+                )
+            values |= fresh
+        return values
 
     def _cached(self, kept: Kept, digests: Iterable[bytes]) -> dict[bytes, Tensor]:
         """Return the values in the cache, by digest."""
@@ -259,7 +273,7 @@ class Features:
     def _make_tokens(self, sources: Mapping[bytes, Source], pool: ThreadPoolExecutor) -> Tensor:
         """Compute tokens [n, length, width]."""
         vision = self._backbone.vision
-        pixels = list(pool.map(lambda one: self._seen(*one), sources.items()))
+        pixels = list(pool.map(lambda source: self._seen(*source), sources.items()))
         if not vision.steady:
             pixels += [pixels[0]] * (BATCH - len(pixels))
         return vision.tokens(torch.stack(pixels).to(self._backbone.device))
@@ -270,7 +284,7 @@ class Features:
             tokens = self._values(self._kept_tokens, sources, pool, store=False)
             images = [tokens[digest] for digest in sources]
         else:
-            images = list(pool.map(lambda one: self._seen(*one), sources.items()))
+            images = list(pool.map(lambda source: self._seen(*source), sources.items()))
         return images + [images[0]] * (BATCH - len(images))
 
     def _seen(self, digest: bytes, source: Source) -> Tensor:
@@ -279,8 +293,9 @@ class Features:
 
     def _decode(self, path: Path, seed: str) -> Tensor:
         try:
-            image = read_rgb(path, window=self._window)
-            return self._backbone.preprocess(random_view(image, seed) if seed else image)
+            with decode(path, window=self._window, more=VIEW_BYTES if seed else 0) as decoded:
+                image = random_view(decoded.image, seed) if seed else decoded.image
+                return self._backbone.preprocess(image)
         except Exception as fault:
             # Decoders raise errors of any type on a file that was changed meanwhile.
             reason = " ".join(str(fault).split())[:120]
@@ -288,9 +303,11 @@ class Features:
 
     def _digest(self, path: Path, view: int) -> bytes:
         try:
-            content = hashlib.sha256(path.read_bytes()).digest()
-        except OSError as fault:
-            raise DataError(f"'{path}' can no longer be read: {fault.strerror}.") from fault
+            with opened(path) as file:
+                content = hashlib.file_digest(file, "sha256").digest()
+        except (OSError, Unusable) as fault:
+            why = fault.strerror if isinstance(fault, OSError) else fault
+            raise DataError(f"'{path}' can no longer be read: {why}.") from fault
         number = f"/view {view}".encode() if view else b""
         return hashlib.sha256(self._model + content + number).digest()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -25,7 +25,8 @@ from fednode.learn.settings import TuningSettings
 
 EVALUATED = 64
 """Images in a batch of an evaluation."""
-Looked = dict[Literal["tokens", "pixels", "constants"], Tensor]
+WORK: Final = "classifying images"
+Looked = dict[Literal["tokens", "pixels", "constants"], Any]
 """Tokens, pixels or constants, by their field name in Batch."""
 
 
@@ -36,15 +37,19 @@ class Epoch:
     labels: Tensor
     encoded: Encoded | None
     look: Callable[[Tensor], Looked] | None
+    numbers: tuple[int, ...]
 
     def batch(self, index: Tensor) -> Batch:
         """Return the images at places index [B]."""
         labels = self.labels[index.to(self.labels.device)]
-        found = Batch(labels=labels, index=index, **(self.look(index) if self.look else {}))
+        places = tuple(index.tolist())
+        numbers = tuple(self.numbers[place] for place in places)
+        looked = self.look(index) if self.look else {}
+        batch = Batch(labels=labels, index=index, numbers=numbers, places=places, **looked)
         if self.encoded is None:
-            return found
-        features, norms = (one[index.to(labels.device)] for one in self.encoded)
-        return replace(found, features=features, norms=norms)
+            return batch
+        features, norms = (array[index.to(labels.device)] for array in self.encoded)
+        return replace(batch, features=features, norms=norms)
 
 
 class Images:
@@ -78,7 +83,7 @@ class Images:
         count, labels, chosen = len(split.images), self._labels(split), [0] * len(split.images)
         if len(self._views) > 1:
             drawn = torch.randint(len(self._views), (count,), generator=order)
-            chosen = [int(one) for one in drawn]
+            chosen = [int(view) for view in drawn]
         wanted = [
             (image.path, self._views[at]) for image, at in zip(split.images, chosen, strict=True)
         ]
@@ -86,15 +91,16 @@ class Images:
         def look(index: Tensor) -> Looked:
             return self._look([wanted[at] for at in index], cancelled)
 
+        numbers = tuple(image.label for image in split.images)
         if self._looks:
-            return Epoch(labels, None, look)
+            return Epoch(labels, None, look, numbers)
         beside = None if self._constant is None else look
         views = [self._encoded(split, view, cancelled) for view in self._views]
         if len(views) == 1:
-            return Epoch(labels, views[0], beside)
+            return Epoch(labels, views[0], beside, numbers)
         places = torch.tensor(chosen), torch.arange(count)
         features, norms = (torch.stack(part)[places] for part in zip(*views, strict=True))
-        return Epoch(labels, Encoded(features, norms), beside)
+        return Epoch(labels, Encoded(features, norms), beside, numbers)
 
     def in_order(self, split: Split, cancelled: Callable[[], bool]) -> Iterator[Batch]:
         """Yield the unaugmented images in batches, in their order."""
@@ -105,11 +111,13 @@ class Images:
             return
         paths = [(image.path, 0) for image in split.images]
         for at in range(0, len(paths), EVALUATED):
+            self._features.told(WORK, at, len(paths))
             part = slice(at, at + EVALUATED)
-            found = Batch(labels=labels[part], **self._look(paths[part], cancelled))
+            batch = Batch(labels=labels[part], **self._look(paths[part], cancelled))
             if encoded is not None:
-                found = replace(found, features=encoded.features[part], norms=encoded.norms[part])
-            yield found
+                batch = replace(batch, features=encoded.features[part], norms=encoded.norms[part])
+            yield batch
+        self._features.told("", 0, 0)
 
     def _look(self, wanted: Sequence[tuple[Path, int]], cancelled: Callable[[], bool]) -> Looked:
         if self._constant is not None:

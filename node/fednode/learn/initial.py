@@ -41,7 +41,7 @@ def glorot(draw: np.random.Generator, shape: tuple[int, int], outputs: int) -> A
 
 def context(backbone: Backbone, settings: TuningSettings, draw: np.random.Generator) -> Array:
     """Return context vectors [m, width]: the embeddings of init_words, or a normal draw."""
-    shape = (settings.context_length, backbone.text.width)
+    shape = (settings.vectors, backbone.text.width)
     if settings.init_words is None:
         return normal(draw, shape, settings.init_std)
     return words(backbone, settings.init_words, shape)
@@ -58,10 +58,21 @@ def refuse_words(settings: TuningSettings, policy: str) -> None:
 
 def words(backbone: Backbone, text: str, shape: tuple[int, int]) -> Array:
     """Return the token embeddings of words. Raise ConfigError unless there are shape[0] tokens."""
-    found: Array = backbone.text.embed_words(text).float().cpu().numpy()
-    if found.shape != shape:
+    embedded: Array = backbone.text.embed_words(text).float().cpu().numpy()
+    if embedded.shape != shape:
         raise ConfigError(
-            f"tuning.init_words {text!r} is {len(found)} tokens and tuning.context_length is "
+            f"tuning.init_words {text!r} is {len(embedded)} tokens and tuning.context_length is "
             f"{shape[0]}; make them equal."
         )
-    return found
+    return embedded
+
+
+def notes(backbone: Backbone, settings: TuningSettings) -> list[str]:
+    """Return a sentence on the number of context vectors if the model decides on it."""
+    if settings.context_length != "auto" or backbone.text.fault:
+        return []
+    reads = backbone.text.length_max
+    return [
+        f"tuning.context_length is auto: {settings.fitted(reads).vectors} vectors, because "
+        f"{backbone.label} reads {reads} tokens."
+    ]

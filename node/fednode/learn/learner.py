@@ -43,6 +43,11 @@ class Learner(Protocol):
         ...
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for `fednode status` on images that make the test accuracy wrong."""
+        ...
+
+    @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
         """A few training images of each class, for the operator to look at."""
         ...
@@ -66,6 +71,18 @@ class Learner(Protocol):
         Empty tensors mean zero-shot: the accuracy of the hand-written prompt.
         """
         ...
+
+
+def told(learner: Learner) -> tuple[tuple[str, ...], int]:
+    """Return the class names and the number of training images that members may see.
+
+    A learner whose messages name classes leaves out those of too few images
+    (privacy.least_images); it says so by a property `told`.
+    """
+    found: tuple[tuple[str, ...], int] = getattr(
+        learner, "told", (learner.classes, learner.samples)
+    )
+    return found
 
 
 class Cancelled(Exception):

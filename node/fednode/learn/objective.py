@@ -22,6 +22,14 @@ Parameters = Mapping[str, Tensor]
 """Arrays by name, as float32 tensors on the model's device."""
 
 
+class Leaves(dict[str, Tensor]):
+    """Arrays by name, as float32 tensors, with the class names of their rows."""
+
+    def __init__(self, arrays: Parameters, classes: tuple[str, ...] = ()) -> None:
+        super().__init__(arrays)
+        self.classes = classes
+
+
 @dataclass(frozen=True, slots=True)
 class Constant:
     """Numbers of each image that an objective needs beside its features, computed once and cached.
@@ -50,6 +58,7 @@ class Batch:
         pixels: [B, 3, H, W], in place of tokens if the tokens are more numbers than the pixels
         labels: [B], indices of the class names in use; None if unknown
         index: [B], each image's place among all images of the job, the same in every epoch
+        numbers, places: labels and index as Python numbers, which no step waits for a GPU to read
         constants: [B, ...], the numbers of the objective's `constant`, if it has one
     """
 
@@ -60,6 +69,8 @@ class Batch:
     tokens: Tensor | None = None
     norms: Tensor | None = None
     constants: Tensor | None = None
+    numbers: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
 
     @property
     def seen(self) -> Tensor:
@@ -131,6 +142,44 @@ class InTurns(Protocol):
     def losses(self, batch: Batch) -> Iterator[Tensor]:
         """Yield scalar losses; the optimizer takes a step for each before the next is computed."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The result of a job without gradients. loss: None if the job has none."""
+
+    tensors: Tensors
+    loss: float | None = None
+    carry: Tensors = EMPTY
+
+
+@runtime_checkable
+class Computing(Protocol):
+    """An objective whose jobs are computed from features in one pass, without gradients."""
+
+    def compute(
+        self, job: Job, features: Tensor, labels: Tensor, classes: tuple[str, ...], least: int
+    ) -> Computed:
+        """Return the arrays for unit features [n, D] and labels [n] of the training images.
+
+        The learner calls it in place of `begin`. labels index classes, the node's own. What is sent
+        names no class of fewer than `least` images.
+        """
+        ...
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """An objective with several classifiers, which can say which of them answers."""
+
+    def answers(self, prompts: Parameters, classes: tuple[str, ...]) -> str:
+        """Return a sentence on the classifier that answers for these classes."""
+        ...
+
+
+def said(objective: object, prompts: Parameters, classes: tuple[str, ...]) -> str:
+    """Return a sentence on which of an objective's classifiers answers; "" if it has only one."""
+    return objective.answers(prompts, classes) if isinstance(objective, Answering) else ""
 
 
 Classifier = Callable[[Batch], Tensor]
@@ -207,6 +256,8 @@ class Written:
 
     def __init__(self, backbone: Backbone, settings: TuningSettings, config: Any = None) -> None:
         self.backbone = backbone
+        if settings.context_length == "auto" and not backbone.text.fault:
+            settings = settings.fitted(backbone.text.length_max)
         self.settings = settings
         self.config = config
         self.texts = ClassTexts(backbone)
@@ -224,5 +275,5 @@ class Written:
         return self.texts.written(classes, self.settings.template)
 
     def scaled(self, features: Tensor, texts: Tensor) -> Tensor:
-        """Return CLIP's logits s * cos, [B, classes], of unit features."""
-        return self.backbone.logit_scale * features @ texts.T
+        """Return the model's logits [B, classes] of unit features: s * cos, and SigLIP's bias."""
+        return self.backbone.biased(self.backbone.logit_scale * features @ texts.T)

@@ -14,21 +14,23 @@ moves a clipped result by at most 2 * clip, so the Gaussian mechanism's noise mu
 
 The account, privacy.json, holds the clip and the noise of each release. So each release counts with
 its own noise, even if the settings change later. A release without clipping is recorded, too: after
-such a release no epsilon holds.
+such a release no epsilon holds. The account also holds how many releases there were in all, and
+whether the node is silent until its operator decides (node/fednode/core/lives.py).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from fednode.core.types import EMPTY, MEASURE, Job, Progress, Report, Tensors
+from fednode.core.types import EMPTY, MEASURE, Job, Past, Progress, Report, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.learn.learner import Learner
 from fednode.learn.settings import PrivacySettings
@@ -63,9 +65,27 @@ class PrivateLearner:
         self._inner, self._settings, self._folder = inner, settings, folder
         self._initial = inner.initial(seed)
         self._releases = read_account(folder)
+        self._past, self._guard = read_past(folder), threading.Lock()
         self._chance = np.random.default_rng() if generator is None else generator
         if settings.clip is not None:  # raises now, not in round 1, if the library is missing
             epsilon(settings.noise, 1, settings.delta)
+
+    @property
+    def past(self) -> Past:
+        """What the account says of the node's life."""
+        return self._past
+
+    def missed(self, count: int, undecided: str) -> None:
+        """Count releases that the node's key made elsewhere, with the least noise that is known.
+
+        undecided: why the node is silent until its operator decides. Raise StateError if the
+        account cannot be written.
+        """
+        with self._guard:
+            noises = [noise for clip, noise in self._releases if clip is not None]
+            clip = self._settings.clip
+            noise = min([*noises, self._settings.noise]) if clip is not None else 0.0
+            self._write((clip, noise), count, undecided)
 
     @property
     def schema(self) -> str:
@@ -93,6 +113,11 @@ class PrivateLearner:
         if self._settings.clip is None:
             return self._inner.notes
         return (*self._inner.notes, said(self._settings, self._releases))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The inner learner's warnings."""
+        return self._inner.warnings
 
     @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
@@ -131,12 +156,18 @@ class PrivateLearner:
         return self._inner.evaluate(tensors, cancelled)
 
     def _count(self, clip: float | None, noise: float) -> None:
-        held = self._releases.get((clip, noise), 0)
-        if clip is None and held:
-            return  # one release without clipping already voids the guarantee
-        releases = {**self._releases, (clip, noise): held + 1}
-        write_account(self._folder, releases)
-        self._releases = releases
+        with self._guard:
+            if clip is None and self._releases.get((clip, noise)):
+                return  # one release without clipping already voids the guarantee
+            self._write((clip, noise), 1, self._past.undecided)
+
+    def _write(self, key: tuple[float | None, float], count: int, undecided: str) -> None:
+        releases = dict(self._releases)
+        if count:
+            releases[key] = releases.get(key, 0) + count
+        past = Past(self._past.released + count, undecided)
+        write_account(self._folder, releases, past)
+        self._releases, self._past = releases, past
 
 
 def blurred(
@@ -144,17 +175,17 @@ def blurred(
 ) -> Tensors:
     """Return initial + the change, clipped to length `clip` over all arrays together, + noise."""
     changes = {
-        name: one.astype(np.float64) - initial.get(name, np.zeros_like(one))
-        for name, one in trained.items()
+        name: array.astype(np.float64) - initial.get(name, np.zeros_like(array))
+        for name, array in trained.items()
     }
-    length = math.sqrt(sum(float(np.square(one).sum()) for one in changes.values()))
+    length = math.sqrt(sum(float(np.square(change).sum()) for change in changes.values()))
     factor = min(1.0, clip / length) if length > 0 else 1.0
     return Tensors(
         {
             name: initial.get(name, np.zeros_like(trained[name]))
-            + factor * one
-            + chance.normal(0.0, noise * clip, one.shape)
-            for name, one in changes.items()
+            + factor * change
+            + chance.normal(0.0, noise * clip, change.shape)
+            for name, change in changes.items()
         }
     )
 
@@ -224,29 +255,61 @@ def begin_account(folder: Path, has_rounds: bool) -> None:
     write_account(folder, {})
 
 
-def write_account(folder: Path, releases: Releases) -> None:
+def write_account(folder: Path, releases: Releases, past: Past | None = None) -> None:
     """Write the account of all releases; raise StateError if the file cannot be written."""
+    past = past or Past(sum(releases.values()))
     rows = [
         {"clip": clip, "noise": noise, "count": count} for (clip, noise), count in releases.items()
     ]
-    put(folder / ACCOUNT, json.dumps({"releases": rows}) + "\n", ELSEWHERE)
+    life = {"released": past.released, "undecided": past.undecided}
+    put(folder / ACCOUNT, json.dumps({"releases": rows, **life}) + "\n", ELSEWHERE)
 
 
 def read_account(folder: Path) -> Releases:
     """Return all releases so far; raise StateError if the account cannot be read."""
-    path = folder / ACCOUNT
-    if not path.exists():
-        return {}
+    rows = _read(folder).get("releases", [])
+    return _releases(folder / ACCOUNT, rows)
+
+
+def read_past(folder: Path) -> Past:
+    """Return what the account says of a node's life; raise StateError if it cannot be read.
+
+    An account of before this figure counts its releases.
+    """
+    found = _read(folder)
+    released = found.get("released", sum(read_account(folder).values()))
+    return Past(int(released), str(found.get("undecided", "")))
+
+
+def _releases(path: Path, rows: list[dict[str, Any]]) -> Releases:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))["releases"]
         return {
             (None if row["clip"] is None else float(row["clip"]), float(row["noise"])): int(
                 row["count"]
             )
             for row in rows
         }
-    except (OSError, ValueError, TypeError, KeyError) as fault:
-        raise StateError(
-            f"{path} is damaged, or of an older version that kept no noise, so what was released "
-            "is not known: restore it from a backup, or give another directory with --state."
-        ) from fault
+    except (ValueError, TypeError, KeyError) as fault:
+        raise _damaged(path) from fault
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """Return the content of an account; {} if there is none."""
+    path = folder / ACCOUNT
+    try:
+        found: Any = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except (OSError, ValueError) as fault:
+        raise _damaged(path) from fault
+    if not path.exists():
+        return {}
+    whole = isinstance(found, dict) and "releases" in found
+    if not whole or not isinstance(found.get("released", 0), int):
+        raise _damaged(path)
+    return dict(found)
+
+
+def _damaged(path: Path) -> StateError:
+    return StateError(
+        f"{path} is damaged, or of an older version that kept no noise, so what was released "
+        "is not known: restore it from a backup, or give another directory with --state."
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final, Literal
 
 from fednode.core.settings import STRICT, Initial, bounded, positive
+
+AUTO_MOST: Final = 16
+"""The most context vectors that tuning.context_length: auto stands for (CoOp's number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,10 @@ class TuningSettings:
     """torch tunes CLIP prompts; closed-form is a quadratic without torch, for trying a mesh."""
     step_s: float = 0.0
     """Only for closed-form: least time of each of its 8 steps, for tests of a mesh that tunes."""
-    context_length: int = 4
+    context_length: int | Literal["auto"] = 4
     """Number of learned context vectors. More vectors can fit more, and overfit few images
-    sooner."""
+    sooner. auto: half of the tokens that the model reads, and at most 16, so that class names
+    have room; all nodes must say auto."""
     init_std: float = 0.02
     """Standard deviation of the normal distribution from which their initial values are drawn."""
     init_words: str | None = None
@@ -101,7 +105,9 @@ class TuningSettings:
     """CPU threads of torch; 0: all but one, which is left to the network during tuning."""
 
     def __post_init__(self) -> None:
-        for key in ("context_length", "epochs", "batch_size"):
+        if self.context_length != "auto":
+            bounded("tuning.context_length", self.context_length, 1)
+        for key in ("epochs", "batch_size"):
             bounded(f"tuning.{key}", getattr(self, key), 1)
         for key in (
             "init_std",
@@ -134,6 +140,18 @@ class TuningSettings:
                 "the same start: set tuning.start to common, or tuning.init_words to null."
             )
 
+    @property
+    def vectors(self) -> int:
+        """Return context_length as a number; `fitted` gives one to settings that say auto."""
+        assert self.context_length != "auto", "auto is a number once the model is known"
+        return self.context_length
+
+    def fitted(self, reads: int) -> TuningSettings:
+        """Return settings with a number of vectors for a model that reads `reads` tokens."""
+        if self.context_length != "auto":
+            return self
+        return replace(self, context_length=min(AUTO_MOST, max(1, reads // 2)))
+
 
 @dataclass(frozen=True, slots=True)
 class PrivacySettings:
@@ -150,8 +168,12 @@ class PrivacySettings:
     status` reports the epsilon of all messages so far, for the node's data set as a whole."""
     delta: float = 1e-5
     """The delta for which epsilon is reported; choose it well below 1 / number of images."""
+    least_images: int = 4
+    """Only with policy gda: a class of fewer training images is not named in what the node sends,
+    and its images are not counted in it. Each node chooses for itself."""
 
     def __post_init__(self) -> None:
+        bounded("privacy.least_images", self.least_images, 1)
         if self.clip is not None:
             positive("privacy.clip", self.clip)
         positive("privacy.noise", self.noise)

@@ -4,9 +4,11 @@
     coop          {"state_dict": {"ctx": [length, width]}, "epoch": round}, which CoOp's trainer and
                   trainers built on it load from <folder>/prompt_learner/model.pth.tar-<round>
     matrix        text features [classes, width], unit rows, and the logit scale, as in open_clip:
-                  scale * unit image features @ matrix.T are the logits, without fednode
+                  scale * unit image features @ matrix.T are the logits, without fednode. For class
+                  sums (policy gda, `local` with another head) weight [classes, width] and bias
+                  [classes]: unit image features @ weight.T + bias are the logits
 
-CoOp's checkpoints hold context vectors alone. A matrix needs logits that are linear in the image
+CoOp's checkpoints hold context vectors alone. A matrix needs logits that are affine in the image
 features, so visual prompts cannot be exported as a matrix.
 """
 
@@ -17,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -33,23 +36,40 @@ from fednode.learn.torch_learner import leaves
 from fednode.storage.disk import because, writing_fault
 
 FORMAT: Final = "fednode prompts 1"
+ROWS: Final = "rows"
+"""The metadata's entry for the class names of the arrays' rows, if they have some."""
+HEADER_MAX: Final = 4 << 20
+"""Bytes of a safetensors file that name its arrays and hold its metadata."""
 LINEAR: Final = 1e-3
 PROBES: Final = 16
 
 
 def write_arrays(prompts: Tensors, facts: Mapping[str, str], path: Path) -> None:
     """Write prompts with metadata as safetensors; raise StateError if that fails."""
-    held = {name: torch.from_numpy(one.copy()) for name, one in prompts.items()}
-    _saved(path, lambda: save_file(held, path, {"format": FORMAT, **facts}))
+    held = {name: torch.from_numpy(array.copy()) for name, array in prompts.items()}
+    named = {ROWS: json.dumps(prompts.classes)} if prompts.classes else {}
+    _saved(path, lambda: save_file(held, path, {"format": FORMAT, **named, **facts}))
+
+
+def _require_short_header(path: Path) -> None:
+    """Raise ValueError if a file's first eight bytes announce a header of over HEADER_MAX bytes.
+
+    The library takes a header of 53 MB apart for 45 s, and 1.6 GB of memory for its names.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > HEADER_MAX:
+        raise ValueError(f"its header has {length:,} bytes, and {HEADER_MAX:,} is the limit")
 
 
 def read_arrays(path: Path) -> tuple[Tensors, dict[str, str]]:
     """Return prompts and metadata; raise ModelError if fednode did not write the file."""
     try:
+        _require_short_header(path)
         with safe_open(path, "np") as file:
             facts = dict(file.metadata() or {})
-            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        prompts = Tensors(found)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        prompts = Tensors(arrays, [str(name) for name in json.loads(facts.get(ROWS, "[]"))])
     except (OSError, SafetensorError, ValueError, TypeError) as fault:
         raise ModelError(
             f"{path} cannot be read as safetensors: give a file that `fednode export` wrote."
@@ -85,9 +105,9 @@ def read_coop(path: Path) -> Tensors:
 
     Raise ModelError if the file holds no finite context vectors [length, width].
     """
-    found = load_weights(path)
+    content = load_weights(path)
     try:
-        context = found["state_dict"]["ctx"].float().numpy()
+        context = content["state_dict"]["ctx"].float().numpy()
     except Exception as fault:  # anything may be in place of a tensor
         raise ModelError(
             f"{path} is no CoOp checkpoint: it holds no tensor `ctx` in a `state_dict`. Give a "
@@ -103,18 +123,18 @@ def read_coop(path: Path) -> Tensors:
 
 
 @torch.no_grad()
-def matrix(
+def affine(
     frozen: Backbone,
     tuning: TuningSettings,
     objective: type[Objective],
     config: Any,
     prompts: Tensors,
     classes: Sequence[str],
-) -> tuple[torch.Tensor, float]:
-    """Return unit text features [classes, width] and the logit scale that give the same logits.
+) -> tuple[Array, Array]:
+    """Return weights [classes, width] and a bias [classes] that give the same logits.
 
-    Raise ModelError if the prompts change image features, or if the logits are not the image
-    features times such a matrix and scale.
+    logits = unit image features @ weights.T + bias. Raise ModelError if the prompts change image
+    features, or if the logits are not of this form.
     """
     made = objective(frozen, tuning, config)
     refused = ModelError(
@@ -129,15 +149,34 @@ def matrix(
     def logits(units: torch.Tensor) -> torch.Tensor:
         return classify(Batch(features=units, norms=torch.ones_like(units[:, 0]))).float()
 
-    found = logits(torch.eye(width, device=frozen.device)).T
+    bias = logits(torch.zeros(1, width, device=frozen.device))[0]
+    weights = (logits(torch.eye(width, device=frozen.device)) - bias).T
     probes = torch.randn(PROBES, width, generator=torch.Generator().manual_seed(0))
     probes = torch.nn.functional.normalize(probes, dim=1).to(frozen.device)
-    if not torch.allclose(logits(probes), probes @ found.T, atol=LINEAR):
+    if not torch.allclose(logits(probes), probes @ weights.T + bias, atol=LINEAR):
         raise refused
-    lengths = found.norm(dim=1, keepdim=True)
-    if float((lengths - lengths.mean()).abs().max()) > LINEAR * float(lengths.mean()):
-        raise refused
-    return (found / lengths).cpu().contiguous(), float(lengths.mean())
+    return np.ascontiguousarray(weights.cpu().numpy()), bias.cpu().numpy()
+
+
+def as_texts(weights: Array, bias: Array) -> tuple[Array, float] | None:
+    """Return unit text features [classes, width] and the logit scale; None if there are none.
+
+    weights, bias: of `affine`. Class sums have a bias for each class and rows of different lengths.
+    A bias that all classes share changes no probability.
+    """
+    lengths = np.linalg.norm(weights, axis=1, keepdims=True)
+    scale = float(lengths.mean())
+    if float(np.abs(lengths - scale).max()) > LINEAR * scale or float(np.ptp(bias)) > LINEAR:
+        return None
+    return weights / lengths, scale
+
+
+def write_affine(
+    weights: Array, bias: Array, classes: Sequence[str], facts: Mapping[str, str], path: Path
+) -> None:
+    """Write weights and bias as safetensors, with the class names in the metadata."""
+    held = {"weight": torch.from_numpy(weights), "bias": torch.from_numpy(bias)}
+    _saved(path, lambda: save_file(held, path, {"classes": json.dumps(list(classes)), **facts}))
 
 
 def write_matrix(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.clip.text import ClassTokens
+from fednode.clip.tokens import ClassTokens
 
 LISTS_MOST: Final = 64
 """Lists of names whose results are kept; Fed-DPT has a list for the classes of each batch."""
@@ -30,23 +30,23 @@ class ClassTexts:
         words: of each prompt, or of all prompts.
         """
         key = (classes, length, words)
-        found: ClassTokens = self._kept(key, lambda: self._text.tokens(classes, length, words))
-        return found
+        tokens: ClassTokens = self._kept(key, lambda: self._text.tokens(classes, length, words))
+        return tokens
 
     @torch.no_grad()
     def written(self, classes: tuple[str, ...], template: str) -> Tensor:
         """Return the unit features [classes, D] of a template whose {} is each class's name."""
-        found: Tensor = self._kept(
+        features: Tensor = self._kept(
             (classes, template), lambda: self._text.encode(self._text.texts(classes, template))
         )
-        return found
+        return features
 
     def _kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the result for a key; drop the result whose last use is longest ago."""
-        found = self._known.pop(key, None)
-        if found is None:
-            found = make()
-        self._known[key] = found
+        value = self._known.pop(key, None)
+        if value is None:
+            value = make()
+        self._known[key] = value
         if len(self._known) > LISTS_MOST:
             del self._known[next(iter(self._known))]
-        return found
+        return value

@@ -7,7 +7,9 @@ threads.
 
 from __future__ import annotations
 
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -23,63 +25,32 @@ from fednode.data.base import NodeData, Split
 from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
-from fednode.learn import optimizer
+from fednode.learn import initial, optimizer
+from fednode.learn.comparison import Compared
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
+from fednode.learn.intervals import Right
 from fednode.learn.learner import Cancelled
-from fednode.learn.objective import Batch, Given, InTurns, Objective, Tuning
+from fednode.learn.objective import (
+    Computing,
+    Given,
+    Leaves,
+    Objective,
+    said,
+)
 from fednode.learn.settings import TuningSettings
+from fednode.learn.training import Training, array_of
 
 EXAMPLES = 3
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
 
 
-def leaves(tensors: Mapping[str, Array], device: torch.device) -> dict[str, Tensor]:
-    """Return copies of arrays as float32 tensors on a device."""
-    return {name: torch.tensor(array, device=device) for name, array in tensors.items()}
-
-
-def _array(leaf: Tensor) -> Array:
-    copied: Array = leaf.detach().cpu().numpy()
-    return copied
-
-
-class _Training:
-    """A job and its optimizer. changed: names of prompts that had a gradient in some step."""
-
-    def __init__(
-        self,
-        prompts: Mapping[str, Tensor],
-        private: frozenset[str],
-        tuning: Tuning,
-        descent: torch.optim.Optimizer,
-    ) -> None:
-        self.prompts = prompts
-        self.changed: set[str] = set()
-        self._private = private
-        self._tuning = tuning
-        self._descent = descent
-
-    def step(self, batch: Batch) -> float:
-        """Take a step for each loss of a batch; return the sum of the losses."""
-        tuning, total = self._tuning, 0.0
-        for loss in tuning.losses(batch) if isinstance(tuning, InTurns) else [tuning.loss(batch)]:
-            self._descent.zero_grad(set_to_none=True)
-            torch.autograd.backward(loss)
-            # Optimizers skip parameters without a gradient: no momentum and no decay either.
-            self.changed |= {name for name, leaf in self.prompts.items() if leaf.grad is not None}
-            self._descent.step()
-            total += float(loss.detach())
-        tuning.stepped()
-        return total
-
-    def carry(self) -> Tensors:
-        """Return optimizer state, private prompts and the objective's carry."""
-        own = {PRIVATE + name: _array(self.prompts[name]) for name in self._private}
-        more = {name: _array(one) for name, one in self._tuning.carry().items()}
-        return Tensors({**optimizer.carried(self._descent, self.prompts), **own, **more})
+def leaves(tensors: Mapping[str, Array], device: torch.device) -> Leaves:
+    """Return copies of arrays as float32 tensors on a device, with the classes of their rows."""
+    copies = {name: torch.tensor(array, device=device) for name, array in tensors.items()}
+    return Leaves(copies, tensors.classes if isinstance(tensors, Tensors) else ())
 
 
 class TorchLearner:
@@ -93,9 +64,14 @@ class TorchLearner:
         settings: TuningSettings,
         features: Features,
         rescan: Rescan | None = None,
+        least_images: int = 1,
     ) -> None:
-        """Take the parts of a node; rescan: finds new splits if the images have changed."""
+        """Take the parts of a node; rescan: finds new splits if the images have changed.
+
+        least_images: privacy.least_images, for objectives whose arrays name classes.
+        """
         self.data = data
+        self._least = least_images
         self._rescan = rescan
         self._backbone = backbone
         self._objective = objective
@@ -103,6 +79,7 @@ class TorchLearner:
         self._features = features
         self._images = Images(features, objective.looks, settings, objective.constant)
         self._zero_shot: Mapping[str, float] = {}
+        self._said = ""
         self._shapes = objective.initial(0).shapes
 
     @property
@@ -127,6 +104,18 @@ class TorchLearner:
         return len(self.data.train.images)
 
     @property
+    def told(self) -> tuple[tuple[str, ...], int]:
+        """Class names and number of images without the classes of too few images.
+
+        If the objective's arrays name no classes, all.
+        """
+        if not isinstance(self._objective, Computing):
+            return self.classes, self.samples
+        counts = Counter(image.label for image in self.data.train.images)
+        enough = [at for at in range(len(self.classes)) if counts[at] >= self._least]
+        return tuple(self.classes[at] for at in enough), sum(counts[at] for at in enough)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about deviations from the settings, skipped files and unknown class names."""
         data = self.data
@@ -137,6 +126,8 @@ class TorchLearner:
             *self._backbone.notes,
             *self._features.notes,
             *stale,
+            *initial.notes(self._backbone, self._settings),
+            *filter(None, [self._said]),
         ]
         unseen = self._backbone.unseen(self.classes)
         if unseen:
@@ -148,14 +139,19 @@ class TorchLearner:
         return tuple(notes)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on images that make the test accuracy wrong."""
+        return self.data.warnings
+
+    @property
     def examples(self) -> Mapping[str, tuple[Path, ...]]:
         """The first training images of each class."""
-        found: dict[str, tuple[Path, ...]] = dict.fromkeys(self.classes, ())
+        examples: dict[str, tuple[Path, ...]] = dict.fromkeys(self.classes, ())
         for image in self.data.train.images:
             name = self.classes[image.label]
-            if len(found[name]) < EXAMPLES:
-                found[name] = (*found[name], image.path)
-        return found
+            if len(examples[name]) < EXAMPLES:
+                examples[name] = (*examples[name], image.path)
+        return examples
 
     def initial(self, seed: int) -> Tensors:
         """Return the objective's initial arrays."""
@@ -171,17 +167,20 @@ class TorchLearner:
         """
         began = time.monotonic()
         if job.stage == MEASURE:
-            found = self._measure(job, job.tensors, cancelled)
+            measured = self._measure(job, job.tensors, cancelled)
+            self._said = self.answers(job.tensors)
             return Report(
                 tensors=job.tensors,
-                metrics=found,
+                metrics=measured,
                 samples=self.samples,
                 seconds=time.monotonic() - began,
             )
         self._look_again()
+        if isinstance(self._objective, Computing):
+            return self._computed(job, self._objective, began, cancelled)
         training = self._training(job)
         losses = self._train(job, training, cancelled, progress)
-        tuned = Tensors({name: _array(training.prompts[name]) for name in job.tensors})
+        tuned = Tensors({name: array_of(training.prompts[name]) for name in job.tensors})
         if not tuned.finite():
             raise ModelError(
                 f"tuning diverged in round {job.round}: the loss went from {losses[0]:.4g} to "
@@ -191,8 +190,8 @@ class TorchLearner:
         carry = training.carry()
         if job.measure:
             own = {
-                name.removeprefix(PRIVATE): one
-                for name, one in carry.items()
+                name.removeprefix(PRIVATE): array
+                for name, array in carry.items()
                 if name.startswith(PRIVATE)
             }
             metrics.update(self._measure(job, Tensors({**tuned, **own}), cancelled))
@@ -206,13 +205,33 @@ class TorchLearner:
             changed=tuple(sorted(training.changed & set(job.tensors))),
         )
 
-    def _training(self, job: Job) -> _Training:
+    def _computed(
+        self, job: Job, objective: Computing, began: float, cancelled: Callable[[], bool]
+    ) -> Report:
+        """Return what an objective without gradients computes from the training images."""
+        features, labels = self._images.features(self.data.train, cancelled)
+        computed = objective.compute(job, features, labels, self.classes, self._least)
+        metrics = {} if computed.loss is None else {"loss": computed.loss}
+        if job.measure:
+            metrics.update(self._measure(job, computed.tensors, cancelled))
+        return Report(
+            tensors=computed.tensors,
+            metrics=metrics,
+            samples=self.told[1],
+            carry=computed.carry,
+            seconds=time.monotonic() - began,
+            changed=tuple(computed.tensors),
+        )
+
+    def _training(self, job: Job) -> Training:
         """Put a job's tensors and the private arrays under an optimizer."""
         kept = self._objective.private(job.seed)
-        private = {name: job.carry.get(PRIVATE + name, one) for name, one in kept.items()}
+        private = {name: job.carry.get(PRIVATE + name, start) for name, start in kept.items()}
         leaves_ = self._leaves(Tensors({**job.tensors, **private}))
         prompts = {name: leaf.requires_grad_() for name, leaf in leaves_.items()}
-        beside = {name: one for name, one in job.carry.items() if name.split("/")[0] not in prompts}
+        beside = {
+            name: array for name, array in job.carry.items() if name.split("/")[0] not in prompts
+        }
         given = Given(
             job,
             prompts,
@@ -222,12 +241,12 @@ class TorchLearner:
         )
         rate = optimizer.learning_rate(self._settings, job.round, job.rounds)
         descent = optimizer.build(self._settings, prompts, rate, job.carry)
-        return _Training(prompts, frozenset(private), self._objective.begin(given), descent)
+        return Training(prompts, frozenset(private), self._objective.begin(given), descent)
 
     def _train(
         self,
         job: Job,
-        training: _Training,
+        training: Training,
         cancelled: Callable[[], bool],
         progress: Callable[[Progress], None],
     ) -> list[float]:
@@ -235,7 +254,8 @@ class TorchLearner:
         order = torch.Generator().manual_seed(job.seed)
         count = self.samples
         steps = settings.iterations or settings.epochs * -(-count // settings.batch_size)
-        losses: list[float] = []
+        losses: list[list[Tensor]] = []
+        shown = math.nan
         while len(losses) < steps:
             shuffled = torch.randperm(count, generator=order)
             images = self._images.epoch(self.data.train, order, cancelled)
@@ -243,8 +263,10 @@ class TorchLearner:
                 if cancelled():
                     raise Cancelled
                 losses.append(training.step(images.batch(batch)))
-                progress(Progress(len(losses), steps, losses[-1]))
-        return losses
+                if self._backbone.device.type == "cpu":  # reading waits for no other device
+                    shown = sum(map(float, losses[-1]))
+                progress(Progress(len(losses), steps, shown))
+        return [sum(map(float, of_step)) for of_step in losses]
 
     def _look_again(self) -> None:
         """Use new splits if images were added or deleted since the last round."""
@@ -258,13 +280,13 @@ class TorchLearner:
     ) -> Mapping[str, float]:
         metrics: dict[str, float] = {}
         if self.data.validation.images:
-            found = self._score(self.data.validation, tuned, cancelled)
-            metrics["validation"], metrics["validation_loss"] = found
+            scored = self._score(self.data.validation, tuned, cancelled)
+            metrics["validation"], metrics["validation_loss"] = scored
         if job.measure and self._due(job):
             metrics.update(self.evaluate(tuned, cancelled))
             if not self._zero_shot:
                 self._zero_shot = self.evaluate(Tensors(), cancelled)
-            metrics.update({ZERO_SHOT + name: one for name, one in self._zero_shot.items()})
+            metrics.update({ZERO_SHOT + name: value for name, value in self._zero_shot.items()})
         return metrics
 
     def _due(self, job: Job) -> bool:
@@ -285,19 +307,53 @@ class TorchLearner:
             name: self._score(split, tensors, cancelled)[0] for name, split in self._tests().items()
         }
 
+    def answers(self, tensors: Tensors) -> str:
+        """Return which classifier answers for the node's own classes; "" if there is only one."""
+        return said(self._objective, self._leaves(tensors), self.classes)
+
     def results(self, tensors: Tensors) -> Mapping[str, Evaluation]:
         """Return the results by class on the same test images that `evaluate` uses."""
-        found = {}
+        by_test = {}
         for name, split in self._tests().items():
             logits, labels = self._logits(split, tensors, lambda: False)
             shares = logits.double().softmax(dim=1).cpu().numpy()  # float32 rounds many to 1
-            found[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
-        return found
+            by_test[name] = evaluation(split.classes, labels.cpu().numpy(), shares)
+        return by_test
+
+    def beside(self, objective: Objective) -> TorchLearner:
+        """Return a learner of the same images with another objective, which shares the features."""
+        return TorchLearner(self._backbone, objective, self.data, self._settings, self._features)
+
+    def tested(
+        self, rows: Mapping[str, tuple[TorchLearner, Tensors]], cancelled: Callable[[], bool]
+    ) -> Mapping[str, Compared]:
+        """Return which test images are right, by test set and row.
+
+        rows: a learner of the same images and its prompts; empty tensors mean zero-shot.
+        """
+        by_test = {}
+        for name, split in self._tests().items():
+            right: dict[str, Right] = {}
+            for row, (learner, tensors) in rows.items():
+                logits, labels = learner._logits(split, tensors, cancelled)
+                right[row] = (logits.argmax(dim=1) == labels).cpu().numpy()
+            by_test[name] = Compared(labels.cpu().numpy(), len(split.classes), right)
+        return by_test
+
+    @property
+    def looks(self) -> bool:
+        """Whether the objective tunes visual prompts, so that features are computed anew."""
+        return self._objective.looks
+
+    @property
+    def frozen(self) -> Backbone:
+        """The frozen model."""
+        return self._backbone
 
     def _tests(self) -> Mapping[str, Split]:
         """Return the test images by name, as far as there are any."""
         splits = {"own": self.data.own, "base": self.data.base, "new": self.data.new}
-        return {name: one for name, one in splits.items() if one is not None and one.images}
+        return {name: split for name, split in splits.items() if split is not None and split.images}
 
     def _score(
         self, split: Split, tensors: Tensors, cancelled: Callable[[], bool]
@@ -310,7 +366,7 @@ class TorchLearner:
     def losses(self, split: Split, tensors: Tensors) -> Array:
         """Return the cross-entropy [n] of each image of a split under given prompts."""
         logits, labels = self._logits(split, tensors, lambda: False)
-        return _array(F.cross_entropy(logits, labels, reduction="none"))
+        return array_of(F.cross_entropy(logits, labels, reduction="none"))
 
     @torch.no_grad()
     def _logits(
@@ -320,10 +376,12 @@ class TorchLearner:
             features, labels = self._images.features(split, cancelled)
             return self._objective.zero_shot(features, split.classes), labels
         classify = self._objective.classifier(self._leaves(tensors), split.classes)
-        found = [
+        answered = [
             (classify(batch), batch.truth) for batch in self._images.in_order(split, cancelled)
         ]
-        return torch.cat([one for one, _ in found]), torch.cat([one for _, one in found])
+        return torch.cat([logits for logits, _ in answered]), torch.cat(
+            [truth for _, truth in answered]
+        )
 
-    def _leaves(self, tensors: Tensors) -> dict[str, Tensor]:
+    def _leaves(self, tensors: Tensors) -> Leaves:
         return leaves(tensors, self._backbone.device)

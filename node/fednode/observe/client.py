@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from fednode.core import foreign
-from fednode.errors import FednodeError, Refused, Unreachable
+from fednode.errors import AddressError, FednodeError, Refused, Unreachable
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import status_pb2, status_pb2_grpc
@@ -112,7 +112,8 @@ class Client:
     async def control(self, address: str, command: str, proof: bytes = b"") -> str:
         """Send a command; return what the node did.
 
-        Commands: "pause", "resume", "leave", "retune", "rollback" and, with a proof, "revoke".
+        Commands: "pause", "resume", "accept", "leave", "retune", "redo", "rollback", "alone"
+        and, with a proof, "revoke".
         """
         request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:
@@ -134,6 +135,10 @@ class Client:
             self._channels[address] = await self._transport.channel(address)
         if address not in self._channels:
             endpoint = parse(address)
+            if endpoint.relayed:
+                raise AddressError(
+                    f"{address} is reached through a relay of the mesh: give --peers peers.yaml."
+                )
             target = str(Endpoint(endpoint.numeric, endpoint.port))
             self._channels[address] = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         try:

@@ -27,7 +27,7 @@ class Doorway(asyncio.Protocol):
         """Accept a connection; if there are too many, drop an idle connection or this one."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's have no common ancestor
         if len(self._open) >= CONNECTIONS_MAX:
-            waiting = (one for one in self._open if one._waits is not None)
+            waiting = (connection for connection in self._open if connection._waits is not None)
             next(waiting, self)._drop()
         self._open[self] = None
         self._inside.connection_made(transport)

@@ -132,18 +132,18 @@ def graph(
     }
     dots = tuple(_dot(name, states[name], name == own, places[name]) for name in names)
     pairs: dict[tuple[str, str], list[int]] = {}
-    for (one, other), count in sorted(sent.items()):
-        if one in places and other in places and count:
-            low, high = min(one, other), max(one, other)
-            pairs.setdefault((low, high), [0, 0])[one != low] += count
+    for (node, other), count in sorted(sent.items()):
+        if node in places and other in places and count:
+            low, high = min(node, other), max(node, other)
+            pairs.setdefault((low, high), [0, 0])[node != low] += count
     most = max((sum(both) for both in pairs.values()), default=1)
     edges = tuple(
         Edge(
-            f"M{_at(places[one])} L{_at(places[other])}",
+            f"M{_at(places[node])} L{_at(places[other])}",
             0.6 + (THICKEST - 0.6) * sum(both) / most,
-            f"{one} to {other}: {both[0]:,} messages; {other} to {one}: {both[1]:,}",
+            f"{node} to {other}: {both[0]:,} messages; {other} to {node}: {both[1]:,}",
         )
-        for (one, other), both in sorted(pairs.items())
+        for (node, other), both in sorted(pairs.items())
     )
     return Graph(dots, edges, note)
 
@@ -187,7 +187,7 @@ def chart(
         return Chart(title)
     rounds = [at for points in kept.values() for at, _ in points]
     values = [value for points in kept.values() for _, value in points]
-    drawn = {name: one for name, one in (levels or {}).items() if name in kept}
+    drawn = {name: level for name, level in (levels or {}).items() if name in kept}
     values += [value for _, value in drawn.values()]
     first, last = span or (min(rounds), max(rounds))
     values += least or ()
@@ -212,7 +212,9 @@ def chart(
         Level(title, up(value), text(value), order.index(name))
         for name, (title, value) in drawn.items()
     )
-    shown = [(one.name, one.now) for one in lines] + [(one.name, one.now) for one in flat]
+    shown = [(line.name, line.now) for line in lines] + [
+        (level_line.name, level_line.now) for level_line in flat
+    ]
     said = "; ".join(f"{name} {value}" for name, value in shown)
     return Chart(
         title,
@@ -235,21 +237,21 @@ def moments(
 
     across: the horizontal place of a round. The strips touch, and cover the chart.
     """
-    found: dict[int, list[str]] = {}
+    texts: dict[int, list[str]] = {}
     for name, points in series.items():
         for at, value in points:
-            found.setdefault(at, []).append(f"{name} {text(value)}")
-    rounds = [at for at, _ in thinned([(at, 0.0) for at in sorted(found)], MOMENTS_MAX)]
+            texts.setdefault(at, []).append(f"{name} {text(value)}")
+    rounds = [at for at, _ in thinned([(at, 0.0) for at in sorted(texts)], MOMENTS_MAX)]
     places = [across(at) for at in rounds]
-    edges = [LEFT, *((one + other) / 2 for one, other in pairwise(places)), RIGHT]
+    edges = [LEFT, *((place + other) / 2 for place, other in pairwise(places)), RIGHT]
     return tuple(
         Moment(
             left=round(left, 1),
             width=round(right - left, 1),
             x=round(x, 1),
             box=round(x + 8 if x + 8 + BOX <= WIDTH else x - 8 - BOX, 1),
-            height=ROW * (1 + len(found[at])) + 8,
-            texts=(f"round {at}", *found[at]),
+            height=ROW * (1 + len(texts[at])) + 8,
+            texts=(f"round {at}", *texts[at]),
         )
         for at, x, (left, right) in zip(rounds, places, pairwise(edges), strict=True)
     )
@@ -261,7 +263,7 @@ def scale(low: float, high: float) -> list[float]:
         spread = 0.5 * (abs(low) if abs(low) > TINY else 1.0)
         low, high = low - spread, high + spread
     power = 10.0 ** math.floor(math.log10((high - low) / TICKS))
-    step = next(one * power for one in (1, 2, 5, 10) if one * power * TICKS >= high - low)
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power * TICKS >= high - low)
     first, last = math.floor(low / step), math.ceil(high / step)
     return [at * step for at in range(first, last + 1)]
 
@@ -269,5 +271,5 @@ def scale(low: float, high: float) -> list[float]:
 def thinned(points: Sequence[tuple[int, float]], most: int = POINTS_MAX) -> list[tuple[int, float]]:
     """Return at most `most` + 1 of the points, evenly spaced, with the last point."""
     step = max(1, math.ceil(len(points) / most))
-    found = list(points[::step])
-    return found if found[-1] == points[-1] else [*found, points[-1]]
+    kept = list(points[::step])
+    return kept if kept[-1] == points[-1] else [*kept, points[-1]]

@@ -52,20 +52,20 @@ class Ring:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, one: Logged) -> None:
+    def add(self, logged: Logged) -> None:
         """Keep a record; drop the oldest if there is no room."""
         if len(self._held) == self._held.maxlen:
             self.lost = self._held[0].number
-        self._held.append(one)
+        self._held.append(logged)
 
     def after(self, number: int) -> list[Logged]:
         """Return the records after a number, oldest first."""
-        found: list[Logged] = []
-        for one in reversed(self._held):
-            if one.number <= number:
+        records: list[Logged] = []
+        for logged in reversed(self._held):
+            if logged.number <= number:
                 break
-            found.append(one)
-        return found[::-1]
+            records.append(logged)
+        return records[::-1]
 
 
 class Events:
@@ -88,12 +88,12 @@ class Events:
             record = replace(record, text=text)
         LOG.log(LEVELS[record.level], "%s", record.text, extra={"record": record})
         self._number += 1
-        one = Logged(self._number, time.time(), record)
-        self.details.add(one)
+        logged = Logged(self._number, time.time(), record)
+        self.details.add(logged)
         if record.level != "debug":
-            self.kept.add(one)
+            self.kept.add(logged)
         if record.level in {"warning", "error"}:
-            self.troubles.add(one)
+            self.troubles.add(logged)
         for event in self._waiting:
             event.set()
 
@@ -115,10 +115,10 @@ class Events:
                     missed = Record(MISSED, text, "warning")
                     yield Logged(ring.lost, time.time(), missed)
                 first = False
-                for one in ring.after(number):
-                    number = one.number
-                    if LEVELS[one.record.level] >= LEVELS[level]:
-                        yield one
+                for logged in ring.after(number):
+                    number = logged.number
+                    if LEVELS[logged.record.level] >= LEVELS[level]:
+                        yield logged
                 if not live:
                     return
                 await woken.wait()

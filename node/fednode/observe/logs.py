@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import os
 import sys
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from fednode.core import foreign
 from fednode.core.events import Record
 from fednode.settings.output import LogSettings
+from fednode.storage.disk import FILE_MODE
 
 FILE: Final = "fednode.log"
+LINES_BURST: Final = 1000
+LINES_S: Final = 10.0
+"""Lines on standard error: LINES_BURST at once, then so many a second. Nothing rotates it."""
 MB: Final = 1_000_000
 
 
@@ -52,7 +61,7 @@ class Json(logging.Formatter):
             **self._base,
             "event": told.kind if isinstance(told, Record) else "log",
             "text": record.getMessage(),
-            **{f"about_{key}" if key in RESERVED else key: one for key, one in about.items()},
+            **{f"about_{key}" if key in RESERVED else key: value for key, value in about.items()},
         }
         return foreign.line(json.dumps(line, ensure_ascii=False, default=str), most=None)
 
@@ -60,8 +69,40 @@ class Json(logging.Formatter):
 RESERVED: Final = frozenset({"time", "level", "mesh", "node", "event", "text"})
 
 
+class _Shown(logging.StreamHandler[TextIO]):
+    """Standard error, with few lines; the next line says how many were left out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._at = clock, clock()
+        self._left, self._out = float(LINES_BURST), 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record if there were not too many lately."""
+        now = self._clock()
+        self._left = min(LINES_BURST, self._left + (now - self._at) * LINES_S)
+        self._at = now
+        if self._left < 1.0:
+            self._out += 1
+            return
+        self._left -= 1.0
+        if self._out:
+            record = copy.copy(record)
+            text = f"{record.getMessage()} ({self._out} lines left out before)"
+            record.msg, record.args, self._out = text, None, 0
+        super().emit(record)
+
+
 class _File(RotatingFileHandler):
-    """A log file that loses lines, and does nothing else, if the disk is full."""
+    """A log file for its owner alone that loses lines, and does nothing else, if the disk is full.
+
+    It follows no link: another user may have made it.
+    """
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+        file = os.fdopen(os.open(self.baseFilename, flags, FILE_MODE), "ab")
+        return TextIOWrapper(file, encoding=self.encoding, errors=self.errors)
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Do nothing about a line that could not be written."""
@@ -71,7 +112,7 @@ def begin(settings: LogSettings, mesh: str, node: str, state: Path) -> None:
     """Show fednode's own log lines. Libraries use the root logger, which stays quiet."""
     ours = logging.getLogger("fednode")
     ours.setLevel(settings.level.upper())
-    shown = logging.StreamHandler()
+    shown = logging.StreamHandler() if settings.level == "debug" else _Shown()
     people = settings.format == "text" or (settings.format == "auto" and sys.stderr.isatty())
     lines = Json(mesh, node)
     text = Text("%(asctime)s %(message)s", datefmt="%H:%M:%S")

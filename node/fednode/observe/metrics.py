@@ -25,6 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from fednode import __version__
+from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.members.phases import PHASES
 
@@ -38,7 +39,9 @@ RTT: Final = (0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 class Reading:
     """A node at the moment of a scrape.
 
-    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest.
+    accuracies: 0..1 by split. staleness: rounds behind the live peer that is furthest. merged_with:
+    rounds, by the number of peers whose prompts they merged. paths: peers, by "direct" and "relay".
+    relays: by state.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -49,6 +52,9 @@ class Reading:
     accuracies: Mapping[str, float] = field(default_factory=dict)
     peers: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    merged_with: Mapping[int, int] = field(default_factory=dict)
+    paths: Mapping[str, int] = field(default_factory=dict)
+    relays: Mapping[str, int] = field(default_factory=dict)
 
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # they double what a scrape carries, and nobody reads them
@@ -155,9 +161,16 @@ class _Now(Collector):
             "fednode_staleness_rounds", "Rounds behind the live peer that is furthest.",
             now.staleness,
         )  # fmt: skip
+        each = {"peers": company.merged(now.merged_with), "nobody": now.merged_with.get(0, 0)}
+        yield _each(
+            "fednode_rounds_by_company", "Rounds that merged prompts of peers, or nobody's.",
+            "merged", each,
+        )  # fmt: skip
         yield _each("fednode_life", "1 for what the node does now.", "state",
                     {life: float(life == now.life) for life in Life})  # fmt: skip
         yield _each("fednode_peers", "Peers, by how this node sees them.", "state", now.peers)
+        yield _each("fednode_peer_paths", "Peers, by how calls reach them.", "path", now.paths)
+        yield _each("fednode_relays", "Relays, by how this node sees them.", "state", now.relays)
         yield _each("fednode_accuracy_ratio", "As last measured, 0 to 1.", "split",
                     now.accuracies)  # fmt: skip
         if now.loss is not None:

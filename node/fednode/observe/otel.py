@@ -81,12 +81,12 @@ class Otel:
         self._well = well
 
     async def _trace(self) -> None:
-        async for one in self._events.follow(0, "debug"):
-            self.trace(one)
+        async for logged in self._events.follow(0, "debug"):
+            self.trace(logged)
 
-    def trace(self, one: Logged) -> None:
+    def trace(self, logged: Logged) -> None:
         """Take one record into the trace of its round."""
-        record, at = one.record, int(one.time * NS)
+        record, at = logged.record, int(logged.time * NS)
         if record.kind == "round.began":
             self._round = self._tracer.start_span("round", start_time=at, attributes=_plain(record))
         span = self._round
@@ -129,6 +129,6 @@ class _Exporter(OTLPSpanExporter):
 def _plain(record: Record) -> dict[str, str | int | float | bool]:
     """Return a record's facts as attributes, in fednode's own name space."""
     return {
-        f"fednode.{key}": one if isinstance(one, str | int | float | bool) else str(one)
-        for key, one in record.fields.items()
+        f"fednode.{key}": value if isinstance(value, str | int | float | bool) else str(value)
+        for key, value in record.fields.items()
     }

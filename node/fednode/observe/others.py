@@ -10,7 +10,9 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from fednode.core.life import Life
 from fednode.errors import FednodeError
+from fednode.observe import classes
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from fednode.wire.replies import clean
 
@@ -23,10 +25,55 @@ SILENT: Final = {
     grpc.StatusCode.DEADLINE_EXCEEDED: f"no answer within {REACH_S:g} s",
     grpc.StatusCode.UNIMPLEMENTED: "no fednode daemon answers",
 }
+AGAIN_S: Final = 5.0
+"""After this time a peer is asked again that told no class names, because it was still loading."""
+FRESH_S: Final = 60.0
+"""After this time a peer is asked again for its class names."""
 Dial = Callable[..., Awaitable[Any]]
 """Returns a channel to an address and a name; takes the size of the longest reply."""
+Ask = Callable[[Sequence[str]], Awaitable[Mapping[str, status_pb2.StatusReply]]]
+"""Returns the status of the peers that answer."""
 Why = Callable[[str, str], str]
 """Returns what TLS found wrong at the last call to an address and a name; "" for nothing."""
+
+
+class Classes:
+    """The class names that peers told, and when to ask each peer again."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Sequence[str]] = {}
+        self._again: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    def due(self, names: Sequence[str], now: float) -> list[str]:
+        """Return which of the peers to ask now, at most ASKED_MAX."""
+        return [name for name in names if self._again.get(name, now) <= now][:ASKED_MAX]
+
+    def heard(
+        self, asked: Sequence[str], replies: Mapping[str, status_pb2.StatusReply], now: float
+    ) -> None:
+        """Store what the peers that were asked answered."""
+        for name in asked:
+            told = list(replies[name].classes) if name in replies else []
+            if told:
+                self._told[name] = told
+                self._silent.discard(name)
+            elif name in replies and replies[name].life != Life.LOADING:
+                self._told.pop(name, None)
+                self._silent.add(name)
+            self._again[name] = now + (FRESH_S if told else AGAIN_S)
+
+    async def look(self, names: Sequence[str], ask: Ask) -> None:
+        """Ask those of the peers for their class names who did not tell them lately."""
+        now = asyncio.get_running_loop().time()
+        due = self.due(names, now)
+        self.heard(due, await ask(due), now)
+
+    def said(self, own: Sequence[str]) -> list[str]:
+        """Return sentences on the classes that only this node or only peers have."""
+        silent = ", ".join(sorted(self._silent))
+        hidden = f"not compared, because they tell no class names (data.tell_classes): {silent}"
+        return [*classes.compared(own, self._told), *([hidden] if silent else [])]
 
 
 async def ask(
@@ -37,7 +84,7 @@ async def ask(
     Only the first ASKED_MAX names are asked.
     """
 
-    async def one(name: str) -> status_pb2.StatusReply | None:
+    async def ask_peer(name: str) -> status_pb2.StatusReply | None:
         try:
             async with _open(dial, addresses[name], name) as channel:
                 stub = status_pb2_grpc.NodeStub(channel)
@@ -48,8 +95,8 @@ async def ask(
         return clean(reply)
 
     asked = names[:ASKED_MAX]
-    found = await asyncio.gather(*map(one, asked))
-    return {name: reply for name, reply in zip(asked, found, strict=True) if reply is not None}
+    replies = await asyncio.gather(*map(ask_peer, asked))
+    return {name: reply for name, reply in zip(asked, replies, strict=True) if reply is not None}
 
 
 async def reach(dial: Dial, why: Why, address: str, name: str) -> str:

@@ -3,7 +3,7 @@
 The page shows this node's own view, and beside it what the other nodes say of themselves. The node
 asks its live peers, as `fednode status` would, and only while somebody views the page. Names of
 peers and classes are text: templates escape everything they print. Nothing is fetched from other
-hosts. A reader who may command the node can pause and resume it here.
+hosts. A reader who may command the node can pause it, resume it and begin its rounds again here.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from aiohttp import web
 from PIL import Image
 
 from fednode import units
+from fednode.core import company
 from fednode.core.events import Command
 from fednode.core.members.table import LIVE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import Refused
 from fednode.observe import rows
+from fednode.observe.audience import told
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
+from fednode.observe.present import offers_redo
 from fednode.observe.status import NodeService
 from fednode.wire.gen import status_pb2
 
@@ -39,6 +42,11 @@ ASKED_EVERY_S: Final = 3.0
 ROUNDS: Final = 1000
 EVENTS: Final = 60
 VIEWERS_MAX: Final = 16
+"""Streams of viewers without the operator's token, all together."""
+OPERATORS_MAX: Final = 4
+"""Streams of viewers with the operator's token; no other viewer takes their places."""
+READS_S: Final = 30.0
+"""A viewer that does not read for so long loses its stream."""
 THUMBNAIL: Final = 128
 History = list[tuple[int, Mapping[str, float], Mapping[str, int]]]
 
@@ -57,7 +65,7 @@ class Page:
         commands: tells whether it shows the token of the node's operator, which commands need.
         """
         self._service, self._knows, self._commands = service, knows, commands
-        self._viewers = 0
+        self._viewers = {False: 0, True: 0}  # by whether they show the operator's token
         self._told: dict[str, rows.SelfView] = {}
         self._asked_at = float("-inf")
         self._asking = asyncio.Lock()
@@ -77,17 +85,19 @@ class Page:
         router.add_get("/", self._whole)
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
-        router.add_post("/command/{command:pause|resume}", self._command)
+        router.add_post("/command/{command:pause|resume|redo}", self._command)
         for name in FILES:
             router.add_get(f"/{name}", self._file)
 
     async def _whole(self, request: web.Request) -> web.Response:
-        facts = await self._facts()
-        classes = [(name, len(paths)) for name, paths in self._service.examples()]
+        known = self._knows(request)
+        facts = await self._facts(known)
+        held = self._service.examples(member=not known)
+        classes = [(name, len(paths)) for name, paths in held]
         html = self._templates.get_template("page.html").render(
             parts=PARTS,
             classes=classes,
-            pictured=self._knows(request),
+            pictured=known,
             commands=self._commands(request),
             **facts,
         )
@@ -95,18 +105,19 @@ class Page:
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
         """Send the changed parts every EVERY_S seconds, until the viewer leaves."""
-        if self._viewers >= VIEWERS_MAX:
-            return web.Response(status=503, text=f"{VIEWERS_MAX} look at this page already\n")
+        commands, known = self._commands(request), self._knows(request)
+        most = OPERATORS_MAX if commands else VIEWERS_MAX
+        if self._viewers[commands] >= most:
+            return web.Response(status=503, text=f"{most} look at this page already\n")
         stream = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
-        await stream.prepare(request)
-        self._viewers += 1
-        commands = self._commands(request)
+        self._viewers[commands] += 1
         try:
+            await stream.prepare(request)
             shown: dict[str, str] = {}
             while True:
-                facts = await self._facts()
+                facts = await self._facts(known)
                 parts = {
                     name: self._templates.get_template(f"{name}.html").render(
                         commands=commands, **facts
@@ -116,12 +127,13 @@ class Page:
                 changed = {name: html for name, html in parts.items() if shown.get(name) != html}
                 shown = parts
                 text = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
-                await stream.write(text.encode())
+                async with asyncio.timeout(READS_S):
+                    await stream.write(text.encode())
                 await asyncio.sleep(EVERY_S)
-        except ConnectionError:
+        except (ConnectionError, TimeoutError):
             return stream
         finally:
-            self._viewers -= 1
+            self._viewers[commands] -= 1
 
     async def _file(self, request: web.Request) -> web.Response:
         name = request.path.rsplit("/", 1)[-1]
@@ -133,18 +145,18 @@ class Page:
         if not self._knows(request):
             raise web.HTTPUnauthorized(text="training images take the token of `fednode status`\n")
         at, image = int(request.match_info["name"]), int(request.match_info["image"])
-        found = self._service.examples()
-        if at >= len(found) or image >= len(found[at][1]):
+        examples = self._service.examples()
+        if at >= len(examples) or image >= len(examples[at][1]):
             raise web.HTTPNotFound
         loop = asyncio.get_running_loop()
         try:
-            data = await loop.run_in_executor(None, _thumbnail, found[at][1][image])
+            data = await loop.run_in_executor(None, _thumbnail, examples[at][1][image])
         except (OSError, ValueError) as fault:
             raise web.HTTPNotFound from fault
         return web.Response(body=data, content_type="image/jpeg")
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Pause or resume the node, if the request comes from this page and its operator.
+        """Pass a command to the node, if the request comes from this page and its operator.
 
         The Origin must be the host of the request. Every browser sends it with a POST, and no
         foreign page can choose it; the cookie alone would not do, because a browser also sends it
@@ -165,9 +177,13 @@ class Page:
             raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
         return web.Response(text=f"{said}\n")
 
-    async def _facts(self) -> dict[str, Any]:
-        now, clock = self._service.now(), asyncio.get_running_loop().time
-        kept = self._service.events
+    async def _facts(self, known: bool) -> dict[str, Any]:
+        """Return what the templates show. known: the reader showed a token."""
+        now, clock = self._service.now(member=not known), asyncio.get_running_loop().time
+        events, troubles = (
+            [logged for logged in ring if known or told(logged.record)]
+            for ring in (self._service.events.kept, self._service.events.troubles)
+        )
         await self._ask(now)
         return {
             "now": now,
@@ -176,12 +192,16 @@ class Page:
             "alive": sum(peer.state == "alive" for peer in now.peers),
             "headline": rows.headline(now.peers),
             "left_s": rows.left_s(now),
+            "together": company.sentence(now.merged_with, now.alone_by_wish),
+            "lonely": company.ran(now.merged_with) > 1
+            and company.never(now.merged_with, now.alone_by_wish),
+            "offers_redo": offers_redo(now),
             "nodes": rows.rows(now, self._told, clock()),
             "columns": rows.columns(now.peers),
             "graph": self._graph(now),
             "charts": await self._charts(now.round),
-            "events": _shown(list(kept.kept)[-EVENTS:]),
-            "troubles": _shown(kept.troubles),
+            "events": _shown(events[-EVENTS:]),
+            "troubles": _shown(troubles),
         }
 
     async def _charts(self, number: int) -> list[Chart]:
@@ -197,8 +217,8 @@ class Page:
         states = {peer.name: peer.state for peer in now.peers}
         sent = {
             (name, other): count
-            for name, one in self._told.items()
-            for other, count in one.sent.items()
+            for name, view in self._told.items()
+            for other, count in view.sent.items()
         }
         for peer in now.peers:
             sent[own, peer.name] = peer.traffic.messages_out
@@ -216,12 +236,14 @@ class Page:
         async with self._asking:
             self._asked_at = clock()
             live = [peer.name for peer in now.peers if peer.state in LIVE]
-            found = await self._service.ask(live)
+            replies = await self._service.ask(live)
             # Only members of this mesh are kept, whatever names a peer makes up.
             members = frozenset({now.name, *(peer.name for peer in now.peers)})
-            fresh = {name: rows.self_view(one, members, clock()) for name, one in found.items()}
+            fresh = {
+                name: rows.self_view(reply, members, clock()) for name, reply in replies.items()
+            }
             self._told = {
-                name: one for name, one in (self._told | fresh).items() if name in members
+                name: view for name, view in (self._told | fresh).items() if name in members
             }
 
 
@@ -252,10 +274,11 @@ def charts(history: History) -> list[Chart]:
 
 def _shown(events: Iterable[Logged]) -> list[dict[str, Any]]:
     """Return records for the page, newest first."""
-    found = [
-        {"time": one.time, "level": one.record.level, "text": one.record.text} for one in events
+    shown = [
+        {"time": logged.time, "level": logged.record.level, "text": logged.record.text}
+        for logged in events
     ]
-    return found[::-1]
+    return shown[::-1]
 
 
 def _clock(at: float) -> str:
@@ -273,12 +296,13 @@ def _percent(share: float) -> str:
 
 
 def _thumbnail(path: Path) -> bytes:
-    from fednode.data.decode import read_rgb
+    from fednode.data.decode import decode
 
-    image = read_rgb(path, THUMBNAIL)
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    square = image.crop((left, top, left + side, top + side))
+    with decode(path, THUMBNAIL) as decoded:
+        side = min(decoded.image.size)
+        left, top = (decoded.image.width - side) // 2, (decoded.image.height - side) // 2
+        box = (left, top, left + side, top + side)
+        small = decoded.image.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR, box)
     told = io.BytesIO()
-    square.resize((THUMBNAIL, THUMBNAIL), Image.Resampling.BILINEAR).save(told, "JPEG", quality=85)
+    small.save(told, "JPEG", quality=85)
     return told.getvalue()

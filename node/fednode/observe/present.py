@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import Member
+from fednode.core.redo import OFFERED
 from fednode.core.types import ZERO_SHOT
 from fednode.core.view import KernelView
 from fednode.observe.events import Events, Logged
 from fednode.observe.telemetry import Telemetry
+from fednode.wire.gen import status_pb2
 
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
-SAID_NOW: Final = frozenset({"peer.unreachable", UNREACHED, QUIET, DIFFERS})
+SAID_NOW: Final = frozenset(
+    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, OFFERED}
+)
 """Kinds of records that the node's warnings or notes repeat while they hold."""
 RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
 """Kinds of faults after which the node tries again until it adopts a round."""
@@ -26,22 +32,63 @@ CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
 FIRST_ROUND: Final = "the first round waits for"
 """How the note on a node begins whose first round has not begun."""
+AGAIN: Final = "the rounds begin again"
+"""How the note on a node begins that begins its rounds again."""
 SETTLED: Final = "configuration"
 """The reason of refusals that are over once the peer is alive."""
+TOLD: Final = frozenset({"alive", "refused"})
+"""States of a peer in which its past refusals are over, or said by a warning."""
 
 
-def warnings(view: KernelView, telemetry: Telemetry) -> list[str]:
-    """Return what is wrong now, one sentence each."""
-    return [*view.warnings, *below_zero_shot(telemetry.measured)]
+def warnings(view: KernelView, telemetry: Telemetry, name: str, privacy: bool) -> list[str]:
+    """Return what is wrong now, one sentence each; causes stand before what follows of them.
+
+    name: of the node. privacy: its rounds spend privacy.
+    """
+    lonely = company.warning(view.company, view.by_wish)
+    met = ", ".join(peer.name for peer in view.peers if peer.live)
+    if view.redo == "ended" and met:
+        lonely = (
+            f"{company.sentence(view.company, view.by_wish)}, and {met} can be reached now: "
+            f"fednode redo {name} begins the rounds again {_when(view, privacy)}"
+        )
+    sentences = [lonely] if lonely else []
+    if not view.awaited:
+        refused = (peer for peer in view.peers if peer.state == "refused")
+        sentences += [f"{peer.name} is refused: {peer.reason}" for peer in refused]
+    return [*view.warnings, *sentences, *below_zero_shot(telemetry.measured)]
 
 
-def notes(view: KernelView) -> list[str]:
+def offers_redo(now: status_pb2.StatusReply) -> bool:
+    """Tell whether a node ran its rounds alone and could begin them again with a peer now."""
+    met = any(peer.state == "alive" for peer in now.peers)
+    asked = any(note.startswith(AGAIN) for note in now.notes)
+    over = now.life == "finished" and company.never(now.merged_with, now.alone_by_wish)
+    return over and met and not asked
+
+
+def _when(view: KernelView, privacy: bool) -> str:
+    """Return when a node begins its rounds again, and what that costs, as words."""
+    missing = f"as soon as all can take part (missing: {view.redo_waits})"
+    spent = "; each round of them releases once more, and the privacy account goes on"
+    return (missing if view.redo_waits else "at once") + (spent if privacy else "")
+
+
+def notes(view: KernelView, name: str, privacy: bool) -> list[str]:
     """Return what an operator should know of a node now and is not wrong."""
-    found = [differs(view.apart)] if view.apart else []
+    sentences = [differs(view.apart)] if view.apart else []
+    if view.redo == "again":
+        sentences.append(
+            f"{AGAIN} {_when(view, privacy)}; fednode resume {name} --alone begins "
+            f"with those that are there, fednode pause {name} takes this back"
+        )
     if view.awaited:
         left = max(0.0, view.start_by - asyncio.get_running_loop().time())
-        found.append(f"{FIRST_ROUND} {view.awaited}, {left:.0f} s more at most")
-    return found
+        limit = "without end" if left == math.inf else f"{left:.0f} s more at most"
+        same = "give both nodes the same value, or " if "(refused: " in view.awaited else ""
+        way = f"{same}begin without: fednode resume NODE --alone"
+        sentences.append(f"{FIRST_ROUND} {view.awaited}, {limit}; {way}")
+    return sentences
 
 
 def alone(view: KernelView) -> bool:
@@ -72,13 +119,13 @@ def troubles(events: Events, view: KernelView) -> list[Logged]:
     """Return the latest warnings and errors that are not over, oldest first."""
     if not events.troubles:
         return []
-    peers = {one.name: one for one in view.peers}
-    adopted = [one.number for one in events.kept if one.record.kind == "round.adopted"]
-    return [one for one in events.troubles if not _over(one, peers, adopted, view)]
+    peers = {peer.name: peer for peer in view.peers}
+    adopted = [logged.number for logged in events.kept if logged.record.kind == "round.adopted"]
+    return [logged for logged in events.troubles if not _over(logged, peers, adopted, view)]
 
 
 def _over(
-    one: Logged, peers: Mapping[str, Member], adopted: Sequence[int], view: KernelView
+    logged: Logged, peers: Mapping[str, Member], adopted: Sequence[int], view: KernelView
 ) -> bool:
     """Tell whether what was recorded is over, or said elsewhere while it lasts.
 
@@ -86,7 +133,7 @@ def _over(
 
     adopted: the numbers of the records of adopted rounds.
     """
-    kind, facts = one.record.kind, one.record.fields
+    kind, facts = logged.record.kind, logged.record.fields
     peer = peers.get(str(facts.get("peer", "")))
     if kind in SAID_NOW:
         return True
@@ -94,8 +141,8 @@ def _over(
         expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
         return expected or peer is None or kind != f"peer.{peer.state}"
     if kind == "message.refused":
-        return peer is not None and peer.state == "alive" and facts.get("reason") == SETTLED
-    since = sum(number > one.number for number in adopted)
+        return peer is not None and peer.state in TOLD and facts.get("reason") == SETTLED
+    since = sum(number > logged.number for number in adopted)
     if kind in RETRIED:
         return since > 0
     return (kind in OF_A_ROUND or kind.startswith("round.")) and since >= ROUNDS

@@ -94,7 +94,9 @@ def self_view(reply: status_pb2.StatusReply, members: frozenset[str], at: float)
         at=at,
         life=reply.life if reply.life in LIVES else UNREADABLE,
         phase=reply.phase if reply.phase in ACTIVITIES else UNREADABLE,
-        accuracies={key: one for key, one in accuracies.items() if 0.0 <= one <= 1.0},
+        accuracies={
+            key: accuracy for key, accuracy in accuracies.items() if 0.0 <= accuracy <= 1.0
+        },
         loss=reply.metrics.get("loss"),
         left_s=left_s(reply),
         sent={peer.name: peer.traffic.messages_out for peer in others},
@@ -105,16 +107,16 @@ def self_view(reply: status_pb2.StatusReply, members: frozenset[str], at: float)
 def rows(now: status_pb2.StatusReply, heard: Mapping[str, SelfView], at: float) -> list[Row]:
     """Return a row for each node of the mesh: this node first, then its peers by name."""
     own = self_view(now, frozenset(peer.name for peer in now.peers), at)
-    fresh = [own, *(one for one in heard.values() if at - one.at <= FRESH_S)]
+    fresh = [own, *(heard_view for heard_view in heard.values() if at - heard_view.at <= FRESH_S)]
     listed: list[tuple[str, str, str, status_pb2.Peer | None]] = [
         (now.name, now.address, now.life, None),
         *((peer.name, peer.address, peer.state, peer) for peer in now.peers),
     ]
-    found = []
+    table = []
     for name, address, state, peer in listed:
-        views = [one.states[name] for one in fresh if name in one.states]
+        views = [view.states[name] for view in fresh if name in view.states]
         last = heard.get(name) if peer else own
-        found.append(
+        table.append(
             Row(
                 name=name,
                 address=address,
@@ -125,7 +127,7 @@ def rows(now: status_pb2.StatusReply, heard: Mapping[str, SelfView], at: float) 
                 seen=(views.count("alive"), len(views)),
             )
         )
-    return found
+    return table
 
 
 def columns(peers: Sequence[status_pb2.Peer]) -> list[str]:

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast, get_args
 
 import grpc
 
-from fednode import __version__
 from fednode.core.events import Command, Level
-from fednode.core.life import Life
 from fednode.core.members.table import LIVE
-from fednode.core.policy import Activity
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Json
-from fednode.core.view import KernelView
 from fednode.errors import IdentityError, Refused
-from fednode.learn.learner import Learner
-from fednode.observe import others, present
-from fednode.observe.events import LEVELS, Events, Logged
+from fednode.learn.learner import Learner, told
+from fednode.observe import audience, others, reply
+from fednode.observe.events import LEVELS, Events
 from fednode.observe.metrics import Reading
-from fednode.observe.telemetry import Exchanged
+from fednode.observe.reply import About
 from fednode.observe.view import NodeView
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
@@ -45,19 +38,6 @@ MEASURED_IN: Final = 200
 """After a restart, the latest accuracies are taken from this many rounds before it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """What is known of a node before its model is loaded. caution: about its policy's settings."""
-
-    name: str
-    mesh: str
-    policy: str
-    node_id: str
-    address: str
-    model: str
-    caution: str = ""
-
-
 class NodeService(status_pb2_grpc.NodeServicer):
     """Answer from the kernel's view; a call never waits for tuning."""
 
@@ -70,6 +50,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         dial: others.Dial | None = None,
         why: others.Why = lambda *_: "",
         is_revoked: Callable[[str], bool] = lambda _: False,
+        working: Callable[[], str] = lambda: "",
     ) -> None:
         """Set up; until `attach` the node is loading.
 
@@ -77,19 +58,18 @@ class NodeService(status_pb2_grpc.NodeServicer):
         events: of the node, made before its driver.
         dial: None if peers must not be asked.
         is_revoked: tells whether an id is revoked; checked at each answer, because connections
-        outlive revocations.
+        outlive revocations. working: returns what the node loads or encodes now.
         """
-        self._is_revoked = is_revoked
+        self._is_revoked, self._working = is_revoked, working
         self._dial, self._why = dial, why
-        self._store = store
-        self._caller = caller
-        self._about = about
+        self._store, self._caller, self._about = store, caller, about
         self._began = time.monotonic()
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
+        self._classes = others.Classes()
 
     def attach(self, node: NodeView, learner: Learner) -> None:
         """Answer from this node from now on."""
@@ -102,6 +82,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
     def name(self) -> str:
         """Return the node's name."""
         return self._about.name
+
+    @property
+    def tells_classes(self) -> bool:
+        """Tell whether members see the names of this node's classes."""
+        return self._about.tells_classes
 
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
@@ -126,14 +111,16 @@ class NodeService(status_pb2_grpc.NodeServicer):
             accuracies=dict(now.measured),
             peers=peers,
             refused=dict(now.refused),
+            merged_with={} if now.alone_by_wish else dict(now.merged_with),
+            paths=Counter(peer.path.partition(" ")[0] for peer in now.peers if peer.path),
+            relays=Counter(relay.state for relay in now.relays),
         )
 
     async def Status(
         self, request: status_pb2.StatusRequest, context: Any
     ) -> status_pb2.StatusReply:
         """Return the present status of the node."""
-        await self._admit(context)
-        return self.now()
+        return self.now(member=bool(await self._admit(context)))
 
     async def _known(self, context: Any) -> str | None:
         """Return the id of a call; end the call if its key was revoked since it connected."""
@@ -157,27 +144,23 @@ class NodeService(status_pb2_grpc.NodeServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, over)
         return str(caller)
 
-    def now(self) -> status_pb2.StatusReply:
-        """Return the present status of the node."""
-        about = self._about
-        reply = status_pb2.StatusReply(
-            name=about.name,
-            node_id=about.node_id,
-            mesh=about.mesh,
-            version=__version__,
-            address=about.address,
-            policy=about.policy,
-            life=Life.LOADING,
-            phase=Activity.IDLE,
-            uptime_s=time.monotonic() - self._began,
-            model=about.model,
-            pid=os.getpid(),
-            notes=[about.caution] if about.caution else [],
-            page=self.page,
-        )
-        if self._node is not None and self._learner is not None:
-            reply.MergeFrom(self._running(self._node, self._learner))
-        return reply
+    def now(self, member: bool = False) -> status_pb2.StatusReply:
+        """Return the present status of the node. member: without what only the operator sees."""
+        about, learner = self._about, self._learner
+        reply_now = reply.loading(about, time.monotonic() - self._began, self.page)
+        reply_now.working = self._working()
+        notes, warnings = [about.caution] if about.caution else [], list[str]()
+        if self._node is not None and learner is not None:
+            reply_now.MergeFrom(reply.running(self._node, learner, about))
+            notes += [*learner.notes, *self._classes.said(learner.classes)]
+            warnings += learner.warnings
+        if member:
+            seen = None if self._node is None or learner is None else told(learner)
+            hidden = len(notes) + len(warnings)
+            return audience.for_members(reply_now, hidden, about.tells_classes, seen)
+        reply_now.notes.extend(notes)
+        reply_now.warnings.extend(warnings)
+        return reply_now
 
     async def rounds(self, since: int) -> list[tuple[int, Mapping[str, float], Mapping[str, int]]]:
         """Return figures and traffic of the rounds from `since` on, oldest first."""
@@ -188,9 +171,13 @@ class NodeService(status_pb2_grpc.NodeServicer):
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(None, self._store.history, since, limit)
 
-    def examples(self) -> list[tuple[str, tuple[Path, ...]]]:
-        """Return some training images of each class, for the operator only."""
-        return [] if self._learner is None else list(self._learner.examples.items())
+    def examples(self, member: bool = False) -> list[tuple[str, tuple[Path, ...]]]:
+        """Return some training images of each class. member: of the classes that members see."""
+        if self._learner is None or (member and not self.tells_classes):
+            return []
+        learner = self._learner
+        hidden = {*learner.classes} - {*told(learner)[0]} if member else set()
+        return [(name, paths) for name, paths in learner.examples.items() if name not in hidden]
 
     async def ask(self, names: Sequence[str]) -> dict[str, status_pb2.StatusReply]:
         """Return the status of some peers; peers that do not answer soon are left out."""
@@ -198,41 +185,18 @@ class NodeService(status_pb2_grpc.NodeServicer):
             return {}
         return await others.ask(self._dial, self._node.addresses, names)
 
+    async def compare_classes(self) -> None:
+        """Ask the peers that answer for their class names, unless they told them lately."""
+        seen = () if self._node is None else self._node.view().peers
+        heard = [peer.name for peer in seen if peer.state in {*LIVE, "refused"}]
+        await self._classes.look(heard, self.ask)
+
     def command(self, command: Command) -> str:
         """Pass a command to the kernel; return what the node does. Raise Refused while it loads."""
         if self._node is None:
             raise Refused(LOADING.format(name=self.name))
         self._node.command(command)
         return f"{self.name} was asked to {command}"
-
-    def _running(self, node: NodeView, learner: Learner) -> status_pb2.StatusReply:
-        view, telemetry, progress, shown = node.view(), node.telemetry, node.progress, node.shown()
-        reply = status_pb2.StatusReply(
-            fingerprint=node.fingerprint,
-            life=view.life,
-            round=view.round,
-            rounds_max=view.rounds_max,
-            phase=view.phase,
-            step=progress.step if progress else 0,
-            steps=progress.steps if progress else 0,
-            metrics=dict(view.metrics),
-            measured=telemetry.measured,
-            round_s=telemetry.round_s,
-            samples=learner.samples,
-            classes=learner.classes,
-            backbone=learner.backbone,
-            peers=_peers(node, view, shown),
-            traffic=_traffic(telemetry.total),
-            refused=node.refused(),
-            alone=present.alone(view),
-            best_round=view.best_round,
-            best_validation=view.best_validation if view.best_round else 0.0,
-            notes=[*present.notes(view), *learner.notes],
-            warnings=present.warnings(view, telemetry),
-            shown={key: str(one) for key, one in shown.items() if not isinstance(one, dict)},
-        )
-        reply.events.extend(event_of(one) for one in present.troubles(telemetry.events, view))
-        return reply
 
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
         """Return every peer as this node sees it; none while the node loads."""
@@ -255,7 +219,10 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Watch(
         self, request: status_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[status_pb2.Event]:
-        """Yield the stored events, then new events if the request says so."""
+        """Yield the stored events, then new events if the request says so.
+
+        A member gets the events that the mesh needs (fednode.observe.audience).
+        """
         caller = await self._admit(context)
         level = request.level or "info"
         if level not in LEVELS:
@@ -267,11 +234,12 @@ class NodeService(status_pb2_grpc.NodeServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._watchers[caller] += 1
         try:
-            found = self.events.follow(request.since, cast("Level", level), request.follow)
-            async with contextlib.aclosing(found) as events:
-                async for one in events:
+            logged = self.events.follow(request.since, cast("Level", level), request.follow)
+            async with contextlib.aclosing(logged) as events:
+                async for event in events:
                     await self._known(context)
-                    yield event_of(one)
+                    if not caller or audience.told(event.record):
+                        yield audience.event_of(event)
         finally:
             self._watchers[caller] -= 1
             self._watchers += Counter()  # forget zeros
@@ -337,50 +305,3 @@ class ReadOnly(status_pb2_grpc.NodeServicer):
         """Refuse every command."""
         text = f"{self._name!r} takes commands on its own address only, not on its admin port"
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-
-
-def event_of(one: Logged) -> status_pb2.Event:
-    """Return a record in the form in which it is sent."""
-    record = one.record
-    fields = {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        for key, value in record.fields.items()
-    }
-    return status_pb2.Event(
-        time=one.time,
-        kind=record.kind,
-        text=record.text,
-        level=record.level,
-        number=one.number,
-        fields=fields,
-    )
-
-
-def _peers(node: NodeView, view: KernelView, shown: Mapping[str, Json]) -> list[status_pb2.Peer]:
-    now = asyncio.get_running_loop().time()
-    columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
-    peers = []
-    for peer in view.peers:
-        traffic = node.telemetry.peers.get(peer.name, Exchanged())
-        peers.append(
-            status_pb2.Peer(
-                name=peer.name,
-                address=node.addresses[peer.name],
-                state=peer.state,
-                round=peer.round,
-                heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
-                reason=peer.reason,
-                unreached=peer.unreached,
-                traffic=_traffic(traffic),
-                shown={
-                    title: str(column[peer.name])
-                    for title, column in columns.items()
-                    if peer.name in column
-                },
-            )
-        )
-    return peers
-
-
-def _traffic(traffic: Exchanged) -> status_pb2.Traffic:
-    return status_pb2.Traffic(**traffic.as_dict())

@@ -16,12 +16,12 @@ from fednode.core.reputation import Tally
 from fednode.core.types import SPLITS, ZERO_SHOT, Job, Json, Message, Report, Snapshot
 from fednode.observe.events import Events
 from fednode.observe.metrics import Metrics
-from fednode.storage.store import TOTAL
+from fednode.storage.rows import TOTAL
 from fednode.transports.framing import Traffic
 
 LOG = logging.getLogger("fednode")
 Direction = Literal["in", "out"]
-MEASURED: Final = (*SPLITS, *(ZERO_SHOT + one for one in SPLITS[:3]))
+MEASURED: Final = (*SPLITS, *(ZERO_SHOT + split for split in SPLITS[:3]))
 PACE_OF: Final = 20
 """The pace is the median over this many rounds, the latest ones."""
 
@@ -40,17 +40,17 @@ class Exchanged:
     @classmethod
     def of(cls, counters: Mapping[str, int]) -> Self:
         """Return the working form of `as_dict`'s result; counters of other names are left out."""
-        found = cls()
+        traffic = cls()
         for name, way, key in _COUNTERS:
-            setattr(getattr(found, way), key, counters.get(name, 0))
-        return found
+            setattr(getattr(traffic, way), key, counters.get(name, 0))
+        return traffic
 
 
 # The name that the status service uses, the direction, and the name of each counter in Traffic.
 _COUNTERS: Final = tuple(
-    (f"{one.name}_{way}", direction, one.name)
+    (f"{counter.name}_{way}", direction, counter.name)
     for way, direction in (("in", "received"), ("out", "sent"))
-    for one in fields(Traffic)
+    for counter in fields(Traffic)
 )
 
 
@@ -82,6 +82,8 @@ class Telemetry:
         self.peers = peers or {}
         self.events, self.metrics = events or Events(), metrics or Metrics()
         self.measured: dict[str, float] = {}
+        self.comparing = False
+        self.gains: list[str] = []
         self._clock = clock
         self._ends: deque[float] = deque(maxlen=PACE_OF + 1)
 
@@ -99,15 +101,15 @@ class Telemetry:
     @property
     def total(self) -> Exchanged:
         """The traffic with all peers together."""
-        found = Exchanged()
-        for one in self.peers.values():
-            found.received.add(one.received)
-            found.sent.add(one.sent)
-        return found
+        total = Exchanged()
+        for exchanged in self.peers.values():
+            total.received.add(exchanged.received)
+            total.sent.add(exchanged.sent)
+        return total
 
     def meters(self) -> dict[str, dict[str, int]]:
         """Return all counters, to be stored with a round; under TOTAL those of all peers."""
-        each = {peer: one.as_dict() for peer, one in sorted(self.peers.items())}
+        each = {peer: exchanged.as_dict() for peer, exchanged in sorted(self.peers.items())}
         return {TOTAL: self.total.as_dict(), **each}
 
     def record(self, record: Record) -> None:
@@ -143,6 +145,12 @@ class Telemetry:
         text = f"round {job.round}: tuned in {report.seconds:.2f} s"
         self.record(Record("tune.done", text, "debug", facts))
 
+    def compared(self, gains: list[str]) -> None:
+        """Keep and log what the node gains from the mesh; members must not see it as an event."""
+        self.gains = gains
+        for text in gains:
+            LOG.info("%s", text)
+
     def measure(self, metrics: Mapping[str, float]) -> None:
         """Keep the accuracies among a round's figures, until they are measured again."""
         self.measured |= {key: metrics[key] for key in MEASURED if key in metrics}
@@ -155,8 +163,21 @@ class Telemetry:
         return statistics.median(later - sooner for sooner, later in pairwise(self._ends))
 
     def committed(self, snapshot: Snapshot, givers: tuple[str, ...], seconds: float) -> None:
-        """Tell of a round that is on disk, and whose contributions it holds."""
+        """Tell of a round that is on disk, and whose contributions it holds.
+
+        Where the rounds begin again, at round 0, the figures of the run before are dropped, but for
+        those of the hand-written prompt.
+        """
         number = snapshot.policy.round
+        if number == 0:
+            kept = {
+                key: accuracy
+                for key, accuracy in self.measured.items()
+                if key.startswith(ZERO_SHOT)
+            }
+            self.measured, self.gains = kept, []
+            self._ends.clear()
+            return
         self.metrics.committed(seconds)
         self._ends.append(self._clock())
         self.measure(snapshot.metrics)

@@ -74,7 +74,7 @@ class Web:
         """
         self._service, self._metrics = service, metrics
         self._closed, self._drawn = bool(settings.token), drawn
-        self._tokens = [one for one in (settings.token, drawn) if one]
+        self._tokens = [token for token in (settings.token, drawn) if token]
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[Doorway, None] = {}
@@ -143,9 +143,9 @@ class Web:
         if not self._closed and self._loopback and (request.url.host or "") not in LOCAL:
             raise web.HTTPForbidden(text="this page is for its own machine only\n")
         if shown and "token" in request.query:
-            found = web.HTTPSeeOther(location="/")
-            found.set_cookie(self._cookie, shown, httponly=True, samesite="Strict")
-            raise found
+            redirect = web.HTTPSeeOther(location="/")
+            redirect.set_cookie(self._cookie, shown, httponly=True, samesite="Strict")
+            raise redirect
 
     def _knows(self, request: web.Request) -> bool:
         """Tell whether a request shows a token."""
@@ -165,7 +165,7 @@ class Web:
         shown = ""
         for token in self._tokens:
             wanted = token.encode()
-            if any(hmac.compare_digest(one.encode(errors="replace"), wanted) for one in given):
+            if any(hmac.compare_digest(text.encode(errors="replace"), wanted) for text in given):
                 shown = token
         return shown
 

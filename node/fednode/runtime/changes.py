@@ -15,6 +15,11 @@ Remember = Callable[[tuple[str, ...]], None]
 """Write class names into the state directory; raise FednodeError if that fails."""
 
 
+def ended(record: Record) -> bool:
+    """Tell whether a record says that a node's last round is over."""
+    return record.kind == "life.finished"
+
+
 class Watched:
     """Tune, and compare the classes and the number of training images with those before."""
 
@@ -36,22 +41,22 @@ class Watched:
         return report, self._changes()
 
     def _changes(self) -> list[Record]:
-        found: list[Record] = []
+        records: list[Record] = []
         classes, samples = self._learner.classes, self._learner.samples
         if classes != self._classes:
-            found.append(Record("data.classes", _classes_text(self._classes, classes, samples)))
+            records.append(Record("data.classes", _classes_text(self._classes, classes, samples)))
             self._stored = False
         elif samples != self._samples:
             text = f"The images changed: {samples} training images now, {self._samples} before."
-            found.append(Record("data.images", text))
+            records.append(Record("data.images", text))
         self._classes, self._samples = classes, samples
         if not self._stored and self._remember is not None:
             try:
                 self._remember(classes)
             except FednodeError as fault:
-                return [*found, Record("state.failed", str(fault), "error")]
+                return [*records, Record("state.failed", str(fault), "error")]
         self._stored = True
-        return found
+        return records
 
 
 def _classes_text(before: Sequence[str], now: Sequence[str], samples: int) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -24,13 +25,14 @@ from fednode.core.settings import LimitSettings
 from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.errors import FednodeError, FrameError
+from fednode.identity.marks import Marks
 from fednode.identity.trust import Believes, Listed
 from fednode.learn.learner import Cancelled, Learner
 from fednode.observe.telemetry import Refusals, Telemetry
-from fednode.runtime.changes import Remember, Watched
+from fednode.runtime.changes import Remember, Watched, ended
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.storage.store import Store
-from fednode.transports.base import Address, OnFrame, Transport
+from fednode.transports.base import Address, Transport
 from fednode.wire import codec
 from fednode.wire.codec import Ack, Dtype
 
@@ -39,6 +41,8 @@ FLOOD: Final = 100
 """Number of messages over the quota that cost their sender a point."""
 FLOODED: Final = "flood"
 """The kind of refusal of such messages."""
+Compare = Callable[[Callable[[], bool]], list[str]]
+"""Return in sentences what a finished node gains from the mesh; raise Cancelled if told to."""
 
 
 class FrameRefused(Exception):
@@ -48,23 +52,6 @@ class FrameRefused(Exception):
         super().__init__(text)
         self.code: ev.AckCode = code
         self.kind = kind
-
-
-class Door:
-    """The place where frames arrive. While a node loads, it is closed and answers "busy"."""
-
-    def __init__(self) -> None:
-        self._inside: OnFrame | None = None
-
-    def open(self, on_frame: OnFrame) -> None:
-        """Let frames in from now on."""
-        self._inside = on_frame
-
-    async def on_frame(self, frame: bytes, caller: str) -> bytes:
-        """Pass a frame on; answer "busy" while the door is closed."""
-        if self._inside is None:
-            return codec.encode_ack("busy", "this node is loading its model and images")
-        return await self._inside(frame, caller)
 
 
 class Driver:
@@ -84,13 +71,20 @@ class Driver:
         limits: LimitSettings | None = None,
         telemetry: Telemetry | None = None,
         remember: Remember | None = None,
+        compare: Compare | None = None,
+        compares: Callable[[ev.Record], bool] = ended,
+        marks: Marks | None = None,
+        spend: Callable[[int, str], None] | None = None,
     ) -> None:
         self.kernel = kernel
         self.telemetry = telemetry or Telemetry.restored(store.meters())
         self.progress: Progress | None = None
         self.transport = transport
+        transport.expect(sum(4 * array.size for array in kernel.policy.state().tensors.values()))
         self._store = store
         self._watched = Watched(learner, remember)
+        self._compare, self._compares, self._tunings = compare, compares, 0
+        self._marks, self._spend = marks or Marks(kernel.context.mesh), spend
         self.addresses = dict(addresses)
         self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
         self._quota = Quota(limits or LimitSettings())
@@ -114,6 +108,7 @@ class Driver:
             dtype=dtype,
             post=self._post,
             spawn=self._spawn,
+            checked=self._marks.own,
         )
 
     async def run(self) -> None:
@@ -176,6 +171,7 @@ class Driver:
 
     def tell(self, news: Sequence[Update]) -> None:
         """Take news of members from an introducer or the operator."""
+        self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
     # Events ---------------------------------------------------------------------------------------
@@ -196,10 +192,14 @@ class Driver:
             case ev.Introduce(peer=peer, address=address):
                 self.addresses[peer] = address
                 self._sender.open(peer)
-            case ev.Answer(token=token, code=code, detail=detail):
+            case ev.TurnAway(peer=peer, seconds=seconds):
+                id = self.trust.id_of(peer)
+                if id:
+                    self.transport.turn_away(id, seconds)
+            case ev.Answer(token=token, code=code, detail=detail, known=known):
                 waiting = self._answers.pop(token, None)
                 if waiting is not None and not waiting.done():
-                    waiting.set_result(Ack(code, detail))
+                    waiting.set_result(Ack(code, detail, known))
             case ev.SetTimer(name=name, delay_s=delay):
                 self._cancel_timer(name)
                 loop = asyncio.get_running_loop()
@@ -210,8 +210,13 @@ class Driver:
                 self._spawn(self._tune(job))
             case ev.Adopt(snapshot=snapshot, givers=givers):
                 await self._adopt(snapshot, givers)
+            case ev.Spend(releases=releases, undecided=undecided):
+                await self._spent(releases, undecided)
             case ev.Record():
                 self.telemetry.record(effect)
+                if self._compare is not None and self._compares(effect):
+                    self.telemetry.comparing = True
+                    self._spawn(self._compared(self._compare))
 
     def _post(self, event: ev.Event) -> None:
         try:
@@ -235,6 +240,7 @@ class Driver:
 
     async def _tune(self, job: Job) -> None:
         loop = asyncio.get_running_loop()
+        self._tunings += 1
         try:
             report, changes = await loop.run_in_executor(
                 self._worker, self._watched.tune, job, self._cancel.is_set, self._note
@@ -250,8 +256,23 @@ class Driver:
             self.telemetry.tuned(job, report)
             for change in changes:
                 self.telemetry.record(change)
+        self._tunings -= 1
         self.progress = None
         self._post(event)
+
+    async def _compared(self, compare: Compare) -> None:
+        """Compare with the control after the last round; a tuning that is due ends this at once."""
+        loop = asyncio.get_running_loop()
+        try:
+            sentences = await loop.run_in_executor(
+                self._worker, compare, lambda: self._cancel.is_set() or self._tunings > 0
+            )
+        except Cancelled:
+            return  # the node compares after its next last round
+        except Exception as fault:  # a defect must not end the node
+            sentences = [f"whether the mesh helps is unknown: {type(fault).__name__}: {fault}"]
+        self.telemetry.comparing = False
+        self.telemetry.compared(sentences)
 
     def _note(self, progress: Progress) -> None:
         self.progress = progress
@@ -267,6 +288,14 @@ class Driver:
             seconds = time.perf_counter() - began
             self.telemetry.committed(snapshot, givers, seconds)
             self._post(ev.Adopted(snapshot))
+
+    async def _spent(self, releases: int, undecided: str) -> None:
+        loop, spend = asyncio.get_running_loop(), self._spend
+        try:
+            if spend is not None:
+                await loop.run_in_executor(self._writer, spend, releases, undecided)
+        except FednodeError as fault:
+            self.telemetry.record(ev.Record("privacy.unwritten", str(fault), "error"))
 
     # Messages -------------------------------------------------------------------------------------
 
@@ -310,9 +339,18 @@ class Driver:
         reason = self.trust.refusal(caller, message.sender)
         if reason:
             raise FrameRefused("refused", "identity", reason)
+        message = replace(message, mark=self._marks.checked(message.mark, caller))
         if not message.members:
             return message
-        return replace(message, members=self.trust.believed(message.sender, message.members))
+        news = self.trust.believed(message.sender, message.members)
+        self._shut_out(news)
+        return replace(message, members=news)
+
+    def _shut_out(self, news: Sequence[Update]) -> None:
+        """Close the connections of revoked keys for good; trust takes no new ones."""
+        for update in news:
+            if update.state == "revoked":
+                self.transport.turn_away(update.id, math.inf)
 
     def _note_refused(self, fault: FrameRefused, caller: str) -> None:
         """Count a refused frame; if a member sent it, tell the kernel.

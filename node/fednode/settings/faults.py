@@ -53,6 +53,10 @@ REMOVED: Final[Mapping[tuple[str, ...], str]] = {
 GONE: Final = frozenset(key for key, *value in REMOVED if not value)
 """Removed keys: a section and a key."""
 Place = tuple[str, ...]
+GENERAL: Final = frozenset({"name", "kind", "path"})
+"""Keys that mean something else in each section."""
+ZERO: Final = {"data.shots": "0 takes all", "rounds.max": "0 means no end"}
+"""What the number 0 stands for, where one may write a word for it."""
 SHOWN_MAX: Final = 80
 _PLAIN: Final[Mapping[Any, str]] = {
     bool: "true or false",
@@ -76,10 +80,10 @@ def words(hint: Any) -> str:
 def _alternatives(hint: Any) -> Iterator[str]:
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        for one in inside:
-            yield from _alternatives(one)
+        for alternative in inside:
+            yield from _alternatives(alternative)
     elif origin is Literal:
-        yield from (f"'{one}'" for one in inside)
+        yield from (f"'{literal}'" for literal in inside)
     elif origin is tuple and Ellipsis not in inside:
         yield f"a list of {len(inside)} {_SEVERAL.get(inside[0], 'values')}"
     elif origin is tuple:
@@ -103,8 +107,8 @@ def inner(hint: Any, part: str) -> Any:
         inside = get_args(hint)
         return inside[0] if Ellipsis in inside else dict(enumerate(inside)).get(int(part))
     if get_origin(hint) in (Union, types.UnionType):
-        found = (inner(one, part) for one in get_args(hint))
-        return next((one for one in found if one is not None), None)
+        hints = (inner(alternative, part) for alternative in get_args(hint))
+        return next((hint_inside for hint_inside in hints if hint_inside is not None), None)
     return None
 
 
@@ -131,10 +135,10 @@ def switches(hint: Any, value: Any, place: Place = ()) -> Iterator[Place]:
             yield place
     elif isinstance(value, dict | list):
         pairs = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, one in pairs:
-            found = inner(hint, str(key))
-            if found is not None:
-                yield from switches(found, one, (*place, str(key)))
+        for key, below in pairs:
+            hint_below = inner(hint, str(key))
+            if hint_below is not None:
+                yield from switches(hint_below, below, (*place, str(key)))
 
 
 def switch(hint: Any, tree: Any, place: Place, inside: Place) -> tuple[Place, str]:
@@ -151,7 +155,7 @@ def at(tree: Any, place: Sequence[str]) -> Any:
         if isinstance(tree, list) and part.isdigit() and int(part) < len(tree):
             tree = tree[int(part)]
         elif isinstance(tree, dict):
-            tree = next((one for key, one in tree.items() if str(key) == part), None)
+            tree = next((below for key, below in tree.items() if str(key) == part), None)
         else:
             return None
     return tree
@@ -162,9 +166,19 @@ def without(tree: Any, place: Sequence[str]) -> Any:
     if isinstance(tree, dict) and place:
         below = at(tree, place[:1])
         whole = len(place) == 1 or not isinstance(below, dict)
-        kept = {key: one for key, one in tree.items() if not (whole and str(key) == place[0])}
+        kept = {
+            key: inner_value
+            for key, inner_value in tree.items()
+            if not (whole and str(key) == place[0])
+        }
         return kept if whole else {**kept, place[0]: without(below, place[1:])}
     return tree
+
+
+def taken_out(place: Place) -> Place:
+    """Return the place of what `without` takes out: the whole list for an item of a list."""
+    item = next((at for at, part in enumerate(place) if part.isdigit()), len(place))
+    return place[:item]
 
 
 def lasting(tree: Any, known: Collection[str] = (), place: Place = ()) -> Any:
@@ -219,7 +233,7 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     place = (*inside, *own)
     key = ".".join(place)
     if fault["type"] in _UNKNOWN:
-        return own, unknown(place, keys_of(kind, own[:-1]))
+        return own, unknown(place, keys_of(kind, own[:-1]), _elsewhere(kind, own))
     if missing:
         return (), f"{_of_list((*inside, *location))} is missing."
     if fault["type"] == "value_error":  # the settings class names its key itself
@@ -235,7 +249,8 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     for part in own:
         hint = inner(hint, part)
     must = "a section" if str(fault["type"]).startswith("dataclass") else words(hint)
-    return own, f"{key or 'the file'} is {shown(value)}; it must be {must}."
+    zero = f"; {ZERO[key]}" if key in ZERO else ""
+    return own, f"{key or 'the file'} is {shown(value)}; it must be {must}{zero}."
 
 
 def _of_list(place: Sequence[str | int]) -> str:
@@ -248,13 +263,26 @@ def _of_list(place: Sequence[str | int]) -> str:
     return f"{key!r} in entry {int(parts[at]) + 1} of {inside!r}"
 
 
-def unknown(place: Place, known: Sequence[str]) -> str:
-    """Return what to say of an unknown key: what replaced it, or the nearest valid key."""
+def _elsewhere(kind: Any, place: Place) -> list[str]:
+    """Return the keys of the same name in other sections, such as tuning.lr for lr."""
+    if place[-1] in GENERAL:
+        return []
+    sections = {
+        section: keys_of(kind, (section,)) for section in keys_of(kind) if (section,) != place[:-1]
+    }
+    return [f"{section}.{place[-1]}" for section, keys in sections.items() if place[-1] in keys]
+
+
+def unknown(place: Place, known: Sequence[str], elsewhere: Sequence[str] = ()) -> str:
+    """Return what to say of an unknown key: what replaced it, or the nearest valid key.
+
+    elsewhere: keys of the same name in other sections.
+    """
     key, gone = ".".join(place), REMOVED.get((".".join(place[-2:]),))
     if gone:
         return f"{key} was removed; {gone}."
-    near = difflib.get_close_matches(place[-1], known, 1)
-    hint = f"did you mean {near[0]!r}?" if near else "remove it."
+    near = elsewhere or difflib.get_close_matches(place[-1], known, 1)
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else "remove it."
     return f"unknown key {_of_list(place)}; {hint}"
 
 
@@ -263,4 +291,4 @@ def keys_of(kind: Any, place: Sequence[str] = ()) -> list[str]:
     hint = kind
     for part in place:
         hint = inner(hint, part)
-    return [one.name for one in fields(hint)] if is_dataclass(hint) else []
+    return [field.name for field in fields(hint)] if is_dataclass(hint) else []

@@ -6,13 +6,15 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from fednode.core.settings import STRICT
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity.keys import read_group, read_public
 from fednode.settings.read import NAME, NAME_RULE, NAME_VARIABLE, Source, checked, read_yaml
-from fednode.transports.address import parse
+from fednode.transports.address import RELAY, parse
+
+RELAYS_MAX: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +26,22 @@ class PeerEntry:
     name: str
     """Unique in the mesh; small letters, digits and hyphens."""
     address: str
-    """host:port at which the other nodes reach it."""
+    """host:port at which the other nodes reach it; `relay` for a node that takes no connections
+    and is reached through the relays."""
     id: str | None = None
     """The fingerprint of its key, as `fednode identity new` prints it. Not with `insecure`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayEntry:
+    """A relay, through which nodes reach each other that take no connections."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    address: str
+    """host:port at which the nodes reach it."""
+    id: str
+    """The fingerprint of its key, as `fednode relay key` prints it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +63,9 @@ class Peers:
     introducer: str | None = None
     """host:port at which a node without a lease asks for one, with the token in FEDNODE_TOKEN.
     Needs mesh_key."""
+    relays: tuple[RelayEntry, ...] = ()
+    """Relays, at most four, at which all nodes wait to be called (docs/networks.md). Not with
+    `insecure`."""
     revoked: tuple[str, ...] = ()
     """Revocations of keys, as `fednode introducer revoke` prints them. Needs mesh_key."""
 
@@ -84,12 +102,45 @@ def load_peers(path: Path) -> Peers:
             if what in seen:
                 text = f"the {key} {what!r} stands in two entries"
                 faults.append(f"{where}: {text}, also in {seen[what]}; they must differ.")
-            elif what:
+            elif what and what != RELAY:
                 seen[what] = where.rpartition(", ")[2]
     faults += _mesh_key_faults(source, peers)
+    faults += _relay_faults(source, peers)
     if faults:
         raise ConfigError("\n".join(faults))
     return peers
+
+
+def _relay_faults(source: Source, peers: Peers) -> list[str]:
+    faults, seen = list[str](), set[str]()
+    where = source.at(["relays"])
+    if peers.relays and peers.insecure:
+        faults.append(
+            f"{where}: relays carry TLS, and with `insecure: true` nodes speak plain text: remove "
+            "one of the two."
+        )
+    if len(peers.relays) > RELAYS_MAX:
+        count = len(peers.relays)
+        faults.append(f"{where}: there are {count} relays; list at most {RELAYS_MAX}.")
+    for number, relay in enumerate(peers.relays):
+        at = source.at(["relays", str(number)])
+        faults += address_faults(at, "a relay", relay.address, False)
+        if relay.address == RELAY:
+            faults.append(f"{at}: a relay's address is host:port, and this says {RELAY!r}.")
+        if relay.address in seen:
+            faults.append(f"{at}: the relay {relay.address} stands in two entries.")
+        seen.add(relay.address)
+        try:
+            read_group(relay.id)
+        except IdentityError as fault:
+            faults.append(f"{at}: the id of the relay {relay.address} is wrong: {fault}.")
+    relayed = [peer.name for peer in peers.peers if peer.address == RELAY]
+    if relayed and not peers.relays and not peers.insecure:
+        faults.append(
+            f"{source.at(['peers'])}: {relayed[0]!r} has the address {RELAY!r}, and no relay is "
+            "listed: add `relays`, or give host:port."
+        )
+    return faults
 
 
 def _key_faults(where: str, peer: PeerEntry, peers: Peers) -> list[str]:
@@ -131,6 +182,8 @@ def address_faults(where: str, name: str, address: str, insecure: bool = True) -
         endpoint = parse(address)
     except AddressError as fault:
         return [f"{where}: {fault}."]
+    if endpoint.relayed and not insecure:
+        return []
     if insecure and not endpoint.loopback:
         return [
             f"{where}: the address {address} of {name!r} leaves this machine, and with `insecure: "

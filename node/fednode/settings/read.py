@@ -33,12 +33,8 @@ from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
 from fednode.settings.chosen import Chosen
-from fednode.settings.output import (
-    AdminSettings,
-    LogSettings,
-    OtelSettings,
-    PageSettings,
-)
+from fednode.settings.network import Reach, RelaySettings
+from fednode.settings.output import AdminSettings, LogSettings, OtelSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -66,7 +62,17 @@ class Settings:
     """host:port on which this node listens; null: its address in peers.yaml. In containers and
     behind NAT the two differ."""
     advertise: str | None = None
-    """host:port at which other nodes reach this node; null: its address in peers.yaml."""
+    """host:port at which other nodes reach this node, or `relay` if it takes no connections; null:
+    its address in peers.yaml."""
+    reach: Reach = "auto"
+    """How peers are dialled (docs/networks.md). auto: directly, else through a relay of peers.yaml.
+    direct: never through a relay. relay: through relays alone, and nobody dials this node
+    directly."""
+    proxy: str | None = None
+    """URL of the proxy through which relays and the introducer are reached: http:// (CONNECT),
+    socks5:// or socks4://, with USER:PASSWORD@ if need be; set a password by FEDNODE_PROXY. null:
+    HTTPS_PROXY and NO_PROXY of the environment. off: none. Peers are never dialled through it."""
+    relay: RelaySettings = field(default_factory=RelaySettings)
     state_dir: str | None = None
     """Folder of the node's key, its adopted prompts and the journal of its rounds; one per node,
     kept between restarts. null: ~/.local/state/fednode/MESH/NAME."""
@@ -76,6 +82,10 @@ class Settings:
     seed: int = 1
     """Seed of all random draws: initial prompts, batches, recipients. Equal seeds repeat a run. If
     the nodes of the policy share one state, all nodes need the same seed."""
+    compare_alone: bool = True
+    """After its last round the node also trains alone, with the same images, seed and rounds, and
+    says what the mesh gained. This takes as long as its own training and is never sent. Not with
+    visual prompts. false: only the hand-written prompt is compared."""
     log: LogSettings = field(default_factory=LogSettings)
     model: ModelSettings = field(default_factory=ModelSettings)
     data: DataSettings = field(default_factory=DataSettings)
@@ -165,9 +175,9 @@ def settings_of(source: Source) -> Settings:
         tree["policy"], policy_faults = _chosen(policy, source)
         if tree["policy"] is None:  # its faults are told below, beside those of the other sections
             del tree["policy"]
-    settings, found = _check(Settings, tree, source)
-    if found or policy_faults:
-        raise ConfigError("\n".join([*found, *policy_faults]))
+    settings, said = _check(Settings, tree, source)
+    if said or policy_faults:
+        raise ConfigError("\n".join([*said, *policy_faults]))
     if settings.tuning.start == "own" and settings.policy.kind.shared_state:
         raise ConfigError(
             f"{source.at(('tuning', 'start'))}: tuning.start is 'own', and all nodes of policy "
@@ -179,10 +189,10 @@ def settings_of(source: Source) -> Settings:
 
 def checked(kind: type[Kind], source: Source) -> Kind:
     """Return a settings dataclass made from a tree; raise ConfigError with all faults."""
-    found, said = _check(kind, source.tree, source)
+    settings, said = _check(kind, source.tree, source)
     if said:
         raise ConfigError("\n".join(said))
-    made: Kind = found
+    made: Kind = settings
     return made
 
 
@@ -197,14 +207,14 @@ def put_flags(tree: Tree, places: dict[tuple[str, ...], str], flags: Sequence[st
 
 
 def _put_defaults(tree: Tree, policy: str) -> None:
-    """Put the policy's defaults for `tuning` under the values that are set there."""
-    said = tree.get("tuning", {})
-    if policy in registry.names() and isinstance(said, dict):
-        defaults = dict(registry.policy(policy).tuning)
-        # Words fix the number of tokens, so a context length that is set replaces default words.
-        if "context_length" in said and "init_words" not in said:
-            defaults.pop("init_words", None)
-        tree["tuning"] = {**defaults, **said}
+    """Put the policy's defaults for `tuning` and `rounds` under the values that are set there."""
+    for section in ("tuning", "rounds") if policy in registry.names() else ():
+        if isinstance(said := tree.get(section, {}), dict):
+            defaults = dict(getattr(registry.policy(policy), section, {}))
+            # Words fix the number of tokens: a context length that is set replaces default words.
+            if "context_length" in said:
+                defaults.pop("init_words", None)
+            tree[section] = {**defaults, **said}
 
 
 def tree_of(settings: Settings) -> Tree:
@@ -227,13 +237,15 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
         kind = registry.policy(name)
     except ConfigError as fault:
         return None, [str(fault)]
-    inside = {key: value for key, value in policy.items() if key != "name"}
-    known = faults.keys_of(kind.config_type)
+    known = ("name", *faults.keys_of(kind.config_type))
+    # A key of another policy without a value sets nothing, such as `merge` in init's file.
+    void = [key for key in policy if key not in known and policy[key] is None and _owner([key])]
+    inside = {key: setting for key, setting in policy.items() if key not in ("name", *void)}
     strange = [key for key in inside if key not in known and f"policy.{key}" not in faults.GONE]
     owner = _owner(strange)
     if not owner:
-        config, found = _check(kind.config_type, inside, source, ("policy",))
-        return (None if found else Chosen(kind, config, policy)), found
+        config, wrong = _check(kind.config_type, inside, source, ("policy",))
+        return (None if wrong else Chosen(kind, config, policy)), wrong
     rest = {key: value for key, value in inside.items() if key not in strange}
     said = f"{', '.join(strange[:SHOWN_KEYS])}"
     said += f" and {len(strange) - SHOWN_KEYS} more" if len(strange) > SHOWN_KEYS else ""
@@ -298,34 +310,12 @@ def read_yaml(path: Path) -> Source:
     places: dict[tuple[str, ...], str] = {}
     try:
         node, tree = trees.read(text)
-        _survey(node, path, (), places)
+        trees.survey(node, path, (), places)
     except yaml.YAMLError as fault:
         raise ConfigError(f"{path} is not valid YAML: {trees.why(fault)}.") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path} holds no settings: it must be a mapping of keys to values.")
     return Source(str(path), tree, places)
-
-
-def _survey(
-    found: yaml.Node | None,
-    path: Path,
-    place: tuple[str, ...],
-    places: dict[tuple[str, ...], str],
-) -> None:
-    """Note the line of every key; raise ConfigError for a key that is given twice."""
-    if isinstance(found, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in found.value:
-            where, name = f"{path}, line {key.start_mark.line + 1}", str(key.value)
-            if name in seen:
-                raise ConfigError(f"{where}: the key {name!r} is given twice.")
-            seen.add(name)
-            places[(*place, name)] = where
-            _survey(value, path, (*place, name), places)
-    elif isinstance(found, yaml.SequenceNode):
-        for number, value in enumerate(found.value):
-            places[(*place, str(number))] = f"{path}, line {value.start_mark.line + 1}"
-            _survey(value, path, (*place, str(number)), places)
 
 
 def _variable(key: str, text: str) -> tuple[Any, str]:
@@ -375,18 +365,18 @@ def _check(
     said: dict[str, None] = {}
     tree, dropped = faults.filled(kind, tree), set[faults.Place]()
     while True:
-        found = [faults.switch(kind, tree, one, inside) for one in faults.switches(kind, tree)]
+        wrong = [faults.switch(kind, tree, spot, inside) for spot in faults.switches(kind, tree)]
         made = None
-        if not found:
+        if not wrong:
             try:
                 made = _checker(kind).validate_python(tree)
             except ValidationError as fault:
-                found = [faults.sentence(kind, tree, one, inside) for one in fault.errors()]
-        gone = [".".join((*inside, *place)) for place in dropped]
-        for place, text in found:
+                wrong = [faults.sentence(kind, tree, error, inside) for error in fault.errors()]
+        gone = [".".join((*inside, *faults.taken_out(place))) for place in dropped]
+        for place, text in wrong:
             if not any(key in text for key in gone):  # else it may be due to what was taken out
                 said[f"{source.at((*inside, *place))}: {text}"] = None
-        places = {place for place, _ in found if place}
+        places = {place for place, _ in wrong if place}
         if not places - dropped:
             return (None if said else made), list(said)
         dropped |= places

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from fednode.errors import ConfigError
+
 TEXT_MAX: Final = 1 << 20
 DEPTH_MAX: Final = 32
 VALUES_MAX: Final = 100_000
+_INT: Final = "tag:yaml.org,2002:int"
+_FLOAT: Final = "tag:yaml.org,2002:float"
+_NUMBERS: Final = {
+    _INT: r"[-+]?(0b[0-1_]+|0[0-7_]+|0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$",
+    _FLOAT: r"""([-+]?[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)([eE][-+][0-9]+)?$
+        |[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$""",
+}
+"""What YAML 1.1 takes for numbers, without base 60: as in YAML 1.2, 1:30 is a text. The value of a
+long text of digits in base 60 would take minutes."""
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader without numbers of base 60."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 (PyYAML's own name and type)
+        first: [pair for pair in pairs if pair[0] not in _NUMBERS]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+for _tag, _pattern in _NUMBERS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern, re.VERBOSE), [*"-+0123456789."])
 
 
 def read(text: str, most: int = TEXT_MAX) -> tuple[yaml.Node | None, Any]:
@@ -20,7 +46,7 @@ def read(text: str, most: int = TEXT_MAX) -> tuple[yaml.Node | None, Any]:
     if len(text) > most:
         raise yaml.YAMLError(f"it has {len(text):,} characters, and {most:,} is the limit")
     _check(text)
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         return node, None if node is None else loader.construct_document(node)
@@ -63,3 +89,25 @@ def _check(text: str) -> None:
         if total + size > VALUES_MAX:
             raise yaml.YAMLError(f"it stands for more than {VALUES_MAX:,} values")
         open_.append((outer, total + size))
+
+
+def survey(
+    node: yaml.Node | None,
+    path: Path,
+    place: tuple[str, ...],
+    places: dict[tuple[str, ...], str],
+) -> None:
+    """Note the line of every key; raise ConfigError for a key that is given twice."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            where, name = f"{path}, line {key.start_mark.line + 1}", str(key.value)
+            if name in seen:
+                raise ConfigError(f"{where}: the key {name!r} is given twice.")
+            seen.add(name)
+            places[(*place, name)] = where
+            survey(value, path, (*place, name), places)
+    elif isinstance(node, yaml.SequenceNode):
+        for number, value in enumerate(node.value):
+            places[(*place, str(number))] = f"{path}, line {value.start_mark.line + 1}"
+            survey(value, path, (*place, str(number)), places)

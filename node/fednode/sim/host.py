@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Protocol
 
 from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
-from fednode.core.types import Message, Snapshot
+from fednode.core.types import Mark, Message, Past, Snapshot
 from fednode.learn.learner import Learner
 from fednode.wire import codec
 from fednode.wire.codec import Dtype
@@ -18,18 +20,43 @@ Say = Callable[[str, Message], list[tuple[str, Message]]]
 """Return the (receiver, message) pairs that a hostile node sends in place of one message."""
 Answers = Callable[[str, Message, AckCode, str], tuple[AckCode, str]]
 """Return the code and the detail with which a hostile node answers a message from a peer."""
-Build = Callable[[Snapshot | None], Kernel]
-"""Make a node's kernel from the snapshot on its disk (None at its first start)."""
+Known = Callable[[str, Mark | None], Mark | None]
+"""Return what a hostile node shows a peer as the newest mark of that peer."""
+
+
+class Build(Protocol):
+    """Makes a node's kernel at each of its starts."""
+
+    def __call__(self, held: Snapshot | None, past: Past | None = None) -> Kernel:
+        """Return a kernel. held: the snapshot on its disk; past: what its account says."""
+        ...
+
+
+def signature(name: str, mark: Mark) -> bytes:
+    """Return a node's signature under its mark; hostile nodes can make none of others."""
+    text = f"{name} {mark.process} {mark.run} {mark.round} {mark.released}"
+    return hashlib.sha256(text.encode()).digest()[:8]
+
+
+def checked(name: str, mark: Mark | None) -> Mark | None:
+    """Return a mark of a node, without its proof if the node did not sign it."""
+    if mark is None or mark.proof == signature(name, mark):
+        return mark
+    return replace(mark, proof=b"")
 
 
 def _as_it_is(_: str, __: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
     return code, detail
 
 
+def _unchanged(_: str, known: Mark | None) -> Mark | None:
+    return known
+
+
 @lru_cache(maxsize=64)
-def travelled(code: AckCode, detail: str) -> codec.Ack:
+def travelled(code: AckCode, detail: str, known: Mark | None = None) -> codec.Ack:
     """Return an honest verdict as its receiver reads it."""
-    return codec.decode_ack(codec.encode_ack(code, detail))
+    return codec.decode_ack(codec.encode_ack(code, detail, known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +65,7 @@ class Liar:
 
     say: Say
     answer: Answers = _as_it_is
+    known: Known = _unchanged
 
     def __call__(self, to: str, message: Message) -> list[tuple[str, Message]]:
         """Return the (receiver, message) pairs to send in place of a message."""
@@ -65,6 +93,8 @@ class Host:
         tune_s, disk_s: virtual seconds that a tuning and a commit take
         clock_s: seconds by which the node's clock is ahead of the world's clock
         durable: the snapshot on the disk
+        backup: a copy of an earlier snapshot
+        past: the node's privacy account
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
         events: events that arrived during that commit
@@ -78,6 +108,8 @@ class Host:
     kernel: Kernel | None = None
     boot: int = 0
     durable: Snapshot | None = None
+    backup: tuple[Snapshot | None, Past] | None = None
+    past: Past = field(default_factory=Past)
     full: bool = False
     disk_s: float = 0.0
     clock_s: float = 0.0

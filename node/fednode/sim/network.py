@@ -37,10 +37,10 @@ class Network:
         """Return a frame's delays: none if it is lost, two if it is duplicated."""
         if (sender, to) in self._cut or (self.loss > 0 and self.chance.random() < self.loss):
             return []
-        found = [self.chance.uniform(*self.delay_s)]
+        delays = [self.chance.uniform(*self.delay_s)]
         if self.duplicates > 0 and self.chance.random() < self.duplicates:
-            found.append(self.chance.uniform(*self.delay_s))
-        return found
+            delays.append(self.chance.uniform(*self.delay_s))
+        return delays
 
     def hold(self, sender: str, to: str, act: Callable[..., None], *given: Any) -> bool:
         """Hold an arrival back if its link is clogged; tell whether it was held back."""

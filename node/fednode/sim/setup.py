@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fednode.core.assemble import kernel_of
@@ -18,9 +19,9 @@ from fednode.core.settings import (
     Timing,
     TopologySettings,
 )
-from fednode.core.types import Snapshot, Tensors
-from fednode.learn.learner import Learner
-from fednode.sim.host import Build
+from fednode.core.types import Past, Snapshot, Tensors
+from fednode.learn.learner import Learner, told
+from fednode.sim.host import Build, signature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class Setup:
     """The settings that all nodes of a simulated mesh share.
 
     domains: the domain of each node that has a domain. start: "common" if all nodes begin from the
-    same prompts, "own" if each node draws its own.
+    same prompts, "own" if each node draws its own. private: privacy is on at all nodes.
     """
 
     policy: PolicyKind
@@ -41,6 +42,7 @@ class Setup:
     topology: TopologySettings = field(default_factory=TopologySettings)
     tolerance: Tolerance = field(default_factory=Tolerance)
     start: Initial = "common"
+    private: bool = False
 
     def first(self, name: str, learner: Learner) -> Tensors:
         """Return a node's initial prompts."""
@@ -55,16 +57,19 @@ class Setup:
             mesh="simulated",
             seed=self.seed,
             rounds=self.rounds,
-            samples=learner.samples,
+            samples=told(learner)[1],
             domain=self.domains.get(name, ""),
             topology=self.topology,
             guard=self.guard,
             start=self.start,
+            private=self.private,
         )
 
-        def make(held: Snapshot | None) -> Kernel:
+        starts = itertools.count(1)
+
+        def make(held: Snapshot | None, past: Past | None = None) -> Kernel:
             return kernel_of(
-                context,
+                replace(context, process=f"{next(starts):x}"),
                 self.policy,
                 self.config,
                 learner.initial,
@@ -72,6 +77,8 @@ class Setup:
                 held,
                 self.membership,
                 self.tolerance,
+                past=past,
+                prove=lambda mark: signature(name, mark),
             )
 
         return make

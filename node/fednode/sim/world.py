@@ -27,10 +27,10 @@ from typing import Any, Final, Protocol
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
-from fednode.core.types import Job, Message, Snapshot
+from fednode.core.types import MEASURE, Job, Mark, Message, Past, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
-from fednode.sim.host import Build, Host, InFlight, travelled
+from fednode.sim.host import Build, Host, InFlight, checked, travelled
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -121,7 +121,7 @@ class World:
             host.boot += 1
             host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
-            host.kernel = host.build(host.durable)
+            host.kernel = host.build(host.durable, host.past)
             for checker in self.checkers:
                 checker.started(self, name)
             self._step(name, ev.Started())
@@ -133,21 +133,32 @@ class World:
 
     def wipe(self, name: str) -> None:
         """Erase the disk of a node that is off."""
-        self.hosts[name].durable = None
+        self.hosts[name].durable, self.hosts[name].past = None, Past()
+
+    def back_up(self, name: str) -> None:
+        """Copy the disk of a node."""
+        host = self.hosts[name]
+        host.backup = host.durable, host.past
+
+    def restore(self, name: str) -> None:
+        """Put the copy back on the disk of a node that is off."""
+        host = self.hosts[name]
+        if host.backup is not None:
+            host.durable, host.past = host.backup
 
     def command(self, name: str, command: ev.Command) -> None:
         """Give a node an operator's command."""
         self._step(name, ev.Commanded(command))
 
-    def cut(self, one: str, other: str) -> None:
+    def cut(self, node: str, other: str) -> None:
         """Cut the link between two nodes, in both directions."""
-        self.network.cut(one, other)
-        self.network.cut(other, one)
+        self.network.cut(node, other)
+        self.network.cut(other, node)
 
-    def mend(self, one: str, other: str) -> None:
+    def mend(self, node: str, other: str) -> None:
         """Mend the link between two nodes, in both directions."""
-        self.network.mend(one, other)
-        self.network.mend(other, one)
+        self.network.mend(node, other)
+        self.network.mend(other, node)
 
     def at(self, delay_s: float, act: Callable[[], None]) -> None:
         """Call a function after a delay in virtual time."""
@@ -243,8 +254,10 @@ class World:
                 self._send(name, host.boot, peer, message, limit or TIMEOUT_S)
             case ev.Introduce(peer=peer, address=address):
                 host.addresses[peer] = address
-            case ev.Answer(token=token, code=code, detail=detail):
-                self._reply(host.answers.pop(token), code, detail)
+            case ev.Answer(token=token, code=code, detail=detail, known=known):
+                self._reply(host.answers.pop(token), code, detail, known)
+            case ev.Spend(releases=releases, undecided=undecided):
+                host.past = Past(host.past.released + releases, undecided)
             case ev.SetTimer(name=timer, delay_s=delay):
                 self._set_timer(name, host, timer, delay)
             case ev.CancelTimer(name=timer):
@@ -272,6 +285,8 @@ class World:
     def _tune(self, name: str, host: Host, job: Job) -> None:
         try:
             report = host.learner.tune(job, lambda: False, lambda _: None)
+            if job.stage != MEASURE:
+                host.past = replace(host.past, released=host.past.released + 1)
         except FednodeError as fault:
             self._post(name, host.boot, host.tune_s, ev.TuneFailed(job, str(fault)))
         else:
@@ -328,14 +343,17 @@ class World:
         if message.sender != exchange.sender:  # the sender's key belongs to another name
             self._reply(replace(exchange, to=to), "refused", "this key is another's")
             return
+        message = replace(message, mark=checked(message.sender, message.mark))
         token = next(self._tokens)
         host.answers[token] = exchange
         if message.members:
             # As in node/fednode/identity/trust.py: a member's address counts only from itself.
             news = tuple(
-                one if one.name == message.sender or not one.address else replace(one, address="")
-                for one in message.members
-                if self.admitted(one.name)
+                member
+                if member.name == message.sender or not member.address
+                else replace(member, address="")
+                for member in message.members
+                if self.admitted(member.name)
             )
             message = replace(message, members=news)
         self._step(to, ev.Received(message, token))
@@ -350,15 +368,19 @@ class World:
         traffic.count(outgoing.payload, len(outgoing.frame))
         return decoded
 
-    def _reply(self, exchange: InFlight, code: ev.AckCode, detail: str) -> None:
+    def _reply(
+        self, exchange: InFlight, code: ev.AckCode, detail: str, known: Mark | None = None
+    ) -> None:
         to, message, liar = exchange.to, exchange.message, self.hosts[exchange.to].liar
         event: ev.Delivered | ev.Undelivered
         try:
             if liar is None:
-                ack = travelled(code, detail)
+                ack = travelled(code, detail, known)
             else:
                 said = liar.answer(exchange.sender, message, code, detail)
-                ack = codec.decode_ack(codec.write_ack(*said))
+                shown = liar.known(exchange.sender, known)
+                ack = codec.decode_ack(codec.write_ack(*said, shown))
+            ack = ack._replace(known=checked(exchange.sender, ack.known))
             event = ev.acknowledged(to, message, *ack)
         except FrameError as fault:
             event = ev.Undelivered(to, message, "unreachable", str(fault))

@@ -12,6 +12,7 @@ import fcntl
 import os
 import re
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -51,6 +52,7 @@ _SYSTEM: Final = {
     errno.EIO: _FAILED,
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOTDIR: _IN_THE_WAY,
+    errno.ELOOP: "it is a link, and fednode follows no link in a folder that it writes",
 }
 _SQLITE: Final = {
     sqlite3.SQLITE_FULL: _FULL,
@@ -66,13 +68,13 @@ class Disk:
     """The system calls themselves. Everything that they create is readable by the owner only."""
 
     def make_folder(self, path: Path) -> None:
-        """Make a folder, and its parents, if it does not exist."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.mkdir(mode=FOLDER_MODE, exist_ok=True)
+        """Make a folder, and those of its parents that do not exist, for the owner alone."""
+        for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
     def create(self, path: Path) -> int:
-        """Open an empty file for writing; return its descriptor."""
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, FILE_MODE)
+        """Open an empty file for writing, never the file behind a link; return its descriptor."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, FILE_MODE)
 
     def write(self, descriptor: int, data: memoryview) -> int:
         """Write some of the data; return the number of bytes written."""
@@ -113,10 +115,10 @@ class Disk:
         finally:
             os.close(descriptor)
         self.rename(aside, path)
-        self.sync_folder(path.parent)
+        self.sync_path(path.parent)
 
-    def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
+    def sync_path(self, path: Path) -> None:
+        """Make what is written in a file, or the names in a folder, durable."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             self.sync(descriptor)
@@ -167,7 +169,7 @@ def network_file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     for line in lines:
         parts, _, source = line.partition(" - ")
         escaped = parts.split(" ")[4]
-        point = Path(re.sub(r"\\([0-7]{3})", lambda one: chr(int(one[1], 8)), escaped))
+        point = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped))
         if place.is_relative_to(point) and len(point.parts) >= longest:  # the last mount is on top
             kind, longest = source.split(" ")[0], len(point.parts)
     return kind if kind in NETWORKED else ""
@@ -180,7 +182,7 @@ def alone(path: Path) -> Iterator[None]:
     Others hold the lock for moments only, so wait for them; raise StateError after WAIT_S.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
     except OSError as fault:
         raise StateError(f"{path} cannot be opened to lock it: {because(fault)}.") from fault
     try:
@@ -199,13 +201,39 @@ def alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def keep_private(folder: Path) -> None:
+    """Take every right of other users on a state directory and its files away.
+
+    Raise StateError if the directory belongs to another user, or if other users may write there: a
+    file in it may be theirs. Exceptions: root may use a directory of anyone, and anyone may use one
+    of root's that only its owner and group may write, such as a volume of Kubernetes.
+    """
+    status, me = folder.stat(), os.geteuid()
+    if status.st_uid != me and me and (status.st_uid or status.st_mode & stat.S_IWOTH):
+        raise StateError(
+            f"The state directory {folder} belongs to user {status.st_uid}, and this is user {me}: "
+            "give this node a directory of its own, or start it as that user."
+        )
+    if status.st_mode & stat.S_IWOTH and any(folder.iterdir()):
+        raise StateError(
+            f"Every user may write in the state directory {folder} (mode "
+            f"{stat.S_IMODE(status.st_mode):04o}), so its files may come from another user: look "
+            f"through them, then run `chmod -R go= {folder}`."
+        )
+    for path in (folder, *folder.iterdir()):
+        here = path.lstat()
+        if here.st_uid == me and here.st_mode & 0o077 and not stat.S_ISLNK(here.st_mode):
+            path.chmod(stat.S_IMODE(here.st_mode) & 0o700)
+
+
 def lock(folder: Path) -> int:
     """Take the lock of a folder for this process; return the descriptor that holds it.
 
-    Raise StateError if another process holds the lock. The system releases the lock when the
-    process ends, in whatever way.
+    Raise StateError if another process holds the lock, or if the folder is open to other users and
+    cannot be closed. The system releases the lock when the process ends, in whatever way.
     """
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, FILE_MODE)
+    keep_private(folder)
+    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as fault:

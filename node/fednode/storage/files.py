@@ -7,22 +7,23 @@ import secrets
 from pathlib import Path
 
 from fednode.errors import StateError
-from fednode.storage.disk import Disk
+from fednode.storage.disk import FILE_MODE, Disk
 
 
 def put(
-    path: Path, text: str, another: str, secret: bool = False, disk: Disk | None = None
+    path: Path, text: str, another: str, for_all: bool = False, disk: Disk | None = None
 ) -> None:
     """Write a file aside, sync it, rename it and sync its folder.
 
     After a power loss the file holds the old text or the new text, never a part of either.
-    another: what to choose if this place does not work, for the error. secret: only the owner may
-    read the file. Raise StateError if the file cannot be written.
+    another: what to choose if this place does not work, for the error. for_all: the process's umask
+    says who may read the file; without it only the owner may. Raise StateError if the file cannot
+    be written.
     """
     suffix = f".{secrets.token_hex(4)}"  # processes of several machines may write one file
     aside = path.with_name(path.name + suffix)
     try:
-        aside.touch(0o600 if secret else 0o666)
+        aside.touch(0o666 if for_all else FILE_MODE)
         (disk or Disk()).replace(path, text.encode("utf-8"), suffix)
     except OSError as fault:
         with contextlib.suppress(OSError):

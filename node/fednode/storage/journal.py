@@ -96,7 +96,10 @@ class Journal:
             self._rollback()
 
     def add(self, snapshot: SnapshotRow, row: RoundRow) -> None:
-        """Commit a round; replace rows of the same or later rounds, drop old rows."""
+        """Commit a round; replace rows of the same or later rounds, drop old rows.
+
+        The snapshot of round 0 stays: the node may begin its rounds again from there.
+        """
         body = json.dumps(snapshot.body, sort_keys=True)
         checksum = checksum_of(snapshot.round, snapshot.digest, body)
         run, number = self._disk.execute, snapshot.round
@@ -110,7 +113,7 @@ class Journal:
             )
             run(
                 self._rows,
-                "delete from snapshots where round not in"
+                "delete from snapshots where round > 0 and round not in"
                 " (select round from snapshots order by round desc limit ?)",
                 (SNAPSHOTS_KEPT,),
             )
@@ -140,12 +143,12 @@ class Journal:
         try:
             for pair in sorted(settings.items()):
                 run("insert into settings values (?, ?)", pair)
-            for one in snapshots:
-                body = json.dumps(one.body, sort_keys=True)
-                checksum = checksum_of(one.round, one.digest, body)
+            for snapshot in snapshots:
+                body = json.dumps(snapshot.body, sort_keys=True)
+                checksum = checksum_of(snapshot.round, snapshot.digest, body)
                 run(
                     "insert into snapshots values (?, ?, ?, ?)",
-                    (one.round, one.digest, body, checksum),
+                    (snapshot.round, snapshot.digest, body, checksum),
                 )
             for row in rounds:
                 values = (row.round, json.dumps(row.metrics), json.dumps(row.traffic), row.digest)
@@ -157,11 +160,11 @@ class Journal:
     def snapshots(self) -> list[SnapshotRow]:
         """Return the rows of the newest rounds, newest first; damaged rows have sound=False."""
         query = "select round, digest, body, checksum from snapshots order by round desc"
-        found = []
+        rows = []
         for number, digest, body, checksum in self._rows.execute(query).fetchall():
             sound = checksum == checksum_of(number, digest, body)
-            found.append(SnapshotRow(number, digest, json.loads(body) if sound else {}, sound))
-        return found
+            rows.append(SnapshotRow(number, digest, json.loads(body) if sound else {}, sound))
+        return rows
 
     def digests(self) -> list[str]:
         """Return the digests that the rows of `snapshots` name."""
@@ -190,19 +193,19 @@ def checksum_of(number: int, digest: str, body: str) -> str:
 
 def _check_format(rows: sqlite3.Connection, path: Path) -> None:
     """Lay out a new journal; raise StateError or sqlite3.Error if a journal cannot be used."""
-    found = int(rows.execute("pragma user_version").fetchone()[0])
+    version = int(rows.execute("pragma user_version").fetchone()[0])
     tables = rows.execute("select count(*) from sqlite_schema").fetchone()[0]
-    if found == 0 and not tables:
+    if version == 0 and not tables:
         rows.execute("begin immediate")
         for table in _TABLES:
             rows.execute(table)
         rows.execute(f"pragma user_version={FORMAT}")
         rows.execute("commit")
-    elif found != FORMAT:
-        age = "an older" if found < FORMAT else "a newer"
+    elif version != FORMAT:
+        age = "an older" if version < FORMAT else "a newer"
         raise StateError(
-            f"The state directory {path.parent} was written by {age} fednode (format {found}; this "
-            f"version reads {FORMAT}): use that version or another directory."
+            f"The state directory {path.parent} was written by {age} fednode (format {version}; "
+            f"this version reads {FORMAT}): use that version or another directory."
         )
     elif rows.execute("pragma quick_check(1)").fetchone()[0] != "ok":
         raise sqlite3.DatabaseError(f"{path.name} is damaged")

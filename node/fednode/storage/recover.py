@@ -41,17 +41,18 @@ def recover(folder: Path) -> tuple[int, int]:
         scanned = list(_scanned(path))  # before SQLite touches the file
         if not _damaged(path):
             raise StateError(f"{path} is not damaged: `fednode start` goes on from it.")
-        found = {row.round: row for row in (*scanned, *_snapshots(path))}
-        whole = [row for row in found.values() if not tensors_fault(folder, row.digest)]
+        by_round = {row.round: row for row in (*scanned, *_snapshots(path))}
+        whole = [row for row in by_round.values() if not tensors_fault(folder, row.digest)]
         if not whole:
             raise StateError(
                 f"No round in {path} is whole: restore {folder} from a backup, or move it away, "
                 "and the node begins at round 1."
             )
-        whole = sorted(whole, key=lambda row: row.round)[-SNAPSHOTS_KEPT:]
+        whole = sorted(whole, key=lambda row: row.round)
+        whole = [row for row in whole if row in whole[-SNAPSHOTS_KEPT:] or not row.round]
         newest = whole[-1].round
         rounds = _rounds(path)
-        last = max([*found, *(row.round for row in rounds)])
+        last = max([*by_round, *(row.round for row in rounds)])
         past = [row for row in rounds if row.round <= newest]
         _replace(path, _settings(path), whole, past)
     finally:
@@ -84,7 +85,7 @@ def _replace(
             if old.exists():
                 os.replace(old, old.with_name(old.name + ASIDE))
         os.replace(fresh, path)
-        Disk().sync_folder(path.parent)
+        Disk().sync_path(path.parent)
     except (OSError, sqlite3.Error) as fault:
         raise StateError(f"{path} cannot be rebuilt: {because(fault)}.") from fault
 
@@ -101,10 +102,10 @@ def _raw(path: Path) -> sqlite3.Connection:
 
 def _settings(path: Path) -> dict[str, str]:
     """Return the settings that the directory was made for; the next start writes what is lost."""
-    found = dict(_read(path, "select key, value from settings"))
+    settings = dict(_read(path, "select key, value from settings"))
     with contextlib.suppress(sqlite3.Error), contextlib.closing(_raw(path)) as rows:
         count = rows.execute("select count(*) from settings").fetchone()[0]
-        return found if count == len(found) else {}
+        return settings if count == len(settings) else {}
     return {}
 
 
@@ -122,9 +123,9 @@ def _scanned(path: Path) -> Iterator[SnapshotRow]:
     for file in (path, path.with_name(path.name + "-wal")):
         if not file.is_file():
             continue
-        for one in _ROW.finditer(file.read_bytes()):
+        for match in _ROW.finditer(file.read_bytes()):
             try:
-                digest, body, checksum = (part.decode() for part in one.groups())
+                digest, body, checksum = (part.decode() for part in match.groups())
             except UnicodeDecodeError:
                 continue
             numbers = (n for n in range(ROUND_MAX) if checksum_of(n, digest, body) == checksum)
@@ -135,11 +136,11 @@ def _scanned(path: Path) -> Iterator[SnapshotRow]:
 
 def _rounds(path: Path) -> list[RoundRow]:
     """Return the figures of rounds that can be read, oldest first."""
-    found: dict[int, RoundRow] = {}
+    rounds: dict[int, RoundRow] = {}
     for order in ("asc", "desc"):
         for number, metrics, traffic, digest in _read(
             path, f"select * from rounds order by round {order}"
         ):
             with contextlib.suppress(ValueError, TypeError):
-                found[number] = RoundRow(number, json.loads(metrics), json.loads(traffic), digest)
-    return [found[number] for number in sorted(found)]
+                rounds[number] = RoundRow(number, json.loads(metrics), json.loads(traffic), digest)
+    return [rounds[number] for number in sorted(rounds)]

@@ -5,6 +5,7 @@
     journal.db              SQLite: a row for each adopted round
     privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
+    runs/1, runs/2, ...     runs before the present one (runs.py)
 
 The journal's row that names a tensor file is the commit point. A crash before it leaves the round
 before; a crash after it leaves the new round. A file that does not match its digest is reported and
@@ -24,22 +25,17 @@ from typing import Final
 import safetensors
 import safetensors.numpy
 
-from fednode.core.types import Array, Json, PolicyState, Snapshot, Tensors
+from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.storage.disk import DAMAGED, FILE_MODE, Disk, because, lock
 from fednode.storage.journal import SNAPSHOTS_KEPT, Journal, RoundRow, SnapshotRow
-
-TOTAL: Final = ""
-"""The key of a node's own traffic, among the keys of its peers."""
-Meters = Mapping[str, Mapping[str, int]]
-"""Traffic counters by peer, and of the whole node under TOTAL."""
+from fednode.storage.rows import TOTAL, Meters, body_of, joined, meters_in, split
+from fednode.storage.runs import SUFFIX, keep
 
 BACKBONE: Final = "backbone"
 """The key of the model's fingerprint, among the facts that a directory is tied to."""
 POLICY: Final = "policy.name"
 """Compared before all other settings: another policy has other settings."""
-_GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
-_SUFFIX: Final = ".safetensors"
 _READ_TRIES: Final = 3
 
 
@@ -89,7 +85,7 @@ class Store:
                 self._journal.set_settings(facts)
         require_model(self.folder, held.get(BACKBONE, ""), facts.get(BACKBONE, ""))
         every = {*held, *facts}.difference(free) if held else set()
-        for key in sorted(every, key=lambda one: (one != POLICY, one)):
+        for key in sorted(every, key=lambda name: (name != POLICY, name)):
             if held.get(key) != facts.get(key):
                 before, now = held.get(key, "not set"), facts.get(key, "not set")
                 raise StateError(
@@ -101,24 +97,21 @@ class Store:
     def commit(self, snapshot: Snapshot, meters: Meters | None = None) -> None:
         """Make a snapshot durable, with the traffic up to it.
 
-        If that fails, the round before stays, and the same commit may be repeated.
+        A snapshot of round 0 begins the rounds again: the run so far is kept in runs/N first. If a
+        commit fails, the round before stays, and the same commit may be repeated.
         """
         policy = snapshot.policy
-        together = _join(snapshot)
+        together = joined(snapshot)
         kept = meters or {}
-        body: dict[str, Json] = {
-            "data": dict(policy.data),
-            "metrics": dict(snapshot.metrics),
-            "best_round": snapshot.best_round,
-            "best_validation": snapshot.best_validation if snapshot.best else None,
-            "meters": {name: dict(one) for name, one in kept.items()},
-        }
+        body = body_of(snapshot, kept)
         row = RoundRow(
             policy.round, dict(snapshot.metrics), dict(kept.get(TOTAL, {})), policy.tensors.digest
         )
         data = safetensors.numpy.save(dict(together.items()))
         with self._guard, self._explained(f"cannot take round {policy.round}"):
             try:
+                if policy.round == 0:
+                    keep(self.folder, self._journal, self._disk)
                 self._disk.replace(self._path(together.digest), data)
                 self._journal.add(SnapshotRow(policy.round, together.digest, body), row)
             finally:
@@ -132,17 +125,32 @@ class Store:
         Add a warning for each damaged newer snapshot; raise StateError if none is whole.
         """
         with self._guard, self._explained("cannot be used"):
-            found, row, damaged = _newest(self._journal, self.folder)
-        if found is None or row is None:
+            snapshot, row, damaged = _newest(self._journal, self.folder)
+        if snapshot is None or row is None:
             if damaged:
                 raise StateError(
                     f"The state directory {self.folder} is damaged: {'; '.join(damaged)}. Restore "
                     "it from a backup, or use another directory to begin at round 1."
                 )
             return None
-        self._meters = _meters(row)
+        self._meters = meters_in(row)
         self.warnings += [f"{text}; going on from round {row.round}" for text in damaged]
-        return found
+        return snapshot
+
+    def beginning(self) -> PolicyState | None:
+        """Return the state at round 0; None if the node began from its initial prompts.
+
+        Add a warning if that snapshot is damaged.
+        """
+        with self._guard, self._explained("cannot be used"):
+            row = next((kept for kept in self._journal.snapshots() if not kept.round), None)
+        if row is None:
+            return None
+        tensors, fault = _read(self._path(row.digest), row.digest)
+        if row.sound and not fault:
+            return split(row, tensors).policy
+        self.warnings.append(f"round 0 of {self.folder}, from which its node began, is damaged")
+        return None
 
     def meters(self) -> dict[str, dict[str, int]]:
         """Return the traffic counters of the snapshot that `latest` returned."""
@@ -163,27 +171,27 @@ class Store:
 
     def _open_journal(self) -> Journal:
         path = self.folder / "journal.db"
-        if not path.exists() and any((self.folder / "tensors").glob(f"*{_SUFFIX}")):
+        if not path.exists() and any((self.folder / "tensors").glob(f"*{SUFFIX}")):
             raise StateError(
                 f"The state directory {self.folder} holds tensors but no journal.db: restore that "
                 "file from a backup, or use another directory to begin at round 1."
             )
         # SQLite gives its other files the mode of this one.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
-        self._disk.sync_folder(self.folder)
+        self._disk.sync_path(self.folder)
         return Journal.open(path, self._disk)
 
     def _sweep(self) -> None:
         """Remove tensor files that no snapshot names; a file that cannot be removed stays."""
-        wanted = {f"{digest}{_SUFFIX}" for digest in self._journal.digests()}
+        wanted = {f"{digest}{SUFFIX}" for digest in self._journal.digests()}
         folder = self.folder / "tensors"
         for name in sorted(os.listdir(folder)):
-            if name.endswith((_SUFFIX, f"{_SUFFIX}.new")) and name not in wanted:
+            if name.endswith((SUFFIX, f"{SUFFIX}.new")) and name not in wanted:
                 with contextlib.suppress(OSError):
                     self._disk.remove(folder / name)
 
     def _path(self, digest: str) -> Path:
-        return self.folder / "tensors" / f"{digest}{_SUFFIX}"
+        return self.folder / "tensors" / f"{digest}{SUFFIX}"
 
     @contextlib.contextmanager
     def _explained(self, what: str) -> Iterator[None]:
@@ -254,9 +262,9 @@ def newest(folder: Path) -> tuple[Snapshot, tuple[str, ...]]:
     # A running node may remove a file after its row was read and before the file is.
     for _ in range(_READ_TRIES):
         with _looking(path) as journal:
-            found, row, damaged = _newest(journal, folder)
-        if found is not None and row is not None:
-            return found, tuple(f"{text}; round {row.round} is used." for text in damaged)
+            snapshot, row, damaged = _newest(journal, folder)
+        if snapshot is not None and row is not None:
+            return snapshot, tuple(f"{text}; round {row.round} is used." for text in damaged)
     if damaged:
         raise StateError(f"The state directory {folder} is damaged: {'; '.join(damaged)}.")
     raise StateError(
@@ -286,20 +294,20 @@ def _newest(
     """Return the newest whole snapshot with its row, and sentences on damaged newer snapshots."""
     damaged: list[str] = []
     for row in journal.snapshots()[:SNAPSHOTS_KEPT]:
-        path = folder / "tensors" / f"{row.digest}{_SUFFIX}"
+        path = folder / "tensors" / f"{row.digest}{SUFFIX}"
         if not row.sound:
             damaged.append(f"round {row.round} is damaged: its row in {folder / 'journal.db'}")
             continue
         tensors, fault = _read(path, row.digest)
         if not fault:
-            return _split(row, tensors), row, damaged
+            return split(row, tensors), row, damaged
         damaged.append(f"round {row.round} is damaged: {path} {fault}")
     return None, None, damaged
 
 
 def tensors_fault(folder: Path, digest: str) -> str:
     """Return what is wrong with the tensor file of a snapshot; "" for nothing."""
-    return _read(folder / "tensors" / f"{digest}{_SUFFIX}", digest)[1]
+    return _read(folder / "tensors" / f"{digest}{SUFFIX}", digest)[1]
 
 
 def _read(path: Path, digest: str) -> tuple[Tensors, str]:
@@ -313,49 +321,3 @@ def _read(path: Path, digest: str) -> tuple[Tensors, str]:
     except Exception as fault:  # whatever a parser raises for foreign bytes
         return Tensors(), f"is no safetensors file ({type(fault).__name__})"
     return tensors, "" if tensors.digest == digest else "does not match its digest"
-
-
-def _join(snapshot: Snapshot) -> Tensors:
-    """Return all tensors of a snapshot in one set, named group/name."""
-    policy = snapshot.policy
-    parts = (policy.tensors, policy.tuned, policy.carry, policy.arrays, snapshot.best)
-    return Tensors.taking(
-        {
-            f"{group}/{name}": array
-            for group, tensors in zip(_GROUPS, parts, strict=True)
-            for name, array in tensors.items()
-        }
-    )
-
-
-def _split(row: SnapshotRow, together: Tensors) -> Snapshot:
-    """Return the snapshot that `_join` joined; the rest comes from the journal's row."""
-    arrays: dict[str, dict[str, Array]] = {group: {} for group in _GROUPS}
-    for name, array in together.items():
-        group, _, inner = name.partition("/")
-        arrays[group][inner] = array
-    parts = {group: Tensors(inside) for group, inside in arrays.items()}
-    body = row.body
-    data, metrics, best = body["data"], body["metrics"], body["best_validation"]
-    assert isinstance(data, dict), "the row's checksum held"
-    assert isinstance(metrics, dict), "the row's checksum held"
-    policy = PolicyState(
-        row.round, parts["tensors"], parts["tuned"], parts["carry"], data, parts["arrays"]
-    )
-    return Snapshot(
-        policy,
-        {name: float(str(value)) for name, value in metrics.items()},
-        parts["best"],
-        int(str(body["best_round"])),
-        float("-inf") if best is None else float(str(best)),
-    )
-
-
-def _meters(row: SnapshotRow) -> dict[str, dict[str, int]]:
-    held = row.body["meters"]
-    assert isinstance(held, dict), "the row's checksum held"
-    return {
-        name: {key: int(str(count)) for key, count in one.items()}
-        for name, one in held.items()
-        if isinstance(one, dict)
-    }

@@ -20,8 +20,10 @@ MATRIX_SHOWN: Final = 10
 """Most classes of a confusion matrix in the text; above it the most frequent mistakes are shown."""
 MISTAKES_SHOWN: Final = 10
 NAME_WIDTH: Final = 30
+BOUNDS: Final = ("sensitivity 95 % low", "sensitivity 95 % high")
+"""Columns of the interval in the CSV."""
 Results = Mapping[str, Mapping[str, "Evaluation"]]
-"""Results by kind of prompts ("zero-shot", "tuned") and test set."""
+"""Results by kind of prompts ("zero-shot", "alone", "tuned") and test set."""
 
 
 def tree(results: Results) -> dict[str, Any]:
@@ -30,7 +32,7 @@ def tree(results: Results) -> dict[str, Any]:
     return {
         name: {
             "classes": list(sets[name].classes),
-            **{prompts: one[name].as_json() for prompts, one in results.items()},
+            **{prompts: sets_of[name].as_json() for prompts, sets_of in results.items()},
         }
         for name in sets
     }
@@ -39,52 +41,72 @@ def tree(results: Results) -> dict[str, Any]:
 def csv(results: Results) -> str:
     """Return a line for each test set, kind of prompts and class, as CSV.
 
-    The columns behind the figures are the confusion matrix: how many images of the line's class
-    were predicted as each class. Undefined figures, and classes of another test set, are empty.
+    The two columns behind the sensitivity are its 95 % interval. The columns behind the figures are
+    the confusion matrix: how many images of the line's class were predicted as each class.
+    Undefined figures, and classes of another test set, are empty.
     """
-    every = [one for sets in results.values() for one in sets.values()]
-    names = tuple(dict.fromkeys(name for one in every for name in one.classes))
-    head = ["test set", "prompts", "class", "images", "sensitivity", "specificity", "auc"]
+    every = [evaluation for sets in results.values() for evaluation in sets.values()]
+    names = tuple(dict.fromkeys(name for evaluation in every for name in evaluation.classes))
+    head = ["test set", "prompts", "class", "images", "sensitivity", *BOUNDS, "specificity", "auc"]
     lines: list[list[Any]] = [[*head, *(f"predicted as {name}" for name in names)]]
     for prompts, sets in results.items():
-        for test, one in sets.items():
-            for row, counts in zip(one.by_class, one.confusion.tolist(), strict=True):
-                predicted = dict(zip(one.classes, counts, strict=True))
+        for test, evaluation in sets.items():
+            for row, counts in zip(evaluation.by_class, evaluation.confusion.tolist(), strict=True):
+                predicted = dict(zip(evaluation.classes, counts, strict=True))
+                sensitivity, *others = row.figures
+                figures = (sensitivity, *row.interval, *others)
                 lines.append(
                     [
                         *(test, prompts, row.name, row.images),
-                        *("" if math.isnan(value) else f"{value:.6f}" for value in row.figures),
+                        *("" if math.isnan(value) else f"{value:.6f}" for value in figures),
                         *(predicted.get(name, "") for name in names),
                     ]
                 )
     return csv_table(lines)
 
 
-def text(name: str, found: Evaluation) -> list[str]:
-    """Return a table of the classes of a test set, and its confusion matrix, for people."""
-    rows = list(enumerate(found.by_class, 1))
+def text(name: str, evaluation: Evaluation, others: Mapping[str, Evaluation]) -> list[str]:
+    """Return a table of the classes of a test set, and its confusion matrix, for people.
+
+    others: results of other prompts, by kind; the table has their sensitivities.
+    """
+    rows = list(enumerate(evaluation.by_class, 1))
     title = f"{name} test images, tuned prompts, each class against the rest, in percent:"
+    if others:
+        title = f"{title[:-1]} ({' and '.join(others)}: the sensitivity):"
     if len(rows) > CLASSES_SHOWN:
         title = f"{title[:-1]}; the {CLASSES_SHOWN} classes of the lowest sensitivity:"
-        rows = sorted(rows, key=lambda one: _lowest_first(one[1]))[:CLASSES_SHOWN]
-    body = [[f"{at} {foreign.line(one.name)}", *_figures(one)] for at, one in rows]
-    body.append([f"mean of {len(found.classes)} classes", *_figures(found.mean)])
-    head = ["class", "images", "sensitivity", "specificity", "AUC"]
+        rows = sorted(rows, key=lambda row: _lowest_first(row[1]))[:CLASSES_SHOWN]
+    beside = {kind: {row.name: row for row in other.by_class} for kind, other in others.items()}
+    body = [
+        [
+            f"{at} {foreign.line(row.name)}",
+            *_figures(row, span(row), [held[row.name] for held in beside.values()]),
+        ]
+        for at, row in rows
+    ]
+    means = [other.mean for other in others.values()]
+    body.append(
+        [f"mean of {len(evaluation.classes)} classes", *_figures(evaluation.mean, "", means)]
+    )
+    head = ["class", "images", "sensitivity", "95 %", *others, "specificity", "AUC"]
     lines = [title, *_aligned([head, *body]), ""]
-    if len(found.classes) <= MATRIX_SHOWN:
-        return [*lines, *_matrix(found)]
-    mistakes = found.confusions()
+    if len(evaluation.classes) <= MATRIX_SHOWN:
+        return [*lines, *_matrix(evaluation)]
+    mistakes = evaluation.confusions()
     worst = mistakes[:MISTAKES_SHOWN]
     lines.append(f"Most frequent mistakes, {len(worst)} of {len(mistakes)} kinds:")
     shown = [[str(count), foreign.line(true), foreign.line(other)] for count, true, other in worst]
     return [*lines, *(f"{count:>8}  {true} predicted as {other}" for count, true, other in shown)]
 
 
-def _matrix(found: Evaluation) -> list[str]:
-    numbers = [str(at) for at in range(1, len(found.classes) + 1)]
+def _matrix(evaluation: Evaluation) -> list[str]:
+    numbers = [str(at) for at in range(1, len(evaluation.classes) + 1)]
     body = [
         [f"{at} {foreign.line(name)}", *map(str, counts)]
-        for at, name, counts in zip(numbers, found.classes, found.confusion.tolist(), strict=True)
+        for at, name, counts in zip(
+            numbers, evaluation.classes, evaluation.confusion.tolist(), strict=True
+        )
     ]
     title = "Confusion matrix: a row for each true class, a column for each predicted class:"
     return [title, *_aligned([["", *numbers], *body])]
@@ -92,18 +114,30 @@ def _matrix(found: Evaluation) -> list[str]:
 
 def _aligned(lines: Sequence[Sequence[str]]) -> Iterable[str]:
     """Yield lines of cells: the first column to the left, the others to the right."""
-    first = min(NAME_WIDTH, max(cell_len(one[0]) for one in lines))
-    widths = [max(len(one[at]) for one in lines) for at in range(1, len(lines[0]))]
+    first = min(NAME_WIDTH, max(cell_len(row[0]) for row in lines))
+    widths = [max(len(row[at]) for row in lines) for at in range(1, len(lines[0]))]
     for name, *cells in lines:
         shown = name if cell_len(name) <= first else set_cell_size(name, first - 1) + foreign.CUT
         padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
         yield "  ".join([set_cell_size(shown, first), *padded])
 
 
-def _figures(one: ClassResult) -> list[str]:
-    shown = ["-" if math.isnan(value) else f"{100 * value:.1f}" for value in one.figures]
-    return [str(one.images), *shown]
+def span(measured: ClassResult | Evaluation) -> str:
+    """Return the 95 % interval of a sensitivity or an accuracy in percent: "41-62"."""
+    low, high = measured.interval
+    return "-" if math.isnan(low) else f"{100 * low:.0f}-{100 * high:.0f}"
 
 
-def _lowest_first(one: ClassResult) -> float:
-    return math.inf if math.isnan(one.sensitivity) else one.sensitivity
+def _figures(result: ClassResult, interval: str, others: Iterable[ClassResult]) -> list[str]:
+    """Return the cells of a line; others: the class's results with other prompts."""
+    own, *rest = result.figures
+    beside = (other.sensitivity for other in others)
+    return [str(result.images), _share(own), interval, *map(_share, (*beside, *rest))]
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.1f}"
+
+
+def _lowest_first(result: ClassResult) -> float:
+    return math.inf if math.isnan(result.sensitivity) else result.sensitivity

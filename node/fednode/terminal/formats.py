@@ -53,7 +53,7 @@ def csv_table(lines: Iterable[Sequence[Any]]) -> str:
     """Return lines of cells as CSV; a spreadsheet takes no text in them for a formula."""
     text = io.StringIO()
     safe = (
-        [foreign.cell(one) if isinstance(one, str) else one for one in cells] for cells in lines
+        [foreign.cell(cell) if isinstance(cell, str) else cell for cell in cells] for cells in lines
     )
     csv.writer(text, lineterminator="\n").writerows(safe)
     return text.getvalue()
@@ -68,9 +68,9 @@ def _number(value: Any, field: FieldDescriptor) -> Any:
     inside = field.message_type
     if inside is not None and inside.GetOptions().map_entry:
         held = inside.fields_by_name["value"]
-        return {key: _number(one, held) for key, one in value.items()}
+        return {key: _number(entry, held) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_number(one, field) for one in value]
+        return [_number(entry, field) for entry in value]
     if inside is not None:
         return _numbered(value, inside)
     counts = field.cpp_type in (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)

@@ -62,15 +62,20 @@ class LiveNode:
 def page(head: Text, nodes: Sequence[LiveNode]) -> RenderableType:
     """Return the whole view: head, a line for each node, messages between them, latest warnings."""
     parts: list[RenderableType] = [head, Text(), table(nodes)]
-    if 1 < len(nodes) <= MATRIX_MAX and any(one.reply is not None for one in nodes):
+    if 1 < len(nodes) <= MATRIX_MAX and any(node.reply is not None for node in nodes):
         parts += [Text("\nmessages sent, from row to column", "dim"), _matrix(nodes)]
     events = sorted(
-        ((event.time, one.name, event) for one in nodes if one.reply for event in one.reply.events),
+        (
+            (event.time, node.name, event)
+            for node in nodes
+            if node.reply
+            for event in node.reply.events
+        ),
         key=lambda each: (each[0], each[1]),
     )[-EVENTS:]
-    for one in nodes:
-        for text in show.said_of(one.reply) if one.reply else ():
-            parts.append(Text(f"{one.name}: {text}", "yellow", overflow="ellipsis"))
+    for node in nodes:
+        for text in show.said_of(node.reply) if node.reply else ():
+            parts.append(Text(f"{node.name}: {text}", "yellow", overflow="ellipsis"))
     for moment, name, event in events:
         line = f"{time.strftime('%H:%M:%S', time.localtime(moment))} {name}: {event.text}"
         parts.append(Text(line, "red" if event.level == "error" else "yellow", overflow="ellipsis"))
@@ -79,50 +84,53 @@ def page(head: Text, nodes: Sequence[LiveNode]) -> RenderableType:
 
 def table(nodes: Sequence[LiveNode]) -> Table:
     """Return a line for each node."""
-    accuracies = show.accuracies_of([one.reply for one in nodes if one.reply is not None])
+    accuracies = show.accuracies_of([node.reply for node in nodes if node.reply is not None])
     shown = (f"{key} %" for key in accuracies)
-    found = show.grid(
-        *("node", "state", "round", "doing", "loss", ""), *shown, *("peers", "sent", "a second")
+    shown_table = show.grid(
+        *("node", "state", "round", "merged", "doing", "loss", ""),
+        *shown,
+        *("peers", "sent", "a second"),
     )
-    for one in nodes:
-        reply = one.reply
-        start = Text(one.name, "bold"), Text(one.state, show.STYLES.get(one.state, "red"))
+    for node in nodes:
+        reply = node.reply
+        start = Text(node.name, "bold"), Text(node.state, show.STYLES.get(node.state, "red"))
         if reply is None or reply.life == Life.LOADING:
-            found.add_row(*start)
+            shown_table.add_row(*start)
             continue
-        found.add_row(
+        shown_table.add_row(
             *start,
             show.rounds(reply.round, reply.rounds_max),
+            show.merged(reply),
             f"{reply.phase} {reply.step}/{reply.steps}" if reply.steps else reply.phase,
             show.loss(reply),
-            Text(bars(list(one.past.losses)), "cyan"),
+            Text(bars(list(node.past.losses)), "cyan"),
             *(show.percent(reply, key) for key in accuracies),
             "alone" if reply.alone else show.alive(reply),
             size(reply.traffic.serialized_out),
-            f"{size(round(one.past.rate))}/s",
+            f"{size(round(node.past.rate))}/s",
         )
-    return found
+    return shown_table
 
 
 def _matrix(nodes: Sequence[LiveNode]) -> Table:
     """Return who sent how many messages to whom, as each sender says."""
-    names = [one.name for one in nodes]
-    found = show.grid("", *names)
-    for column in found.columns[1:]:
+    names = [node.name for node in nodes]
+    matrix = show.grid("", *names)
+    for column in matrix.columns[1:]:
         column.justify = "right"
-    for one in nodes:
-        peers = {peer.name: peer for peer in one.reply.peers} if one.reply else {}
+    for node in nodes:
+        peers = {peer.name: peer for peer in node.reply.peers} if node.reply else {}
         cells = []
         for other in names:
             peer = peers.get(other)
             if peer is None:
-                cells.append(Text("\u00b7" if one.reply or other == one.name else "?", "dim"))
+                cells.append(Text("\u00b7" if node.reply or other == node.name else "?", "dim"))
             else:
                 cells.append(
                     Text(f"{peer.traffic.messages_out:,}", show.STYLES.get(peer.state, ""))
                 )
-        found.add_row(Text(one.name, "bold"), *cells)
-    return found
+        matrix.add_row(Text(node.name, "bold"), *cells)
+    return matrix
 
 
 def bars(values: list[float]) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from rich.console import Group, RenderableType
+import click
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.types import SPLITS, ZERO_SHOT
-from fednode.observe.present import FIRST_ROUND
+from fednode.errors import NeverMerged
+from fednode.observe.present import AGAIN, FIRST_ROUND
 from fednode.observe.rows import columns
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
@@ -26,9 +30,12 @@ STYLES: Final = {
     Life.FINISHED: "cyan",
 }
 CLASSES_SHOWN: Final = 6
+COMPARING: Final = "this node trains alone now, to compare"
+WIDTH_MAX: Final = 10_000
+"""Columns of text that is piped: every row of a table is one line."""
 LAST_S: Final = 4e9
 """The last second since the epoch that is shown as a time of day."""
-NUMBERS: Final = frozenset({"round", "sent", "received", "loss", "messages", "peers"})
+NUMBERS: Final = frozenset({"round", "sent", "received", "loss", "messages", "peers", "merged"})
 Reply = status_pb2.StatusReply
 
 
@@ -43,17 +50,55 @@ def node(reply: Reply) -> RenderableType:
     parts.append(facts)
     if reply.peers:
         parts.append(_peers(reply.peers))
+        said = "\n".join(reply.warnings)
+        parts += [
+            Text(f"{peer.name} is {peer.state}: {peer.reason}")
+            for peer in reply.peers
+            if peer.reason and peer.reason not in said
+        ]
+    parts += [Text(text) for text in paths(reply)]
     parts.append(_traffic(reply.traffic))
     parts += [Text(f"note: {text}") for text in reply.notes]
     parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
-    parts += [Text(f"{one.level}: {one.text}{_at(one.time)}", "yellow") for one in reply.events]
+    parts += [
+        Text(f"{event.level}: {event.text}{_at(event.time)}", "yellow") for event in reply.events
+    ]
     return Group(*parts)
+
+
+def paths(reply: Reply) -> list[str]:
+    """Return a sentence on each relay, and on why calls to peers go through relays."""
+    sentences = [
+        f"relay {relay.address}: {relay.state}" + (f" ({relay.why})" if relay.why else "")
+        for relay in reply.relays
+    ]
+    reasons: dict[str, list[str]] = {}
+    for peer in reply.peers:
+        if peer.path_why:
+            reasons.setdefault(peer.path_why, []).append(peer.name)
+    sentences += [f"relayed to {', '.join(names)}: {why}" for why, names in reasons.items()]
+    return sentences
+
+
+def print_whole(shown: RenderableType) -> None:
+    """Print to standard output: in colour on a terminal; elsewhere lines that are never wrapped."""
+    console = Console()
+    if console.is_terminal:
+        console.print(shown)
+        return
+    wide = Console(file=io.StringIO(), width=WIDTH_MAX, color_system=None)
+    wide.print(shown)
+    text = wide.file.getvalue()  # type: ignore[attr-defined]
+    click.echo("".join(f"{line.rstrip()}\n" for line in text.splitlines()), nl=False)
 
 
 def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableType:
     """Return a line for each (name, address), and their warnings; None: it does not answer."""
     accuracy = accuracies_of([reply for _, reply in replies if reply is not None])[0]
-    table = grid("node", "address", "state", "round", "loss", f"{accuracy} %", "peers", "sent")
+    table = grid(
+        *("node", "address", "state", "round", "merged", "loss", f"{accuracy} %", "zero-shot %"),
+        *("peers", "sent"),
+    )
     for (name, address), reply in replies:
         if reply is None:
             table.add_row(Text(name, "bold"), address, shade("no answer"))
@@ -61,32 +106,61 @@ def mesh(replies: Sequence[tuple[tuple[str, str], Reply | None]]) -> RenderableT
         table.add_row(
             Text(reply.name, "bold"),
             address,
-            shade(reply.life),
+            life(reply),
             rounds(reply.round, reply.rounds_max),
+            merged(reply),
             loss(reply),
             percent(reply, accuracy),
+            percent(reply, ZERO_SHOT + accuracy),
             alive(reply),
             size(reply.traffic.serialized_out),
         )
-    found = [(name, text) for (name, _), reply in replies if reply for text in said_of(reply)]
-    lines = [Text(f"{name}: {text}" if name else text, "yellow") for name, text in found]
+    sentences = [(name, text) for (name, _), reply in replies if reply for text in said_of(reply)]
+    lines = [Text(f"{name}: {text}" if name else text, "yellow") for name, text in sentences]
     return Group(table, *lines)
 
 
 def said_of(reply: Reply) -> list[str]:
-    """Return what a view of the whole mesh says of a node: its wait for others, its warnings."""
-    waits = (note for note in reply.notes if note.startswith(FIRST_ROUND))
-    return [*waits, *reply.warnings]
+    """Return what a view of the whole mesh says of a node: what it loads, waits for, warns of."""
+    waits = (note for note in reply.notes if note.startswith((FIRST_ROUND, AGAIN)))
+    return [*([reply.working] if reply.working else []), *waits, *reply.warnings]
 
 
 def accuracies_of(replies: Sequence[Reply]) -> list[str]:
     """Return the names of the accuracies that some of the nodes measure; "own" if none does."""
-    return [key for key in SPLITS if any(key in one.measured for one in replies)] or ["own"]
+    return [key for key in SPLITS if any(key in reply.measured for reply in replies)] or ["own"]
 
 
 def loss(reply: Reply) -> str:
     """Return the loss of the last round; "" if there is none."""
     return f"{reply.metrics['loss']:.3g}" if "loss" in reply.metrics else ""
+
+
+def merged(reply: Reply) -> str:
+    """Return how many rounds merged a peer's prompts, of how many; "alone" if that is its wish."""
+    every = company.ran(reply.merged_with)
+    if reply.alone_by_wish or not every:
+        return "alone" if reply.alone_by_wish else ""
+    return f"{company.merged(reply.merged_with)}/{every}"
+
+
+def never_merged(reply: Reply) -> bool:
+    """Tell whether a node has ended its rounds, merged none, and was meant to merge them."""
+    ended = reply.life in {Life.FINISHED, Life.PAUSED, Life.LEAVING}
+    return ended and company.never(reply.merged_with, reply.alone_by_wish)
+
+
+def require_merged(replies: Sequence[Reply]) -> None:
+    """Raise NeverMerged if a node ended its rounds, merged none, and was meant to merge them."""
+    alone = [reply for reply in replies if never_merged(reply)]
+    if alone:
+        names = ", ".join(
+            f"{reply.name} (0 of {company.ran(reply.merged_with)})" for reply in alone
+        )
+        raise NeverMerged(
+            f"These nodes ended their rounds and merged no peer's prompts: {names}. `fednode "
+            "status NAME` says why."
+        )
 
 
 def percent(reply: Reply, accuracy: str) -> str:
@@ -99,39 +173,54 @@ def alive(reply: Reply) -> str:
     return f"{sum(peer.state == 'alive' for peer in reply.peers)}/{len(reply.peers)}"
 
 
+def life(reply: Reply) -> Text:
+    """Return a node's life; a node that is paused after its last round has finished, too."""
+    through = 0 < reply.rounds_max <= reply.round
+    if reply.life == Life.PAUSED and through:
+        return Text(f"{Life.FINISHED}, {Life.PAUSED}", STYLES[Life.PAUSED])
+    return shade(reply.life)
+
+
 def _life(reply: Reply) -> Text:
-    text = shade(reply.life)
+    text = life(reply)
     if reply.life == Life.LOADING:
-        return text.append(": model and images")
+        return text.append(f": {reply.working or 'model and images'}")
     text.append(f", round {rounds(reply.round, reply.rounds_max, ' of ')}, {reply.phase}")
     if reply.steps:
         text.append(f" (step {reply.step} of {reply.steps})")
+    if reply.working:
+        text.append(f"; {reply.working}")
     if reply.alone:
-        text.append("; no peer answers: it goes on alone", "yellow")
+        text.append("; no peer takes part: it goes on alone", "yellow")
     return text
 
 
 def _facts(reply: Reply) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    facts: list[tuple[str, str]] = []
     if reply.metrics:
-        found.append(("last round", figures(reply.metrics)))
+        facts.append(("last round", figures(reply.metrics)))
     if reply.measured and not reply.measured.keys() <= reply.metrics.keys():
-        found.append(("as measured", figures(reply.measured)))
+        facts.append(("as measured", figures(reply.measured)))
+    together = company.sentence(reply.merged_with, reply.alone_by_wish)
+    if together:
+        facts.append(("together", together))
+    gains = [COMPARING] if reply.comparing else reply.compared
+    facts += [("does it help?", text) for text in gains]
     if reply.best_round:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
-        found.append(("best", best))
+        facts.append(("best", best))
     if reply.classes:
         names = list(reply.classes)
         more = f" and {len(names) - CLASSES_SHOWN} more" if len(names) > CLASSES_SHOWN else ""
         shown = ", ".join(names[:CLASSES_SHOWN]) + more
-        found.append(("data", f"{reply.samples} training images of {shown}"))
+        facts.append(("data", f"{reply.samples} training images of {shown}"))
     model = reply.model + (f" ({reply.backbone[:12]})" if reply.backbone else "")
-    found.append(("model", model))
-    found += sorted(reply.shown.items())
+    facts.append(("model", model))
+    facts += sorted(reply.shown.items())
     if reply.refused:
         counts = (f"{reply.refused[key]} ({key})" for key in sorted(reply.refused))
-        found.append(("refused", ", ".join(counts)))
-    return found
+        facts.append(("refused", ", ".join(counts)))
+    return facts
 
 
 def figures(metrics: Mapping[str, float]) -> str:
@@ -148,22 +237,21 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
     titles = columns(peers)
-    names = ("peer", "address", "state", "round", *titles, "heard", "sent", "received")
+    relayed = any(peer.path.startswith("relay") for peer in peers)
+    ways = ("path",) if relayed else ()
+    names = ("peer", "address", "state", *ways, "round", *titles, "heard", "sent", "received")
     table = grid(*names, numbers={*NUMBERS, *titles})
-    reasons = any(peer.reason for peer in peers)
-    if reasons:
-        table.add_column("why", overflow="fold")
     for peer in peers:
         table.add_row(
             peer.name,
             peer.address,
             shade(peer.state),
+            *([peer.path] if relayed else []),
             str(peer.round),
             *(peer.shown.get(title, "") for title in titles),
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",
             size(peer.traffic.serialized_out),
             size(peer.traffic.serialized_in),
-            *([Text(peer.reason)] if reasons else []),
         )
     return table
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Iterator
+from multiprocessing import resource_tracker
 from typing import Any, Final, TypeVar
 
 HURRY_EVERY_S: Final = 0.1
@@ -52,6 +53,20 @@ def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
         for number in numbers:
             loop.remove_signal_handler(number)
             signal.signal(number, before[number] or signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def held_back(*numbers: signal.Signals) -> Iterator[None]:
+    """Block signals in this thread; processes that it starts in the block never get them.
+
+    For processes of multiprocessing, whose resource tracker lets SIGINT through where it starts.
+    """
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 async def until(work: Coroutine[Any, Any, Result], stop: Stop) -> Result:

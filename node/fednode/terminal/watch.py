@@ -14,7 +14,8 @@ from rich.text import Text
 from fednode.core.life import Life
 from fednode.terminal import live
 from fednode.terminal.live import LiveNode, Past
-from fednode.terminal.show import rounds
+from fednode.terminal.show import figures as figures_of
+from fednode.terminal.show import merged, rounds
 from fednode.wire.gen import status_pb2
 
 LINE_EVERY_S: Final = 5.0
@@ -110,14 +111,14 @@ class View:
     def seen(self, mesh: WatchedMesh) -> list[LiveNode]:
         """Return the nodes of a mesh as they are now."""
         return [
-            LiveNode(one.name, one.state, one.status, self._past.get(one.name, Past()))
-            for one in mesh.members.values()
+            LiveNode(member.name, member.state, member.status, self._past.get(member.name, Past()))
+            for member in mesh.members.values()
         ]
 
     def _note(self, mesh: WatchedMesh) -> None:
-        for one in mesh.members.values():
-            if one.answers and one.status is not None:
-                self._past.setdefault(one.name, Past()).note(one.status, time.monotonic())
+        for member in mesh.members.values():
+            if member.answers and member.status is not None:
+                self._past.setdefault(member.name, Past()).note(member.status, time.monotonic())
 
     def _render(self) -> RenderableType:
         head = Text(self._headline(), style="bold")
@@ -129,7 +130,7 @@ class View:
         line = " | ".join(part for part in (self._headline(), summary(self._mesh)) if part)
         if line != self._printed and now >= self._printed_at + self._line_every_s:
             self._printed, self._printed_at = line, now
-            self._console.print(Text(line))
+            self._console.print(Text(line), soft_wrap=True)
 
 
 def summary(mesh: WatchedMesh | None) -> str:
@@ -143,5 +144,23 @@ def summary(mesh: WatchedMesh | None) -> str:
         text = rounds(status.round, status.rounds_max) if status and known else ""
         if member.state != "running":
             text = f"{text} {member.state}".strip()
+        if known and status is not None and member.state == Life.FINISHED:
+            text += f" (merged {merged(status)})" if merged(status) else ""
         parts.append(f"{member.name} {text}")
     return ", ".join(parts)
+
+
+def gains(mesh: WatchedMesh, figures: bool) -> list[str]:
+    """Return what each node says it gained from the mesh.
+
+    figures: a node that says nothing of that is shown with its latest accuracies.
+    """
+    sentences = []
+    for member in mesh.members.values():
+        status = member.status
+        if status is not None:
+            texts = list(status.compared)
+            if not texts and figures and status.measured:
+                texts = [figures_of(status.measured)]
+            sentences += [f"{member.name}: {text}" for text in texts]
+    return sentences

@@ -87,8 +87,8 @@ class LearnerContract:
     def test_progress_is_told_to_the_end(self, learner: Learner) -> None:
         told: list[Progress] = []
         report = learner.tune(job(learner), never, told.append)
-        assert [one.step for one in told] == list(range(1, report.steps + 1))
-        assert {one.steps for one in told} == {report.steps}
+        assert [step.step for step in told] == list(range(1, report.steps + 1))
+        assert {step.steps for step in told} == {report.steps}
 
     def test_cancelling_stops_before_the_next_step(self, learner: Learner) -> None:
         with pytest.raises(Cancelled):

@@ -12,6 +12,7 @@ import numpy as np
 from fednode.core import events as ev
 from fednode.core.assemble import policy_of
 from fednode.core.policy import NodeContext, Policy, PolicyKind
+from fednode.core.rounds.transfer import ADOPTED, DIGEST, STATE, VOUCH, WANT, WITNESS
 from fednode.core.settings import Barrier, GuardSettings, RoundSettings
 from fednode.core.types import MEASURE, Message, PolicyState, Report, Tensors
 
@@ -54,11 +55,11 @@ class Case:
 
     @property
     def initial(self) -> Tensors:
-        found = {
+        arrays = {
             name: np.arange(float(np.prod(shape))).reshape(shape) / 8
             for name, shape in self.shapes.items()
         }
-        return Tensors(found)
+        return Tensors(arrays)
 
     def context(self) -> NodeContext:
         rounds = RoundSettings(mode=self.mode, max=12, deadline_s=60.0)
@@ -201,7 +202,7 @@ def report(tune: ev.Tune) -> Report:
         return Report(
             tensors=job.tensors, metrics={"validation": 0.5, "validation_loss": loss}, samples=8
         )
-    moved = {name: one + np.float32(job.seed % 97 / 97.0) for name, one in job.tensors.items()}
+    moved = {name: array + np.float32(job.seed % 97 / 97.0) for name, array in job.tensors.items()}
     carry = Tensors({"momentum": [float(job.round)]})
     return Report(
         tensors=Tensors(moved),
@@ -214,7 +215,7 @@ def report(tune: ev.Tune) -> Report:
 
 def accepted(policy: Policy, messages: Sequence[Message]) -> list[Message]:
     """Return the messages that the kernel's gate would let through to this policy."""
-    return [one for one in messages if not policy.fault(one)]
+    return [message for message in messages if not policy.fault(message)]
 
 
 def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
@@ -244,6 +245,46 @@ def any_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
     if snapshot is not None:
         makers += [lambda: ev.Adopted(snapshot)] * 2
     return chance.choice(makers)()
+
+
+def far_event(case: Case, chance: random.Random, player: Player) -> ev.Event:
+    """Return an event of a mesh whose members claim any round, with arrays and without.
+
+    The host's own events are frequent, so that rounds end.
+    """
+    if player.adopt is not None:
+        return ev.Adopted(player.adopt.snapshot)
+    if player.tune is not None and chance.random() < 0.5:
+        return ev.Tuned(player.tune.job, report(player.tune))
+    if player.policy.phase == "idle" and chance.random() < 0.5:
+        return ev.RoundDue(player.policy.round + 1)
+    if chance.random() < 0.1:
+        return ev.TimerFired(chance.choice(sorted({"policy.deadline", *player.timers})))
+    if chance.random() < 0.1:
+        peer = chance.choice(PEERS)
+        return ev.PeerUp(peer) if chance.random() < 0.7 else ev.PeerDown(peer)
+    number = player.policy.round + chance.choice([0, 1, 2, 3, 5, 10**9])
+    message = case.from_peer(chance.choice(PEERS), number, chance.choice([*case.says]))
+    zero = {name: 0 * array for name, array in message.tensors.items()}
+    message = replace(message, tensors=Tensors(zero if chance.random() < 0.8 else {}))
+    asked = {send.message.phase: send for send in player.sent}
+    if STATE in asked and WANT in asked and chance.random() < 0.5:
+        message = _lie(asked, message)
+    return ev.TimerFired("policy.x") if player.policy.fault(message) else ev.Received(message)
+
+
+def _lie(asked: Mapping[str, ev.Send], message: Message) -> Message:
+    """Return a state in answer to the last question, or the word of a witness for the last state.
+
+    asked: the last message of each phase that the node sent, one with its own state among them.
+    All who lie give the same state.
+    """
+    state, number = asked[STATE].message.tensors, str(message.round)
+    if WITNESS in asked and asked[WITNESS].message.round == asked[WANT].message.round:
+        facts = {**asked[WITNESS].message.facts, ADOPTED: number, DIGEST: state.digest}
+        return replace(message, phase=VOUCH, tensors=Tensors(), facts=facts)
+    giver = asked[WANT].to
+    return replace(message, sender=giver, phase=STATE, tensors=state, facts={ADOPTED: number})
 
 
 def up(player: Player, peers: Sequence[str] = PEERS) -> Player:

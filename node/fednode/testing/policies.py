@@ -16,6 +16,8 @@ import pytest
 
 from fednode.core import events as ev
 from fednode.core.policy import Activity
+from fednode.core.rounds.draw import span, wanted
+from fednode.core.rounds.transfer import STATE
 from fednode.core.settings import RoundSettings
 from fednode.core.types import MEASURE, Job, Message, PolicyState, Tensors
 from fednode.testing.player import (
@@ -27,10 +29,14 @@ from fednode.testing.player import (
     Shapes,
     accepted,
     any_event,
+    far_event,
     report,
     up,
 )
 from fednode.testing.seeds import seeds
+
+LIVES = 4
+"""So many runs of a node the test of far rounds plays for a seed."""
 
 __all__ = ["CONTEXT", "MODES", "Case", "PolicyContract", "Shapes"]
 
@@ -60,6 +66,39 @@ class PolicyContract:
             player.feed(any_event(case, chance, player))
             assert player.policy.phase in set(Activity)
 
+    @pytest.mark.parametrize("seed", seeds(1, 10))
+    def test_no_claim_moves_it_beyond_what_contributions_prove(self, case: Case, seed: int) -> None:
+        """A node leaves out rounds only up to rounds.max, and where most members contributed.
+
+        Any messages come in any order, of near and far rounds, with arrays and without. To leave
+        out rounds takes all three other members, in the round before the one that it adopts or
+        beyond it; in a method whose nodes contribute to some rounds only, at most so many rounds
+        before it. Two are enough while the third is gone.
+        """
+        chance, most = random.Random(seed), case.context().rounds.max
+        slack = span(len(PEERS) + 1, wanted(case.config))
+        for _ in range(LIVES):
+            player, proved, live, before = up(case.player()), dict.fromkeys(PEERS, 0), {*PEERS}, 0
+            while before < most:
+                event = far_event(case, chance, player)
+                match event:
+                    case ev.Received(message=message) if message.tensors and message.phase != STATE:
+                        proved[message.sender] = max(proved[message.sender], message.round)
+                    case ev.PeerUp(peer=peer):
+                        live.add(peer)
+                    case ev.PeerDown(peer=peer):
+                        live.discard(peer)
+                    case _:
+                        pass
+                for effect in player.feed(event):
+                    if not isinstance(effect, ev.Adopt):
+                        continue
+                    number = effect.snapshot.policy.round
+                    voices = sum(proved_round >= number - slack for proved_round in proved.values())
+                    assert number <= most
+                    assert number <= before + 1 or voices >= (3 if live == {*PEERS} else 2)
+                    before = number
+
     @pytest.mark.parametrize("seed", seeds(1, 5))
     def test_what_it_shows_is_json_and_changes_nothing(self, case: Case, seed: int) -> None:
         player, chance = case.player(), random.Random(seed)
@@ -72,13 +111,13 @@ class PolicyContract:
 
     @pytest.mark.parametrize("seed", seeds(1, 5))
     def test_pure_equal_events_give_equal_effects_and_states(self, case: Case, seed: int) -> None:
-        one, two = case.player(), case.player()
+        first, two = case.player(), case.player()
         chance = random.Random(seed)
         for step in range(200):
-            event = any_event(case, chance, one)
+            event = any_event(case, chance, first)
             random.seed(step)  # the global generator has no say
-            assert one.feed(event) == two.feed(event)
-            assert one.policy.state() == two.policy.state()
+            assert first.feed(event) == two.feed(event)
+            assert first.policy.state() == two.policy.state()
 
     def test_a_state_that_was_returned_never_changes(self, case: Case) -> None:
         player = up(case.player())
@@ -189,7 +228,7 @@ class PolicyContract:
         player.feed(ev.RoundDue(1, other))
         assert player.tune is not None
         assert player.tune.job.tensors
-        assert all(bool((one == -1).all()) for one in player.tune.job.tensors.values())
+        assert all(bool((array == -1).all()) for array in player.tune.job.tensors.values())
 
     def test_timers_of_an_earlier_round_do_nothing(self, case: Case) -> None:
         player = up(case.player())
@@ -203,13 +242,17 @@ class PolicyContract:
         before = player.policy.state()
         for name in sorted(names | {"policy.never-set"}):
             assert not [
-                one for one in player.feed(ev.TimerFired(name)) if not isinstance(one, ev.Send)
+                effect
+                for effect in player.feed(ev.TimerFired(name))
+                if not isinstance(effect, ev.Send)
             ]
         assert player.policy.state() == before
         player.feed(ev.RoundDue(3))
         for name in sorted(names):
             assert not [
-                one for one in player.feed(ev.TimerFired(name)) if isinstance(one, ev.Adopt)
+                effect
+                for effect in player.feed(ev.TimerFired(name))
+                if isinstance(effect, ev.Adopt)
             ]
 
     @pytest.mark.parametrize("died_after", [1, 2, 3])
@@ -233,7 +276,7 @@ class PolicyContract:
             original.run_round(later, heard)
             again.run_round(later, heard)
             # Who starts again asks its peers to repeat themselves, once.
-            did = [one for one in again.effects[marks[1] :] if not _asks(one)]
+            did = [effect for effect in again.effects[marks[1] :] if not _asks(effect)]
             assert original.effects[marks[0] :] == did
             assert original.policy.state() == again.policy.state()
 

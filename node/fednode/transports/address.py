@@ -1,4 +1,8 @@
-"""Read addresses: host:port, where the host is a name, an IPv4 address or [an IPv6 address]."""
+"""Read addresses: host:port, where the host is a name, an IPv4 address or [an IPv6 address].
+
+A node that takes no connections has the address `relay`: it is reached through relays alone. A
+command that knows no name for such a node writes `relay:ID`, with the id of the node's key.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,11 @@ from fednode.transports.base import Address
 ADDRESSES_MAX: Final = 1024
 """Addresses whose parts are kept, because a node reads the same addresses at each message."""
 
+RELAY: Final = "relay"
+"""The address of a node that takes no connections."""
 _LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _NAME: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?", re.ASCII)
+_BY_ID: Final = re.compile(r"relay:((?:[A-Z2-7]{8}-){6}[A-Z2-7]{4})", re.ASCII)
 _DIGITS: Final = re.compile(r"[0-9.]+", re.ASCII)
 _PORT: Final = re.compile(r"[0-9]{1,5}", re.ASCII)
 _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
@@ -23,10 +30,15 @@ _EXAMPLE: Final = "write it as host:port, such as 127.0.0.1:7700 or [::1]:7700"
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A parsed address; an IPv6 host has no brackets here."""
+    """A parsed address; an IPv6 host has no brackets here.
+
+    relayed: the node takes no connections and is reached through relays alone; host is its id, or
+    "" if only its name tells the id.
+    """
 
     host: str
     port: int
+    relayed: bool = False
 
     @property
     def loopback(self) -> bool:
@@ -54,12 +66,22 @@ class Endpoint:
         return Endpoint(self.host, port)
 
     def __str__(self) -> str:
+        if self.relayed:
+            return f"{RELAY}:{self.host}" if self.host else RELAY
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+RELAYED: Final = Endpoint("", 0, relayed=True)
+"""What `parse` returns for the address `relay`."""
 
 
 @functools.lru_cache(maxsize=ADDRESSES_MAX)
 def parse(address: Address) -> Endpoint:
-    """Return the endpoint of an address; raise AddressError if it is not host:port."""
+    """Return the endpoint of host:port or of "relay"; raise AddressError for any other text."""
+    if address == RELAY:
+        return RELAYED
+    if match := _BY_ID.fullmatch(address):
+        return Endpoint(match[1], 0, relayed=True)
     host, colon, port = address.rpartition(":")
     if not colon or not _PORT.fullmatch(port) or int(port) > 65535:
         raise AddressError(f"the address {address[:80]!r} has no port from 0 to 65535; {_EXAMPLE}")
@@ -78,8 +100,8 @@ def parse(address: Address) -> Endpoint:
 
 def _is_ip(text: str, version: int) -> bool:
     try:
-        found = ipaddress.ip_address(text)
+        parsed = ipaddress.ip_address(text)
     except ValueError:
         return False
     # A zone ("fe80::1%eth0") names an interface of one machine: no address for others.
-    return found.version == version and "%" not in text
+    return parsed.version == version and "%" not in text

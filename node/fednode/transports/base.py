@@ -35,6 +35,17 @@ class Transport(Protocol):
         """
         ...
 
+    def expect(self, frame_bytes: int) -> None:
+        """Learn how large the frames of this mesh are; of much larger ones none need be kept."""
+        ...
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        """Close all connections with a key, and refuse new ones for some seconds.
+
+        A transport without keys does nothing.
+        """
+        ...
+
     async def close(self) -> None:
         """Stop serving and drop connections; calls under way raise Unreachable. Idempotent."""
         ...

@@ -38,18 +38,20 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Return the handler of a call, with the limits applied; None for an unknown method."""
         if details.method in self._limited:
             return self._limited[details.method]
-        found = await continuation(details)
-        if found is not None:
-            self._limited[details.method] = self._limit(found)
+        handler = await continuation(details)
+        if handler is not None:
+            self._limited[details.method] = self._limit(handler)
         return self._limited.get(details.method)
 
-    def _limit(self, found: Any) -> Any:
-        streams = bool(found.response_streaming)
-        kind = f"{'stream' if found.request_streaming else 'unary'}_"
+    def _limit(self, handler: Any) -> Any:
+        streams = bool(handler.response_streaming)
+        kind = f"{'stream' if handler.request_streaming else 'unary'}_"
         kind += "stream" if streams else "unary"
         make = getattr(grpc, f"{kind}_rpc_method_handler")
-        handle = self._flow(getattr(found, kind)) if streams else self._one(getattr(found, kind))
-        return make(handle, found.request_deserializer, found.response_serializer)
+        handle = (
+            self._flow(getattr(handler, kind)) if streams else self._one(getattr(handler, kind))
+        )
+        return make(handle, handler.request_deserializer, handler.response_serializer)
 
     def _one(self, handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def answer(request: Any, context: Any) -> Any:
@@ -67,10 +69,10 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             async with (
                 self._place(context, streams=True),
                 _ending(),
-                contextlib.aclosing(handle(request, context)) as found,
+                contextlib.aclosing(handle(request, context)) as answers,
             ):
-                async for one in found:
-                    yield one
+                async for answer in answers:
+                    yield answer
 
         async def write(request: Any, context: Any) -> None:
             async with self._place(context, streams=True), _ending():

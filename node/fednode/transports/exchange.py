@@ -21,6 +21,10 @@ PIECE_MAX_S: Final = 30.0
 # Bytes of frames that are being put together: of all senders, and of one key.
 ASSEMBLING_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 ASSEMBLING_PER_KEY: Final = 2 * FRAME_BYTES_MAX
+# The same of one key once the node knows how large its prompts are: so many times their bytes, and
+# this at least. Nobody has larger frames, because all members exchange arrays of the same shapes.
+EXPECTED_TIMES: Final = 4
+EXPECTED_MIN: Final = 8 << 20
 
 
 DELIVER: Final = "/fednode.v1.Exchange/Deliver"
@@ -40,6 +44,11 @@ class ExchangeService:
         self._on_frame = on_frame
         self._caller = caller
         self._assembling: Counter[str | None] = Counter()
+        self._expected = FRAME_BYTES_MAX
+
+    def expect(self, frame_bytes: int) -> None:
+        """Keep room for frames of this size, and for no larger ones."""
+        self._expected = frame_bytes
 
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
@@ -57,18 +66,18 @@ class ExchangeService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
 
     async def _deliver_chunks(self, request_iterator: AsyncIterator[bytes], context: Any) -> bytes:
-        found: list[bytes] = []
+        received: list[bytes] = []
         caller = self._caller(context)
         try:
-            await self._assemble(found, request_iterator, context, caller)
-            return await self._answer(b"".join(found), context)
+            await self._assemble(received, request_iterator, context, caller)
+            return await self._answer(b"".join(received), context)
         finally:
-            self._assembling[caller] -= sum(map(len, found))
+            self._assembling[caller] -= sum(map(len, received))
             self._assembling += Counter()  # forget zeros
 
     async def _assemble(
         self,
-        found: list[bytes],
+        received: list[bytes],
         request_iterator: AsyncIterator[bytes],
         context: Any,
         caller: str | None,
@@ -80,18 +89,18 @@ class ExchangeService:
             async with asyncio.timeout(PIECE_MAX_S) as limit:
                 async for piece in request_iterator:
                     limit.reschedule(min(clock() + PIECE_MAX_S, end))
-                    found.append(piece)
+                    received.append(piece)
                     self._assembling[caller] += len(piece)
                     size += len(piece)
                     if not piece or self._over(size, caller):
                         await context.abort(
                             grpc.StatusCode.RESOURCE_EXHAUSTED,
                             f"pieces must not be empty, frames of {FRAME_BYTES_MAX:,} bytes and "
-                            f"{ASSEMBLING_BYTES_MAX:,} bytes of frames at a time are the limits",
+                            f"{self._room():,} bytes of frames at a time are the limits",
                         )
         except TimeoutError:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the pieces came too slowly")
-        if not found:
+        if not received:
             # A stream whose first piece gRPC itself found too large ends here, too. A later one
             # leaves a frame that is cut short; the frame's checksum shows that.
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a frame without pieces")
@@ -101,8 +110,12 @@ class ExchangeService:
         return (
             size > FRAME_BYTES_MAX
             or self._assembling.total() > ASSEMBLING_BYTES_MAX
-            or (bool(caller) and self._assembling[caller] > ASSEMBLING_PER_KEY)
+            or (bool(caller) and self._assembling[caller] > self._room())
         )
+
+    def _room(self) -> int:
+        """Return the bytes of pieces that one key may leave here."""
+        return min(ASSEMBLING_PER_KEY, max(EXPECTED_MIN, EXPECTED_TIMES * self._expected))
 
     async def _answer(self, frame: bytes, context: Any) -> bytes:
         """Return the node's reply; end the call if the node is too slow or its reply too large."""

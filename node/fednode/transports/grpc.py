@@ -44,6 +44,8 @@ CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
 CALLS_PER_PEER: Final = 32
 CLOSE_GRACE_S: Final = 0.5
+RENEW_GRACE_S: Final = 30.0
+"""How long calls may go on in a connection that another one replaced."""
 # The protobuf field around the bytes of a Frame.
 _AROUND_BYTES: Final = 16
 KEEPALIVE_S: Final = 20
@@ -60,8 +62,6 @@ _SERVER_OPTIONS: Final = (
     *_KEEPALIVE,
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_concurrent_streams", STREAMS_MAX),
-    ("grpc.max_receive_message_length", PIECE_BYTES + _AROUND_BYTES),
     # Off: otherwise two daemons could share a port, and each would get half of the messages.
     ("grpc.so_reuseport", 0),
 )
@@ -82,12 +82,26 @@ class GrpcTransport:
     """Serve and send frames over gRPC: over mutual TLS, or without it on loopback.
 
     Other services at the node's address are added with `add_service` before `listen`.
-    tls: belongs to this transport from now on, and is closed with it.
+    tls: belongs to this transport from now on, and is closed with it. streams, message_bytes: calls
+    at a time of a connection that comes in, and the bytes of a message in one of them.
     """
 
-    def __init__(self, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        tls: Tls | None = None,
+        streams: int = STREAMS_MAX,
+        message_bytes: int = PIECE_BYTES + _AROUND_BYTES,
+    ) -> None:
         self._tls = tls
+        if tls is not None:
+            tls.exits.renew = self._renew
+        self._limits = (
+            ("grpc.max_concurrent_streams", streams),
+            ("grpc.max_receive_message_length", message_bytes),
+        )
         self._services: list[Register] = []
+        self._exchange: ExchangeService | None = None
+        self._frame_bytes = FRAME_BYTES_MAX
         self._server: Any = None
         self._peers: dict[Place, _Peer] = {}
         self._places = Places()
@@ -110,14 +124,17 @@ class GrpcTransport:
             raise AddressError(f"cannot listen on {address}: this transport is closed")
         if self._server is not None:
             raise AddressError(f"cannot listen on {address}: this transport listens already")
-        check_free(endpoint)
+        if not endpoint.relayed:
+            check_free(endpoint)
         server = grpc.aio.server(
-            options=_SERVER_OPTIONS,
+            options=(*_SERVER_OPTIONS, *self._limits),
             interceptors=[Calls(self.caller)],
             # With keys, the limits on connections per key and streams per connection apply.
             maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
         )
-        ExchangeService(on_frame, self.caller).register(server)
+        self._exchange = ExchangeService(on_frame, self.caller)
+        self._exchange.expect(self._frame_bytes)
+        self._exchange.register(server)
         for register in self._services:
             register(server)
         inside = str(Endpoint(endpoint.numeric, endpoint.port))
@@ -127,7 +144,10 @@ class GrpcTransport:
             raise _in_use(endpoint) from fault
         self._server = server
         await server.start()
-        return str(endpoint.at(await self._tls.listen(endpoint) if self._tls else port))
+        if self._tls is None:
+            return str(endpoint.at(port))
+        self._tls.wait_at_relays()
+        return str(endpoint if endpoint.relayed else endpoint.at(await self._tls.listen(endpoint)))
 
     def caller(self, context: Any) -> str | None:
         """Return the id behind a call; "" without keys; None if no id belongs to the connection."""
@@ -149,44 +169,54 @@ class GrpcTransport:
         self._use((str(endpoint), who))
         if self._tls is None:
             return dial(to, reply_bytes_max)
-        return _channel(await self._tls.exit(endpoint, who), reply_bytes_max)
+        return _channel(await self._tls.exits.to(endpoint, who), reply_bytes_max)
 
     def _endpoint(self, address: Address, doing: str) -> Endpoint:
         return _loopback(address, doing) if self._tls is None else parse(address)
 
     async def send(self, to: Address, frame: bytes, timeout_s: float, who: str = "") -> bytes:
         """Deliver one frame and return the reply."""
-        self._endpoint(to, "send to")
+        shown = who if self._endpoint(to, "send to").relayed and who else to
         if len(frame) > FRAME_BYTES_MAX:
             raise FrameError(
                 f"a frame of {len(frame):,} bytes cannot be sent; the limit is {FRAME_BYTES_MAX:,}"
             )
         if self._closing is not None:
             raise Unreachable(f"cannot send to {to}: this transport is closed")
-        peer = await self._peer(to, who)
         clock = asyncio.get_running_loop().time
         deadline = clock() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
-                await peer.slots.acquire()
+                peer = await self._slot(to, who)
         except TimeoutError as fault:
-            raise Unreachable(_late(to, timeout_s)) from fault
+            raise Unreachable(_late(shown, timeout_s)) from fault
         try:
             if self._closing is not None:
-                raise Unreachable(_closed(to))
+                raise Unreachable(_closed(shown))
             return await peer.deliver(frame, max(deadline - clock(), 0.0))
         except grpc.aio.AioRpcError as fault:
-            raise Unreachable(self.why(to, who) or _sentence(to, fault, timeout_s)) from fault
+            raise Unreachable(self.why(to, who) or _sentence(shown, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
             # A channel that closes during a call cancels the call; our caller did not cancel it.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise Unreachable(_closed(to)) from fault
+            raise Unreachable(_closed(shown)) from fault
         except (grpc.RpcError, grpc.aio.BaseError, OSError, ValueError, RuntimeError) as fault:
-            raise Unreachable(f"cannot send to {to}: {fault}") from fault
+            raise Unreachable(f"cannot send to {shown}: {fault}") from fault
         finally:
             peer.slots.release()
+
+    def expect(self, frame_bytes: int) -> None:
+        """Keep room for frames of this size in pieces, and for no larger ones."""
+        self._frame_bytes = frame_bytes
+        if self._exchange is not None:
+            self._exchange.expect(frame_bytes)
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        """Close all connections with a key, and refuse new ones for some seconds."""
+        if self._tls is not None:
+            self._tls.turn_away(id, seconds)
 
     async def close(self) -> None:
         """Stop serving, let calls end for CLOSE_GRACE_S, then drop all connections. Idempotent."""
@@ -207,8 +237,9 @@ class GrpcTransport:
 
     def why(self, to: Address, who: str) -> str:
         """Return what TLS found wrong at the last call to an address; "" for nothing."""
-        text = self._tls.fault(str(parse(to)), who) if self._tls else ""
-        return f"cannot send to {to}: {text}" if text else ""
+        text = self._tls.exits.fault(str(parse(to)), who) if self._tls else ""
+        head = f"reach {who or 'it'}" if parse(to).relayed else f"send to {to}"
+        return f"cannot {head}: {text}" if text else ""
 
     async def _peer(self, to: Address, who: str) -> _Peer:
         """Return the channel to a place; raise Unreachable if the place was given up meanwhile."""
@@ -225,6 +256,22 @@ class GrpcTransport:
             raise Unreachable(f"cannot send to {to}: {who!r} moved on")
         return self._peers[place]
 
+    async def _slot(self, to: Address, who: str) -> _Peer:
+        """Return the channel to a place, with one of its slots taken."""
+        while True:
+            peer = await self._peer(to, who)
+            await peer.slots.acquire()
+            if not peer.left:
+                return peer
+            peer.slots.release()
+
+    def _renew(self, place: Place) -> None:
+        """Open a new connection for the next calls to a place; calls under way keep the old one."""
+        peer = self._peers.pop(place, None)
+        if peer is not None:
+            peer.left = True
+            self._drop(peer, RENEW_GRACE_S)
+
     def _use(self, place: Place) -> None:
         for gone in self._places.use(place, asyncio.get_running_loop().time()):
             self._give_up(gone)
@@ -232,24 +279,28 @@ class GrpcTransport:
     def _give_up(self, place: Place) -> None:
         """Close the channel to a place; calls under way there raise Unreachable."""
         if self._tls is not None:
-            self._tls.shut(parse(place[0]), place[1])
+            self._tls.exits.shut(parse(place[0]), place[1])
         peer = self._peers.pop(place, None)
         if peer is not None:
-            dropping = asyncio.ensure_future(peer.channel.close())
-            self._dropped.add(dropping)
-            dropping.add_done_callback(self._dropped.discard)
+            self._drop(peer, None)
+
+    def _drop(self, peer: _Peer, grace_s: float | None) -> None:
+        dropping = asyncio.ensure_future(peer.channel.close(grace_s))
+        self._dropped.add(dropping)
+        dropping.add_done_callback(self._dropped.discard)
 
 
 class _Peer:
     """The channel to one address.
 
     slots: calls at a time. The other end resets streams beyond its own limit. A new connection does
-    not know that limit yet, so this side keeps to it.
+    not know that limit yet, so this side keeps to it. left: a new channel took its place.
     """
 
     def __init__(self, channel: Any) -> None:
         self.channel = channel
         self.slots = asyncio.Semaphore(CALLS_PER_PEER)
+        self.left = False
         self._whole = channel.unary_unary(DELIVER, wrapped, opened)
         self._cut = channel.stream_unary(DELIVER_CHUNKS, wrapped, opened)
 

@@ -45,10 +45,10 @@ class Places:
         if who:
             self._move(place, now)
         self._used[place] = None
-        own = [one for one in self._used if one[1] == who] if who else []
+        own = [held for held in self._used if held[1] == who] if who else []
         gone = [*own[:-PER_PEER], *(list(self._used)[:1] if len(self._used) > PLACES_MAX else [])]
-        for one in gone:
-            self._used.pop(one, None)
+        for place_gone in gone:
+            self._used.pop(place_gone, None)
         return gone
 
     def _move(self, place: Place, now: float) -> None:

@@ -18,19 +18,19 @@ PORT_TRIES: Final = 2_000
 def free_ports(count: int) -> list[int]:
     """Return distinct ports of 127.0.0.1 on which nothing listens now."""
     chance = SystemRandom()
-    found: list[int] = []
+    free: list[int] = []
     with contextlib.ExitStack() as held:
         for _ in range(PORT_TRIES):
-            if len(found) == count:
-                return found
+            if len(free) == count:
+                return free
             port = chance.choice(PORTS)
-            one = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+            taken = held.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             try:
-                one.bind(("127.0.0.1", port))
+                taken.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            found.append(port)
+            free.append(port)
     raise AddressError(
-        f"Only {len(found)} free ports of {count} were found on 127.0.0.1 between {PORTS.start} "
+        f"Only {len(free)} free ports of {count} were found on 127.0.0.1 between {PORTS.start} "
         f"and {PORTS.stop - 1}: start fewer nodes, or end what uses the ports."
     )

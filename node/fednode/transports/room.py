@@ -13,14 +13,14 @@ Held = dict[str, dict["asyncio.Task[object]", None]]
 def source_of(host: str) -> str:
     """Return the part of an address that one caller controls: IPv4 address, or /64 of IPv6."""
     try:
-        found = ipaddress.ip_address(host.partition("%")[0])
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return host
-    if isinstance(found, ipaddress.IPv4Address):
+    if isinstance(address, ipaddress.IPv4Address):
         return host
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Room:
@@ -37,7 +37,7 @@ class Room:
         """Hold one of `most` places; yield the source that lost a place for it, or ""."""
         lost = ""
         if sum(map(len, self._held.values())) >= most:
-            lost = max(self._held, key=lambda one: len(self._held[one]))
+            lost = max(self._held, key=lambda other: len(self._held[other]))
             oldest = next(iter(self._held[lost]))
             self._leave(lost, oldest)
             oldest.cancel()

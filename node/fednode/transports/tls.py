@@ -3,11 +3,14 @@
 gRPC's own TLS accepts or drops a connection by certificate authorities, and does not report the
 connections that it drops. A node knows peers by the fingerprints of their keys and reports whom it
 refuses, so TLS ends here. The gate listens where peers call. It hands the decrypted bytes to gRPC
-through a socket in a private folder, and remembers the id behind each connection. The exit does the
-same for outgoing calls. On the wire this is ordinary gRPC over TLS 1.3.
+through a socket in a private folder, and remembers the id behind each connection. The exits
+(node/fednode/transports/exits.py) do the same for outgoing calls. On the wire this is ordinary gRPC
+over TLS 1.3. Calls that a relay passes on come in by the same gate; a caller that wants to speak to
+a relay is handed to the relay of this gate, if it has one.
 
 Connections are limited in number, in the time until they prove an id, and (by flow control) in
-memory. A connection that does not speak TLS is recognized by its first byte.
+memory. What a key says over all its connections is metered (node/fednode/transports/meter.py). A
+connection that does not speak TLS is recognized by its first byte.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import shutil
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,49 +31,85 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from OpenSSL import SSL
 
-from fednode.errors import AddressError, Unreachable
+from fednode.errors import AddressError
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
+from fednode.transports.exits import Exits, Tell
+from fednode.transports.line import Line
+from fednode.transports.lines import Lines
+from fednode.transports.links import Connect, Links, RelayAt, Say, open_directly
+from fednode.transports.meter import USUAL, Rates
+from fednode.transports.paths import HANDSHAKE_S, IdOf, Judge, Paths, Reach
+from fednode.transports.relay import PIECE, Relay, spare
 from fednode.transports.room import Room, source_of
-from fednode.transports.session import CHUNK, Ends, PeerRejected, Session
+from fednode.transports.session import (
+    CHUNK,
+    RELAYING,
+    Ends,
+    Inner,
+    PeerRejected,
+    Session,
+    Writer,
+    drop_unheard,
+    showing,
+)
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
 """Returns this node's key and certificate; called for each connection, so both may change.
 
 Connections that show the same certificate object share one context, which costs time and memory.
 """
-Judge = Callable[[bytes, str], tuple[str, str]]
-"""Takes a certificate in DER and its required name or ""; returns its id, and a refusal or ""."""
-Tell = Callable[[str, str, str], None]
-"""Notes a refused connection: kind, source or id, a sentence."""
-
-HANDSHAKE_S: Final = 10.0
-"""Enough for a node that shares its processor with many others; it ends those who say nothing."""
 CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
 PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
 IDS_SHOWN: Final = 8
 """Ids that are named in the refusals of one source; further refusals name the source."""
-UNHEARD_MS: Final = 10_000
-"""A connection whose bytes are not acknowledged for this long is dropped, and opened anew."""
 
 
-@dataclass(slots=True)
-class Exit:
-    """The way out to one place: the path of a socket, and the server that listens there."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """How a node reaches its peers, and is reached.
 
-    path: str
-    server: asyncio.Server
+    relays: at which it waits, and through which it dials. reach: the setting. id_of: returns the id
+    of an address and a name. connect: opens connections to relays (if `proxied`, to everybody).
+    say: records that no relay answers. proofs: returns revocations to pass on to relays. declined:
+    returns why a relayed caller is not answered.
+    """
+
+    relays: tuple[RelayAt, ...] = ()
+    reach: Reach = "auto"
+    id_of: IdOf = lambda *_: ""
+    connect: Connect = open_directly
+    proxied: bool = False
+    say: Say = lambda *_: None
+    proofs: Callable[[], Iterable[bytes]] = lambda: ()
+    declined: Callable[[str], str] = lambda _: ""
+
+
+DIRECTLY: Final = Ways()
 
 
 class Tls:
     """The gate and the exits of one node. Everything runs on the event loop that made it."""
 
     def __init__(
-        self, credentials: Credentials, judge: Judge, tell: Tell, visit_s: float = 0.0
+        self,
+        credentials: Credentials,
+        judge: Judge,
+        tell: Tell,
+        visit_s: float = 0.0,
+        rates: Rates = USUAL,
+        ways: Ways = DIRECTLY,
+        relay: Relay | None = None,
+        relay_judge: Judge | None = None,
     ) -> None:
-        """Set TLS up. visit_s: if anyone is let in, how long a connection lasts; 0: no limit."""
+        """Set TLS up.
+
+        visit_s: if anyone is let in, how long a connection lasts; 0: no limit. rates: what a key
+        may say. ways: how peers are reached. relay: serves callers that want to speak to a relay.
+        relay_judge: judges these callers; None for `judge`.
+        """
         self._credentials = credentials
         self._judge = judge
         self._tell = tell
@@ -80,13 +119,34 @@ class Tls:
         self._visit_s = visit_s
         self._unproven, self._visitors = Room(), Room()
         self._named: dict[str, set[str]] = {}  # the ids that were named, by source
-        self._exits: dict[tuple[Address, str], Exit] = {}
-        self._faults: dict[tuple[Address, str], str] = {}
+        self._relayed: dict[Address, Room] = {}  # by relay
+        self._relay, self._relay_judge = relay, relay_judge or judge
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
         self._count = 0
         self._shown: tuple[x509.Certificate, SSL.Context] | None = None
+        self._lines = Lines(rates, visits=visit_s > 0)
+        self.links: Links | None = None
+        if ways.relays and ways.reach != "direct":
+            self.links = Links(
+                ways.relays,
+                self._context,
+                lambda shown: judge(shown, "")[0],
+                ways.connect,
+                ways.say,
+                ways.proofs,
+                ways.declined,
+            )
+        paths = Paths(
+            self._context,
+            judge,
+            ways.id_of,
+            self.links,
+            ways.reach,
+            ways.connect if ways.proxied else open_directly,
+        )
+        self.exits = Exits(self._folder, paths, self._lines, tell, self._task)
 
     @property
     def inside(self) -> str:
@@ -101,10 +161,6 @@ class Tls:
         """Return where a call comes from, as `source_of` writes it; "" if it is not known."""
         return self._callers.get(peer.removeprefix("unix:"), ("", ""))[1]
 
-    def fault(self, address: Address, who: str) -> str:
-        """Return why the last connection to a place failed; "" if it did not."""
-        return self._faults.get((address, who), "")
-
     async def listen(self, endpoint: Endpoint) -> int:
         """Open the gate at an address; return the port. Raise AddressError if that fails."""
         try:
@@ -115,69 +171,80 @@ class Tls:
             reason = fault.strerror or str(fault)
             raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
         self._servers.append(server)
+        self._lines.sweep()
         return int(server.sockets[0].getsockname()[1])
 
-    async def exit(self, endpoint: Endpoint, who: str) -> str:
-        """Return the address that leads gRPC to an endpoint, if its key belongs to `who`.
-
-        It stays open until `shut`. Raise Unreachable if no socket can be opened.
-        """
-        key = (str(endpoint), who)
-        if key not in self._exits:
-            self._count += 1
-            path = str(self._folder / f"out-{self._count}")
-
-            async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._leave(endpoint, who, Ends(reader, writer))
-
-            try:
-                server = await asyncio.start_unix_server(leave, path, limit=CHUNK)
-            except OSError as fault:
-                raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
-            if self._exits.setdefault(key, Exit(path, server)).server is not server:
-                server.close()  # another call was faster
-        return f"unix:{self._exits[key].path}"
-
-    def shut(self, endpoint: Endpoint, who: str) -> None:
-        """Close an exit that is no longer used."""
-        key = (str(endpoint), who)
-        self._faults.pop(key, None)
-        exit = self._exits.pop(key, None)
-        if exit is not None:
-            exit.server.close()
-            with contextlib.suppress(OSError):
-                os.unlink(exit.path)
+    def wait_at_relays(self) -> None:
+        """Let relays call this node from now on."""
+        if self.links is not None:
+            self.links.wait(self._answer)
 
     async def close(self) -> None:
         """Drop everything. Idempotent."""
-        for server in (*self._servers, *(one.server for one in self._exits.values())):
+        self._lines.close()
+        for server in self._servers:
             server.close()
         self._servers.clear()
-        self._exits.clear()
+        self.exits.close()
+        if self.links is not None:
+            await self.links.close()
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def turn_away(self, id: str, seconds: float) -> None:
+        """Close the connections with a key, and refuse new ones for some seconds."""
+        self._lines.turn_away(id, seconds)
+
     # In -------------------------------------------------------------------------------------------
 
     async def _enter(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host, port = (writer.get_extra_info("peername") or ("?", 0))[:2]
+        where, source = str(Endpoint(str(host), int(port))), source_of(str(host))
         with self._task(), _closing(writer):
-            host, port = (writer.get_extra_info("peername") or ("?", 0))[:2]
-            where, source = str(Endpoint(str(host), int(port))), source_of(str(host))
             drop_unheard(writer)
-            try:
-                with self._unproven.place(source, UNPROVEN_MAX) as lost:
-                    if lost:
-                        text = f"{lost}: its oldest of {UNPROVEN_MAX} handshakes was dropped"
-                        self._tell("connections", lost, text)
-                    session, id = await self._prove(Ends(reader, writer))
+            with self._reported(where, source):
+                self._lines.knock(source)
+                session, id = await self._let_in(Ends(reader, writer), source)
+                if session.speaks == RELAYING and self._relay is not None:
+                    spare(writer)
+                    inner = Inner(session, Ends(reader, writer), PIECE)
+                    await self._relay.serve(id, source, inner.ends)
+                    return
                 with self._visit(source):
                     await self._hand_on(session, id, source, Ends(reader, writer))
-            except PeerRejected as fault:
-                self._tell(fault.kind, self._name(fault.id, source), f"{where}: {fault}")
-            except (OSError, SSL.Error, asyncio.IncompleteReadError):
-                pass  # it went away
+
+    async def _answer(self, outside: Ends, relay: Address, named: str) -> None:
+        """Serve a call that a relay passed on. named: the id that the relay gave the caller."""
+        source = f"relay {relay} {named}"
+        with self._task(), self._reported(source, source):
+            self._lines.knock(f"relay {relay}")
+            room = self._relayed.setdefault(relay, Room())
+            with room.place(named, UNPROVEN_MAX // 2):
+                session, id = await self._let_in(outside, source)
+            if id != named:
+                text = f"the relay named {named} as the caller, and {id} proved its key"
+                raise PeerRejected("relay", text, id)
+            await self._hand_on(session, id, source, outside)
+
+    async def _let_in(self, outside: Ends, source: str) -> tuple[Session, str]:
+        """Prove a caller's key while it holds one of the places for callers without a proof."""
+        with self._unproven.place(source, UNPROVEN_MAX) as lost:
+            if lost:
+                text = f"{lost}: its oldest of {UNPROVEN_MAX} handshakes was dropped"
+                self._tell("connections", lost, text)
+            return await self._prove(outside)
+
+    @contextlib.contextmanager
+    def _reported(self, where: str, source: str) -> Iterator[None]:
+        """Tell of a caller that is refused; a caller that went away is no news."""
+        try:
+            yield
+        except PeerRejected as fault:
+            self._tell(fault.kind, self._name(fault.id, source), f"{where}: {fault}")
+        except (OSError, SSL.Error, asyncio.IncompleteReadError):
+            pass
 
     @contextlib.contextmanager
     def _visit(self, source: str) -> Iterator[None]:
@@ -221,11 +288,17 @@ class Tls:
             raise PeerRejected(
                 "handshake", "the TLS handshake failed: no certificate, or a bad one"
             ) from fault
-        id, reason = self._judge(shown, "")
+        relayed = session.speaks == RELAYING
+        id, reason = (self._relay_judge if relayed else self._judge)(shown, "")
         if reason:
             raise PeerRejected("certificate", f"{id or 'a stranger'} is refused: {reason}", id)
+        if relayed:
+            if self._relay is None:
+                raise PeerRejected("relay", f"{id} asks for a relay, and there is none here", id)
+            return session, id
         if self._held[id] >= PER_KEY_MAX:
             raise PeerRejected("connections", f"{id} holds {PER_KEY_MAX} connections already", id)
+        self._lines.enter(id)
         return session, id
 
     async def _hand_on(self, session: Session, id: str, source: str, outside: Ends) -> None:
@@ -236,21 +309,22 @@ class Tls:
         """
         self._held[id] += 1
         try:
-            try:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    first = await session.first_words(outside)
-            except TimeoutError as fault:
-                raise PeerRejected(
-                    "handshake", f"it said nothing within {HANDSHAKE_S:g} s", id
-                ) from fault
-            if first:
-                await self._carry_in(session, first, (id, source), outside)
+            with self._lines.serve(id, source) as line:
+                try:
+                    async with asyncio.timeout(HANDSHAKE_S):
+                        first = await session.first_words(outside, line)
+                except TimeoutError as fault:
+                    raise PeerRejected(
+                        "handshake", f"it said nothing within {HANDSHAKE_S:g} s", id
+                    ) from fault
+                if first:
+                    await self._carry_in(session, first, (id, source), outside, line)
         finally:
             self._held[id] -= 1
             self._held += Counter()  # forget zeros
 
     async def _carry_in(
-        self, session: Session, first: bytes, caller: tuple[str, str], outside: Ends
+        self, session: Session, first: bytes, caller: tuple[str, str], outside: Ends, line: Line
     ) -> None:
         self._count += 1
         path = str(self._folder / f"in-{self._count}")
@@ -263,69 +337,17 @@ class Tls:
             ends = Ends(*await asyncio.open_unix_connection(sock=inside, limit=CHUNK))
             with _closing(ends.writer):
                 ends.writer.write(first)
-                await session.carry(outside, ends)
+                await session.carry(outside, ends, line)
         finally:
             inside.close()
             self._callers.pop(path, None)
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
-    # Out ------------------------------------------------------------------------------------------
-
-    async def _leave(self, endpoint: Endpoint, who: str, inside: Ends) -> None:
-        with self._task(), _closing(inside.writer):
-            key = (str(endpoint), who)
-            try:
-                async with asyncio.timeout(HANDSHAKE_S):
-                    streams = await asyncio.open_connection(
-                        endpoint.numeric, endpoint.port, limit=CHUNK
-                    )
-                outside = Ends(*streams)
-                drop_unheard(outside.writer)
-            except socket.gaierror:
-                self._blame(key, f"the name {endpoint.host} does not resolve")
-                return
-            except (OSError, TimeoutError):
-                self._blame(key, f"nobody answers at {endpoint}")
-                return
-            with _closing(outside.writer):
-                await self._carry_out(key, inside, outside)
-
-    async def _carry_out(self, key: tuple[Address, str], inside: Ends, outside: Ends) -> None:
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                session = Session(self._context(), server=False)
-                shown = await session.shake_hands(outside)
-            id, reason = self._judge(shown, key[1])
-            if reason:
-                raise PeerRejected(
-                    "certificate", f"{id or 'a stranger'} answers at {key[0]}: {reason}"
-                )
-            if not await session.carry(outside, inside, lambda: self._faults.pop(key, None)):
-                self._blame(
-                    key,
-                    f"{key[0]} hung up right after the TLS handshake: it refuses this node's key, "
-                    "and its own log says why",
-                )
-        except PeerRejected as fault:
-            self._blame(key, str(fault))
-            self._tell(fault.kind, key[1] or key[0], str(fault))
-        except TimeoutError:
-            self._blame(key, f"{key[0]} does not speak TLS within {HANDSHAKE_S:g} s")
-        except SSL.Error:
-            self._blame(key, f"{key[0]} refused the connection, or does not speak TLS")
-        except OSError:
-            pass  # it went away; gRPC calls again
-
-    def _blame(self, key: tuple[Address, str], text: str) -> None:
-        """Store why the last connection of an exit failed, while the exit is open."""
-        if key in self._exits:
-            self._faults[key] = text
-
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
         if self._shown is None or self._shown[0] is not certificate:
-            self._shown = certificate, _showing(key, certificate)
+            self._shown = certificate, showing(key, certificate)
         return self._shown[1]
 
     @contextlib.contextmanager
@@ -340,42 +362,8 @@ class Tls:
             self._tasks.discard(task)
 
 
-def _showing(key: Ed25519PrivateKey, certificate: x509.Certificate) -> SSL.Context:
-    """Return what connections are made of that show a certificate."""
-    context = SSL.Context(SSL.TLS_METHOD)
-    context.set_min_proto_version(SSL.TLS1_3_VERSION)
-    # Nobody comes in again by a ticket, without showing a certificate.
-    context.set_options(SSL.OP_NO_TICKET)
-    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
-    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # a connection without traffic holds none
-    context.use_privatekey(key)
-    context.use_certificate(certificate)
-    context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
-    context.set_alpn_protos([b"h2"])
-    context.set_alpn_select_callback(
-        lambda _, offered: b"h2" if b"h2" in offered else SSL.NO_OVERLAPPING_PROTOCOLS
-    )
-    return context
-
-
-def _anyone(*_: object) -> bool:
-    """Return True: TLS proves who holds the key, and the judge decides afterwards."""
-    return True
-
-
-def drop_unheard(writer: asyncio.StreamWriter) -> None:
-    """Let the operating system end a connection whose other end is cut off.
-
-    TCP by itself tries for minutes, with growing pauses, so a node whose network is back would be
-    found only then. Systems without this option (it is Linux's) wait for gRPC's own pings.
-    """
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        own = writer.get_extra_info("socket")
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
-
-
 @contextlib.contextmanager
-def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
+def _closing(writer: Writer) -> Iterator[None]:
     try:
         yield
     finally:

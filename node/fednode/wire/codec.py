@@ -26,9 +26,9 @@ from google.protobuf.message import DecodeError
 
 from fednode.core import foreign
 from fednode.core.events import AckCode
-from fednode.core.types import STANDINGS, Message, Update
+from fednode.core.types import STANDINGS, Again, Mark, Message, Update
 from fednode.errors import FednodeError, FrameError
-from fednode.wire import fields
+from fednode.wire import fields, marks
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
@@ -57,9 +57,12 @@ FACT_NAME_CHARACTERS_MAX: Final = 128
 DIGEST_BYTES_MAX: Final = 64
 PLACE_CHARACTERS_MAX: Final = 300
 PROOF_BYTES_MAX: Final = 1024
+CLASS_BYTES_MAX: Final = 256
 WHOLE_MAX: Final = 2**63 - 1
 CHARACTER_BYTES: Final = 4
 """Most bytes of a character in UTF-8."""
+FIELDS: Final = 32
+"""More than the fields of an Envelope that are not repeated."""
 SPARE_BYTES: Final = 64
 """Room in a head for the tags, lengths and numbers of one entry."""
 
@@ -78,15 +81,25 @@ _CHECKSUM_TAG: Final = b"\x62\x20"
 _CHECKSUM_BYTES: Final = len(_CHECKSUM_TAG) + 32
 _CODES: Final[dict[AckCode, str]] = {code: f"ACK_CODE_{code.upper()}" for code in get_args(AckCode)}
 _NAMES: Final = {exchange_pb2.AckCode.Value(value): code for code, value in _CODES.items()}
-_STATES: Final = {one: f"MEMBER_STATE_{one.upper()}" for one in STANDINGS}
-_STANDINGS: Final = {exchange_pb2.MemberState.Value(value): one for one, value in _STATES.items()}
+_STATES: Final = {standing: f"MEMBER_STATE_{standing.upper()}" for standing in STANDINGS}
+_REDO: Final[dict[Again, str]] = {
+    again: f"REDO_{again.upper() or 'UNSPECIFIED'}" for again in get_args(Again)
+}
+_AGAIN: Final = {exchange_pb2.Redo.Value(value): again for again, value in _REDO.items()}
+_STANDINGS: Final = {
+    exchange_pb2.MemberState.Value(value): standing for standing, value in _STATES.items()
+}
 
 
 class Ack(NamedTuple):
-    """The receiver's verdict on one message. detail: a sentence; "" if the message was taken."""
+    """The receiver's verdict on one message.
+
+    detail: a sentence; "" if the message was taken. known: see node/fednode/core/lives.py.
+    """
 
     code: AckCode
     detail: str = ""
+    known: Mark | None = None
 
 
 def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
@@ -112,6 +125,10 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         facts=dict(message.facts),
         table=table,
         members=[_news(update) for update in message.members],
+        redo=_REDO[message.redo],
+        run=message.run,
+        mark=marks.written(message.mark),
+        classes=message.tensors.classes,
     )
     head = envelope.SerializeToString(deterministic=True)
     # The numbers go straight into the frame: protobuf would copy them several times.
@@ -137,6 +154,9 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
     The kernel's gate checks later whether numbers are finite and names are the expected names.
     """
     head, block = _opened(frame, limits)
+    most = limits.members + limits.facts + limits.classes + FIELDS
+    if not fields.at_most(head, most):
+        _refuse(f"the head of the frame has more than {most:,} fields, or is not a valid envelope")
     try:
         envelope = exchange_pb2.Envelope.FromString(head)
     except DecodeError as fault:
@@ -145,7 +165,12 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         _refuse(f"the head of the frame says version {VERSION} and version {envelope.version}")
     if len(envelope.members) > limits.members:
         _refuse(f"news of {len(envelope.members)} members; at most {limits.members} fit")
-    tensors, dtype = arrays.unpack(envelope.table, block, limits)
+    redo = _AGAIN.get(envelope.redo)
+    if redo is None:
+        _refuse(f"the sender's run is said to be {envelope.redo}, which this node does not know")
+    if len(envelope.classes) > limits.classes:
+        _refuse(f"{len(envelope.classes)} classes; at most {limits.classes} fit")
+    tensors, dtype = arrays.unpack(envelope.table, block, limits, envelope.classes)
     message = Message(
         mesh=envelope.mesh,
         fingerprint=envelope.fingerprint.hex(),
@@ -158,7 +183,10 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         facts=dict(envelope.facts),
         tensors=tensors,
         dtype=dtype,
-        members=tuple(_member(one) for one in envelope.members),
+        members=tuple(_member(member) for member in envelope.members),
+        redo=redo,
+        run=envelope.run,
+        mark=marks.read(envelope, "mark"),
     )
     wrong = _fault(message, limits)
     if wrong:
@@ -166,14 +194,14 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
     return message
 
 
-def encode_ack(code: AckCode, detail: str = "") -> bytes:
+def encode_ack(code: AckCode, detail: str = "", known: Mark | None = None) -> bytes:
     """Return the frame of a verdict; a long detail is cut, control characters become spaces."""
-    return write_ack(code, foreign.line(detail, DETAIL_CHARACTERS_MAX))
+    return write_ack(code, foreign.line(detail, DETAIL_CHARACTERS_MAX), known)
 
 
-def write_ack(code: AckCode, detail: str) -> bytes:
+def write_ack(code: AckCode, detail: str, known: Mark | None = None) -> bytes:
     """Return the frame of a verdict with any detail, such as a hostile node may send."""
-    ack = exchange_pb2.Ack(code=_CODES[code], detail=detail)
+    ack = exchange_pb2.Ack(code=_CODES[code], detail=detail, known=marks.written(known))
     return ack.SerializeToString(deterministic=True)
 
 
@@ -190,7 +218,11 @@ def decode_ack(frame: bytes) -> Ack:
         raise FrameError(f"the reply has the code {ack.code}, which this node does not know")
     if len(ack.detail) > DETAIL_CHARACTERS_MAX or not ack.detail.isprintable():
         raise FrameError("the reply's detail is too long or holds control characters")
-    return Ack(code, ack.detail)
+    known = marks.read(ack, "known")
+    wrong = marks.fault(known)
+    if wrong:
+        raise FrameError(wrong)
+    return Ack(code, ack.detail, known)
 
 
 def payload_bytes(message: Message, dtype: Dtype) -> int:
@@ -213,7 +245,8 @@ def _fault(message: Message, limits: Limits) -> str:
     ):
         if not _DIGEST.fullmatch(digest):
             return f"{what} {digest[:40]!r} is not hexadecimal of at most {DIGEST_BYTES_MAX} bytes"
-    for what, number in (("round", message.round), ("samples", message.samples)):
+    numbers = {"round": message.round, "samples": message.samples, "run": message.run}
+    for what, number in numbers.items():
         if not 0 <= number <= WHOLE_MAX:
             return f"{what} {number} is not between 0 and {WHOLE_MAX}"
     if len(message.facts) > limits.facts:
@@ -223,23 +256,41 @@ def _fault(message: Message, limits: Limits) -> str:
             return f"the name of a fact, {name[:40]!r}, is not 1 to 128 printable characters"
         if len(value) > limits.fact_characters or not value.isprintable():
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
-    return _member_fault(message, limits)
+    found = _classes_fault(message, limits) or _member_fault(message, limits)
+    return found or marks.fault(message.mark)
+
+
+def _classes_fault(message: Message, limits: Limits) -> str:
+    """Return what is wrong with the class names of a message; "" for nothing."""
+    classes = message.tensors.classes
+    if classes and not message.tensors:
+        return f"{len(classes)} classes without an array"
+    if len(classes) > limits.classes:
+        return f"{len(classes)} classes; at most {limits.classes} fit"
+    last = ""
+    for name in classes:
+        if not 0 < len(name.encode()) <= CLASS_BYTES_MAX or not name.isprintable():
+            return f"class {name[:40]!r} is not 1 to {CLASS_BYTES_MAX} bytes of printable text"
+        if name <= last:
+            return f"class {name[:40]!r} follows {last[:40]!r}; names must be sorted and differ"
+        last = name
+    return ""
 
 
 def _member_fault(message: Message, limits: Limits) -> str:
     """Return what is wrong with the news of members in a message; "" for nothing."""
     if len(message.members) > limits.members:
         return f"news of {len(message.members)} members; at most {limits.members} fit"
-    for one in message.members:
-        if not _NODE.fullmatch(one.name):
-            return f"member {one.name[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
-        if not 0 <= one.incarnation <= WHOLE_MAX:
-            return f"incarnation {one.incarnation} is not between 0 and {WHOLE_MAX}"
-        for what, word in (("address", one.address), ("id", one.id)):
+    for member in message.members:
+        if not _NODE.fullmatch(member.name):
+            return f"member {member.name[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
+        if not 0 <= member.incarnation <= WHOLE_MAX:
+            return f"incarnation {member.incarnation} is not between 0 and {WHOLE_MAX}"
+        for what, word in (("address", member.address), ("id", member.id)):
             if len(word) > PLACE_CHARACTERS_MAX or not (word.isascii() and word.isprintable()):
                 return f"{what} {word[:40]!r} is not at most {PLACE_CHARACTERS_MAX} characters"
-        if len(one.proof) > PROOF_BYTES_MAX:
-            return f"a proof of {len(one.proof)} bytes; at most {PROOF_BYTES_MAX} fit"
+        if len(member.proof) > PROOF_BYTES_MAX:
+            return f"a proof of {len(member.proof)} bytes; at most {PROOF_BYTES_MAX} fit"
     return ""
 
 
@@ -254,11 +305,13 @@ def _news(update: Update) -> exchange_pb2.Member:
     )
 
 
-def _member(found: exchange_pb2.Member) -> Update:
-    state = _STANDINGS.get(found.state)
+def _member(member: exchange_pb2.Member) -> Update:
+    state = _STANDINGS.get(member.state)
     if state is None:
-        _refuse(f"{found.name[:64]!r} is said to be {found.state}, which this node does not know")
-    return Update(found.name, state, found.incarnation, found.address, found.id, bytes(found.proof))
+        _refuse(f"{member.name[:64]!r} is said to be {member.state}, which this node does not know")
+    return Update(
+        member.name, state, member.incarnation, member.address, member.id, bytes(member.proof)
+    )
 
 
 def head_bytes_max(limits: Limits) -> int:
@@ -266,7 +319,9 @@ def head_bytes_max(limits: Limits) -> int:
     words = MESH_CHARACTERS_MAX * CHARACTER_BYTES + 2 * DIGEST_BYTES_MAX + 10 * SPARE_BYTES
     fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
     member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
-    return words + limits.facts * fact + limits.members * member + limits.table_bytes
+    classes = limits.classes * (CLASS_BYTES_MAX + 4)  # the tag and the length take four bytes
+    words += marks.BYTES_MAX
+    return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
 
 
 def _opened(frame: bytes | memoryview, limits: Limits) -> tuple[bytes, memoryview]:
@@ -299,10 +354,10 @@ def _check_version(start: bytes) -> None:
         return
     if len(start) < 2 or start[0] != _VERSION_TAG or start[1] > 0x7F:
         _refuse(f"the frame does not begin with its wire version; this node speaks {VERSION}")
-    found = start[1]
-    older = "the other node" if found < VERSION else "this node"
+    version = start[1]
+    older = "the other node" if version < VERSION else "this node"
     _refuse(
-        f"the frame has wire version {found} and this node speaks {VERSION}; "
+        f"the frame has wire version {version} and this node speaks {VERSION}; "
         f"update fednode on {older}"
     )
 

@@ -26,6 +26,43 @@ def inside(tag: bytes, data: bytes | memoryview) -> memoryview | None:
         begin = len(tag) + groups
         length = len(data) - begin
         if length >= 0 and (length.bit_length() or 1) in range(7 * groups - 6, 7 * groups + 1):
-            found = memoryview(data)
-            return found[begin:] if found[:begin] == ahead(tag, length) else None
+            content = memoryview(data)
+            return content[begin:] if content[:begin] == ahead(tag, length) else None
     return None
+
+
+def at_most(data: bytes, most: int) -> bool:
+    """Tell whether a serialized message has at most so many fields, nested ones not counted.
+
+    protobuf makes an object of each entry of a repeated field, which takes far more memory than an
+    empty entry has bytes. So a message is counted before it is parsed. False also for bytes that
+    are no fields, and for groups, which no message of fednode has.
+    """
+    if len(data) <= 2 * most:
+        return True  # a field has two bytes at least
+    at, end = 0, len(data)
+    for _ in range(most):
+        if at == end:
+            return True
+        tag, at = _whole(data, at)
+        kind = tag & 7
+        if kind == 2:
+            length, at = _whole(data, at)
+            at += length
+        elif kind == 0:
+            _, at = _whole(data, at)
+        else:
+            at += {1: 8, 5: 4}.get(kind, end)
+        if at > end:
+            return False
+    return at == end
+
+
+def _whole(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place and the place behind it; a place behind the end for none."""
+    number = 0
+    for place in range(at, min(at + 10, len(data))):
+        number |= (data[place] & 0x7F) << 7 * (place - at)
+        if data[place] < 0x80:
+            return number, place + 1
+    return 0, len(data) + 1

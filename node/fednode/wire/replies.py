@@ -22,14 +22,14 @@ def clean(reply: Reply) -> Reply:
         elif isinstance(value, str | float):
             setattr(reply, field.name, _safe(value) if value == value else 0.0)  # no time is nan
         elif hasattr(value, "items"):
-            pairs = {_safe(key): _safe(one) for key, one in value.items()}
+            pairs = {_safe(key): _safe(entry) for key, entry in value.items()}
             value.clear()
             value.update(pairs)
         elif not isinstance(value, bytes | int) and isinstance(value[0], Message):
-            for one in value:
-                clean(one)
+            for part in value:
+                clean(part)
         elif not isinstance(value, bytes | int):
-            value[:] = [_safe(one) for one in value]
+            value[:] = [_safe(item) for item in value]
     return reply
 
 

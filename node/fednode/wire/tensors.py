@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,6 +68,7 @@ class Limits:
     facts: int = 64
     members: int = 1026
     fact_characters: int = 1024
+    classes: int = 4096
 
     @property
     def table_bytes(self) -> int:
@@ -114,14 +115,17 @@ def pack(
 
 
 def unpack(
-    table: bytes, block: bytes | memoryview, limits: Limits = LIMITS
+    table: bytes,
+    block: bytes | memoryview,
+    limits: Limits = LIMITS,
+    classes: Sequence[str] = (),
 ) -> tuple[Tensors, Dtype | None]:
     """Return the tensors that `pack` wrote and their dtype (None if there are no arrays).
 
-    Raise FrameError for anything else.
+    classes: of the arrays' rows. Raise FrameError for anything else.
     """
     if not table and not block:
-        return Tensors(), None
+        return Tensors(classes=classes), None
     dtype, entries = _read(table, limits)
     arrays: dict[str, Array] = {}
     end, last, left = 0, "", limits.tensor_bytes
@@ -152,7 +156,7 @@ def unpack(
         last = name
     if end != len(block):
         raise FrameError(f"the arrays end at byte {end:,}, but the block has {len(block):,} bytes")
-    return Tensors.taking(arrays), dtype
+    return Tensors.taking(arrays, classes), dtype
 
 
 def payload_bytes(tensors: Tensors, dtype: Dtype) -> int:
@@ -168,7 +172,7 @@ def _read(table: bytes, limits: Limits) -> tuple[Dtype, tuple[object, ...]]:
             f"a table of arrays of {len(table):,} bytes; at most {limits.table_bytes:,} fit"
         )
     try:
-        found = msgpack.unpackb(
+        unpacked = msgpack.unpackb(
             table,
             use_list=False,
             max_str_len=NAME_CHARACTERS_MAX,
@@ -180,13 +184,13 @@ def _read(table: bytes, limits: Limits) -> tuple[Dtype, tuple[object, ...]]:
     except (ValueError, msgpack.UnpackException) as fault:
         why = str(fault) or type(fault).__name__
         raise FrameError(f"the table of arrays is not what msgpack packs: {why[:200]}") from fault
-    match found:
+    match unpacked:
         case (str(dtype), tuple(entries)) if dtype in DTYPES:
             return dtype, entries
         case (dtype, tuple()):
             kinds = ", ".join(DTYPES)
             raise FrameError(f"the dtype of the arrays is {_shown(dtype)}, not one of {kinds}")
-    raise FrameError(f"the table of arrays is {_shown(found)}, not a dtype and a list of arrays")
+    raise FrameError(f"the table of arrays is {_shown(unpacked)}, not a dtype and a list of arrays")
 
 
 def _entry(entry: object, dtype: Dtype, limits: Limits) -> tuple[str, int, tuple[int, ...], float]:

@@ -9,10 +9,18 @@
                 complete the TLS handshake, with 128 keys that it made itself
     headers     opens 1,010 connections to a page, and sends one header of its request every 2 s
 
-readdress and streams use the listed key in FOLDER/d. Of what is opened, all is opened at once; what
-the other end closes is opened again after 5 s. silent and headers come from an address of their
-own, as from another machine. Only addresses of 127.0.0.0/8 are called. The process ends after
-SECONDS, and prints one JSON object: what it tried, and what it could hold.
+    spin        is a control: it burns the time of one processor and says nothing
+    KIND        a flood of `floods.py` over eight connections to node a
+    answering   listens at the address of d, and floods each node that calls it with PING
+    newcomer-KIND   the same by keys that nobody knows, from one address, to an introducer
+    hello       sends a recorded ClientHello to node a again and again, and computes nothing
+    handshakes  completes handshakes with node a by a key that it made itself
+
+readdress, streams and KIND use the listed key in FOLDER/d. Of what is opened, all is opened at
+once; what the other end closes is opened again after 5 s (a flood: 0.2 s). The attacks of callers
+without a key of the mesh come from an address of their own, as from another machine. Only addresses
+of 127.0.0.0/8 are called. The process ends after SECONDS, and prints one JSON object: what it
+tried, and what it could hold.
 """
 
 from __future__ import annotations
@@ -24,16 +32,14 @@ import json
 import resource
 import ssl
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from fednode.app.network import IDENTITY, client_of, transport_of, trust_of
@@ -47,7 +53,10 @@ from fednode.transports.grpc import GrpcTransport
 from fednode.wire import codec
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.contract.faults import pause
-from tests.unit.bootstrap.test_introducer import shown_by
+from tests.e2e.attacks.answering import answer_with_floods, answering_context
+from tests.e2e.attacks.floods import KINDS, Kind, flood, spin
+from tests.e2e.attacks.http2 import context_of, stranger_context
+from tests.e2e.attacks.strangers import completed, hellos
 
 HOSTILE: Final = "d"
 SOURCE: Final = "127.0.0.66"
@@ -210,7 +219,7 @@ async def streams(folder: Path, seconds: float, targets: Targets) -> dict[str, i
 
 async def silent(folder: Path, seconds: float, targets: Targets) -> dict[str, int]:
     """Hold connections to an introducer, and say nothing."""
-    contexts = [stranger() for _ in range(KEYS)]
+    contexts = [stranger_context() for _ in range(KEYS)]
 
     def dumb(number: int) -> Callable[[], Awaitable[None]]:
         async def live() -> None:
@@ -220,12 +229,6 @@ async def silent(folder: Path, seconds: float, targets: Targets) -> dict[str, in
         return live
 
     return await keep_all([dumb(number) for number in range(SILENT)], seconds)
-
-
-def stranger() -> ssl.SSLContext:
-    """Return a context that shows a key which nobody knows."""
-    with tempfile.TemporaryDirectory() as folder:
-        return shown_by(Ed25519PrivateKey.generate(), Path(folder))
 
 
 async def headers(folder: Path, seconds: float, targets: Targets) -> dict[str, int]:
@@ -259,11 +262,65 @@ async def read_to_end(
         writer.close()
 
 
-ATTACKS: Final = {
+Attack = Callable[[Path, float, Targets], Coroutine[Any, Any, dict[str, Any]]]
+
+
+def by_member(kind: Kind) -> Attack:
+    """Return the attack that runs a flood with the listed key, at node a."""
+
+    async def attack(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+        mesh = load_peers(folder / "peers.yaml").mesh
+        context = context_of(*Identity(folder / HOSTILE / IDENTITY, mesh, HOSTILE).credentials())
+        return await asyncio.to_thread(flood, kind, targets["a"], lambda: context, seconds)
+
+    return attack
+
+
+def by_newcomers(kind: Kind) -> Attack:
+    """Return the attack that runs a flood with a new key in each connection, at an introducer."""
+
+    async def attack(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+        at = targets["introducer"]
+        return await asyncio.to_thread(flood, kind, at, stranger_context, seconds, SOURCE)
+
+    return attack
+
+
+async def answering(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+    """Flood the nodes that call the attacker."""
+    peers = load_peers(folder / "peers.yaml")
+    (at,) = (peer.address for peer in peers.peers if peer.name == HOSTILE)
+    shown = Identity(folder / HOSTILE / IDENTITY, peers.mesh, HOSTILE).credentials()
+    return await asyncio.to_thread(answer_with_floods, at, answering_context(*shown), seconds)
+
+
+async def control(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+    """Burn the time of one processor."""
+    await asyncio.to_thread(spin, time.monotonic() + seconds)
+    return {}
+
+
+async def hello(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+    """Let node a sign handshakes that never end."""
+    return await asyncio.to_thread(hellos, targets["a"], seconds, SOURCE)
+
+
+async def handshakes(folder: Path, seconds: float, targets: Targets) -> dict[str, Any]:
+    """Complete handshakes that node a then refuses."""
+    return await asyncio.to_thread(completed, targets["a"], seconds, SOURCE)
+
+
+ATTACKS: Final[dict[str, Attack]] = {
     "readdress": readdress,
     "streams": streams,
     "silent": silent,
     "headers": headers,
+    "spin": control,
+    **{name: by_member(kind) for name, kind in KINDS.items()},
+    **{f"newcomer-{name}": by_newcomers(kind) for name, kind in KINDS.items()},
+    "answering": answering,
+    "hello": hello,
+    "handshakes": handshakes,
 }
 
 

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.x509 import Certificate
+
 from fednode import registry
 from fednode.core.settings import MembershipSettings, RoundSettings, StartSettings
 from fednode.core.types import Message
@@ -52,7 +55,7 @@ STAGGER_S: Final = 0.3
 class Scene:
     """What a mesh is made of. names: of all nodes that peers.yaml lists; honest: of those that are.
 
-    config: settings of PromptFL. traitors: how some nodes lie, from their first word on.
+    policy, config: a policy and its settings. liars: how some nodes lie, from their first word on.
     """
 
     names: tuple[str, ...] = NAMES
@@ -61,6 +64,7 @@ class Scene:
     config: Mapping[str, Any] = field(default_factory=dict)
     learner: Callable[[str], Learner] = ClosedFormLearner
     liars: Mapping[str, Liar] = field(default_factory=dict)
+    policy: str = "promptfl"
 
 
 USUAL: Final = Scene()
@@ -90,7 +94,7 @@ class Node:
         self.name, self.transport = name, transport
         self.store = Store(folder / name)
         self.learner = scene.learner(name)
-        chosen = registry.policy("promptfl")
+        chosen = registry.policy(scene.policy)
         membership = MembershipSettings(probe_interval_s=1.0, probe_timeout_s=5.0).timing
         config = chosen.config_type(**scene.config)
         plan = Setup(policy=chosen, config=config, rounds=scene.rounds, membership=membership)
@@ -125,12 +129,13 @@ class Mesh:
     def transport(self, name: str) -> Mouth:
         """Return a transport that shows a node's key."""
 
-        def credentials() -> Any:
-            return self._keys[name], mint(self._keys[name], name, b"", time.time())
-
-        mouth = Mouth(Tls(credentials, self.trust().judge, Refusals().note))
+        mouth = Mouth(Tls(lambda: self.credentials(name), self.trust().judge, Refusals().note))
         mouth.liar = self.scene.liars.get(name)
         return mouth
+
+    def credentials(self, name: str) -> tuple[Ed25519PrivateKey, Certificate]:
+        """Return a node's key, and a certificate of it."""
+        return self._keys[name], mint(self._keys[name], name, b"", time.time())
 
     def trust(self) -> Trust:
         """Return whom a node believes."""

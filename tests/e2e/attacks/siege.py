@@ -1,18 +1,19 @@
 """Daemons with 1,024 descriptors under an attack that lasts: pace of rounds, descriptors, memory.
 
-    python -m tests.e2e.attacks.siege NAME ... [--minutes 10] [--folder FOLDER]
+    python -m tests.e2e.attacks.siege NAME ... [--minutes 10] [--calm 60] [--every 30]
 
-NAME is one of the attacks of `attacker.py`: readdress, streams, silent, headers. Three daemons on
-127.0.0.1 run mesh-wide rounds (PromptFL, sync, closed-form learner, mutual TLS), one each 0.2 s at
-most. For silent they enrol with an introducer, and another key enrols each 30 s, with as many tries
-as a daemon makes (ten, 3 s apart). For headers a page is read each 30 s. Each process has a soft
-and a hard limit of 1,024 descriptors.
+NAME is an attack of `attacker.py`. Three daemons on 127.0.0.1 run mesh-wide rounds (PromptFL, sync,
+closed-form learner, mutual TLS), one each 0.2 s at most. For silent and newcomer-KIND they enrol
+with an introducer, and another key enrols each EVERY seconds, with as many tries as a daemon makes
+(ten, 3 s apart). For headers a page is read as often. Each process has a soft and a hard limit of
+1,024 descriptors.
 
-One run: the mesh warms up; a minute without the attack; the attack for so many minutes; a minute
-of rest; another minute without the attack. It prints one table for each attack, and ends with exit
-code 1 unless under each attack:
+One run: the mesh warms up; CALM seconds without the attack; the attack for so many minutes; CALM
+seconds of rest; CALM more without the attack. It prints one table for each attack, and a line for
+each at the end. If `spin` is among the names, the last column compares the pace with the pace under
+that control in the same run. It ends with exit code 1 unless under each attack:
 
-- rounds keep 80 % of the pace of the two minutes without the attack, by the slowest daemon;
+- rounds keep 80 % of the better pace of before and after the attack, by the slowest daemon;
 - after the rest no process has more than 16 descriptors more than before the attack;
 - after the rest no process has more than 32 MiB more resident memory than before the attack;
 - each enrolment and each look at the page that was tried succeeds.
@@ -56,10 +57,8 @@ SETTINGS: Final = (
     *("--set", "log.level=warning"),
 )
 TETHER: Final = (sys.executable, "-m", "fednode_bootstrap.tether")
-CALM_S: Final = 60.0
-REST_S: Final = 60.0
-TICK_S: Final = 5.0
-PROBE_S: Final = 30.0
+TICK_S: Final = 1.0
+CONTROL: Final = "spin"
 WARM_ROUNDS: Final = 50
 GUARD_S: Final = 120.0
 PACE_MIN: Final = 0.8
@@ -100,6 +99,13 @@ class Siege:
     failed: list[str] = field(default_factory=list)
     tries: int = 0
     paces: dict[str, float] = field(default_factory=dict)
+    calm_s: float = 60.0
+    every_s: float = 30.0
+
+    @property
+    def ratio(self) -> float:
+        """The pace under attack as a share of the better pace of before and after."""
+        return self.paces["attack"] / max(self.paces["before"], self.paces["after"])
 
     async def start(self, name: str, *words: str) -> None:
         """Start a daemon whose descriptors are bounded; its output goes to FOLDER/NAME.log."""
@@ -128,14 +134,14 @@ class Siege:
     async def watch(self, client: Client, seconds: float) -> float:
         """Watch the processes for some seconds; return rounds a second of the slowest daemon."""
         loop = asyncio.get_running_loop()
-        end, due = loop.time() + seconds, loop.time() + PROBE_S / 2
+        end, due = loop.time() + seconds, loop.time() + self.every_s / 2
         first = await self.rounds(client)
         while loop.time() < end:
             await pause(min(TICK_S, end - loop.time()))
             for one in self.processes.values():
                 one.look()
             if self.probe is not None and due < loop.time():
-                due += PROBE_S
+                due += self.every_s
                 await self.try_probe()
         last = await self.rounds(client)
         return min(
@@ -154,17 +160,17 @@ class Siege:
         return found
 
 
-async def lay_out(name: str, folder: Path) -> Siege:
+async def lay_out(name: str, folder: Path, calm_s: float, every_s: float) -> Siege:
     """Start the processes that an attack is for."""
-    gate, *ports = free_ports(len(NODES) + 1)
+    gate, hostile, *ports = free_ports(len(NODES) + 2)
     at = {one: f"127.0.0.1:{port}" for one, port in zip(NODES, ports, strict=True)}
-    siege = Siege(folder, at)
+    siege = Siege(folder, at, calm_s=calm_s, every_s=every_s)
     more: tuple[str, ...] = ()
     try:
-        if name == "silent":
+        if name == "silent" or name.startswith("newcomer-"):
             more = await with_introducer(siege, f"127.0.0.1:{gate}")
         else:
-            list_nodes(siege)
+            list_nodes(siege, f"127.0.0.1:{hostile}")
         for one in NODES:
             words = ("--peers", str(folder / "peers.yaml"), "--name", one)
             where = ("--set", f"advertise={at[one]}") if more else ()
@@ -176,12 +182,12 @@ async def lay_out(name: str, folder: Path) -> Siege:
     return siege
 
 
-def list_nodes(siege: Siege) -> None:
+def list_nodes(siege: Siege, hostile: str) -> None:
     """Write a peers.yaml that lists the nodes, and the attacker's key, which runs no node."""
     lines = [f"mesh: {MESH}", "peers:"]
     for name in (*NODES, HOSTILE):
         id = Identity(siege.folder / name / IDENTITY, MESH, name).id
-        where = siege.at.get(name, "127.0.0.1:1")
+        where = siege.at.get(name, hostile)
         lines.append(f"  - {{name: {name}, address: '{where}', id: {id}}}")
     (siege.folder / "peers.yaml").write_text("\n".join(lines) + "\n")
     siege.targets = dict(siege.at)
@@ -232,9 +238,10 @@ def reader_of(address: str) -> Callable[[], Awaitable[None]]:
     return read
 
 
-async def run(name: str, folder: Path, minutes: float) -> bool:
-    """Run one siege, print its table, and tell whether the mesh stood it."""
-    siege = await lay_out(name, folder)
+async def run(name: str, folder: Path, given: argparse.Namespace) -> tuple[Siege, bool]:
+    """Run one siege, print its table; return it, and whether the mesh stood it."""
+    minutes = given.minutes
+    siege = await lay_out(name, folder, given.calm, given.every)
     try:
         async with contextlib.AsyncExitStack() as held:
             client = await held.enter_async_context(await warm(siege))
@@ -245,7 +252,7 @@ async def run(name: str, folder: Path, minutes: float) -> bool:
             said = await phases(siege, client, name, minutes)
     finally:
         await siege.stop()
-    return show(siege, name, minutes, said)
+    return siege, show(siege, name, minutes, said)
 
 
 async def warm(siege: Siege) -> Client:
@@ -266,7 +273,7 @@ async def warm(siege: Siege) -> Client:
 async def phases(siege: Siege, client: Client, name: str, minutes: float) -> str:
     """Go through the phases of a run; return what the attacker said at its end."""
     probe, siege.probe = siege.probe, None
-    siege.paces["before"] = await siege.watch(client, CALM_S)
+    siege.paces["before"] = await siege.watch(client, siege.calm_s)
     for one in siege.processes.values():
         one.before = one.most = one.look()
     words = (f"tests.e2e.attacks.{ATTACKER}", name, str(siege.folder), str(60 * minutes))
@@ -281,17 +288,17 @@ async def phases(siege: Siege, client: Client, name: str, minutes: float) -> str
     finally:
         await attacker.stop(5.0)
     siege.probe = None
-    await siege.watch(client, REST_S)
+    await siege.watch(client, siege.calm_s)
     for one in siege.processes.values():
         one.after = one.look()
-    siege.paces["after"] = await siege.watch(client, CALM_S)
+    siege.paces["after"] = await siege.watch(client, siege.calm_s)
     return attacker.last_line()
 
 
 def show(siege: Siege, name: str, minutes: float, said: str) -> bool:
     """Print the table of one siege; tell whether the mesh stood it."""
     paces = siege.paces
-    ratio = 2 * paces["attack"] / (paces["before"] + paces["after"])
+    ratio = siege.ratio
     wrong = [] if ratio >= PACE_MIN else [f"pace: {ratio:.2f} is less than {PACE_MIN}"]
     wrong += siege.failed
     print(f"\n{name}, {minutes:g} minutes, {DESCRIPTORS:,} descriptors for each process")
@@ -320,15 +327,35 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.e2e.attacks.siege")
     parser.add_argument("names", nargs="+", choices=list(ATTACKS))
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--calm", type=float, default=60.0, help="seconds of each calm phase")
+    parser.add_argument("--every", type=float, default=30.0, help="seconds between two probes")
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args(words)
-    stood = []
+    found: dict[str, tuple[Siege, bool]] = {}
     for name in given.names:
         with tempfile.TemporaryDirectory(prefix="siege-") as made:
             folder = (given.folder or Path(made)) / name
             folder.mkdir(parents=True)
-            stood.append(asyncio.run(run(name, folder, given.minutes)))
-    return 0 if all(stood) else 1
+            found[name] = asyncio.run(run(name, folder, given))
+    compare({name: siege for name, (siege, _) in found.items()})
+    return 0 if all(stood for _, stood in found.values()) else 1
+
+
+def compare(sieges: dict[str, Siege]) -> None:
+    """Print a line for each siege: pace, pace against the control, memory, probes."""
+    control = sieges[CONTROL].ratio if CONTROL in sieges else 1.0
+    print(
+        "\n| attack | pace before, after | under attack | of the control | most MiB more | probes |"
+    )
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, one in sieges.items():
+        paces = one.paces
+        more = max(held.most[1] - held.before[1] for held in one.processes.values())
+        probes = f"{len(one.probes) - len(one.failed)} of {len(one.probes)}" if one.probes else ""
+        print(
+            f"| {name} | {paces['before']:.2f}, {paces['after']:.2f} | {paces['attack']:.2f} "
+            f"| {one.ratio / control:.0%} | {more:.0f} | {probes} |"
+        )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ from fednode.learn.torch_learner import TorchLearner
 from fednode.observe.doorway import CONNECTIONS_MAX, REQUEST_MAX_S
 from fednode.sim.host import Liar
 from fednode.transports.tls import VISITORS_MAX
-from fednode_bootstrap.introducer import Roster, serve
+from fednode_bootstrap.introducer import Roster
+from fednode_bootstrap.serving import serve
 from tests.e2e.attacks.live import LIMIT_S, Scene, live, until
 from tests.unit.bootstrap.test_introducer import knock
 from tests.unit.identity.people import MESH

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,7 +64,7 @@ async def test_a_start_parses_the_policys_settings_once(
 async def test_a_node_whose_images_cannot_be_loaded_ends_and_gives_its_directory_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(*given: object) -> Learner:
+    def fails(*given: object, **more: object) -> Learner:
         raise StateError("no image can be read")
 
     plan = quiet_plan(tmp_path, "tuning.kind=closed-form")
@@ -77,6 +80,35 @@ async def test_a_state_directory_of_other_settings_is_refused(tmp_path: Path) ->
     store.bind({"policy.name": "promptfl"})
     with pytest.raises(StateError, match=r"was made with policy\.name promptfl"):
         await assemble.live(plan, store)
+
+
+async def test_the_first_ctrl_c_stops_and_the_second_ends_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = list[int]()
+    takes = dict[int, Any]()
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(
+        loop,
+        "add_signal_handler",
+        lambda number, *take: takes.update({number: take}),
+        raising=False,
+    )
+    monkeypatch.setattr("os._exit", codes.append)
+    caplog.set_level(logging.INFO, "fednode")
+    stop = assemble._stopped_by_signals()
+
+    def send(number: signal.Signals) -> None:
+        take, *words = takes[number]
+        take(*words)
+
+    send(signal.SIGTERM)
+    assert stop.is_set()
+    send(signal.SIGTERM)
+    assert codes == [], "what manages a node may send SIGTERM twice"
+    send(signal.SIGINT)
+    assert codes == [130]
+    assert caplog.messages == [assemble.STOPPING, assemble.AT_ONCE]
 
 
 async def test_a_stop_ends_the_wait_for_work_that_never_ends() -> None:

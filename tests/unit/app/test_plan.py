@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from fednode.app.plan import free_facts, make, placed
+from fednode.app.plan import SUMS_MAX, NodePlan, free_facts, make, placed
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError
+from fednode.policies.gda import rows
 from fednode.settings.faults import GONE
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings
@@ -47,6 +49,31 @@ def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:
     assert placed(Settings(), peers, "a") == Settings()
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "advertise", "remote"),
+    [
+        ("127.0.0.1:7101", "127.0.0.2:7102", None, False),
+        ("127.0.0.1:7101", "localhost:7102", None, False),
+        ("127.0.0.1:7101", "[::1]:7102", None, False),
+        ("127.0.0.1:7101", "10.0.0.8:7102", None, True),
+        ("10.0.0.7:7101", "10.0.0.7:7102", None, False),
+        ("10.0.0.7:7101", "10.0.0.8:7102", None, True),
+        ("clinic-a:7101", "clinic-b:7102", None, True),
+        ("10.0.0.7:7101", "10.0.0.7:7102", "10.0.0.9:7101", True),
+        ("", "10.0.0.8:7102", None, True),
+        ("", "127.0.0.1:7102", None, False),
+    ],
+)
+def test_a_mesh_is_remote_if_a_peer_is_on_another_machine(
+    own: str, other: str, advertise: str | None, remote: bool
+) -> None:
+    """A node of a remote mesh waits without end for its peers (waiting.py)."""
+    peers = Peers("m", (PeerEntry("a", own), PeerEntry("b", other)))
+    plan = NodePlan("a", Settings(advertise=advertise), peers, Path())
+    assert plan.remote == remote
+    assert not NodePlan("a", Settings(), Peers("m", (PeerEntry("a", own),)), Path()).remote
+
+
 def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
     config = tmp_path / "node.yaml"
     config.write_text("name: b\nstate_dir: there\n")
@@ -58,3 +85,52 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
     assert make(peers, config, None, (), None).state == expected
     with pytest.raises(ConfigError, match=r"topology.kind is 'ring'"):
         make(peers, config, None, ("policy.name=promptfl", "topology.kind=ring"), None)
+
+
+def test_class_sums_of_more_nodes_than_a_state_holds_are_refused(tmp_path: Path) -> None:
+    listed = [{"name": f"n{at:03}", "address": f"127.0.0.1:{9000 + at}"} for at in range(126)]
+    peers = tmp_path / "many.yaml"
+    peers.write_text(yaml.safe_dump({"mesh": "m", "insecure": True, "peers": listed}))
+    with pytest.raises(ConfigError, match=r"lists 126 nodes, and policy gda keeps .* at most 125"):
+        make(peers, None, "n000", ("policy.name=gda",), tmp_path / "state")
+    assert SUMS_MAX == rows.NODES_MAX
+
+
+@pytest.mark.parametrize(
+    ("flag", "fault"),
+    [
+        ("data.tell_classes=false", r"data.tell_classes is false, and policy gda matches"),
+        ("privacy.clip=1", r"privacy.clip is 1, and policy gda sends sums"),
+        ("policy.few_images=true", r"policy.few_images is true"),
+    ],
+)
+def test_what_a_node_refuses_with_class_sums(
+    fednode: Fednode, peers: Path, tmp_path: Path, flag: str, fault: str
+) -> None:
+    """Messages of gda name the classes of a node (tests/unit/policies/test_names_stay.py)."""
+    config = tmp_path / "node.yaml"
+    config.write_text("name: b\n")
+    assert make(peers, config, None, ("policy.name=gda",), None).policy.name == "gda"
+    with pytest.raises(ConfigError, match=fault):
+        make(peers, config, None, ("policy.name=gda", flag), None)
+
+
+RELAY_ID = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
+
+
+def test_a_node_that_takes_no_connections_needs_relays(tmp_path: Path) -> None:
+    peers = tmp_path / "peers.yaml"
+    relays = f'relays: [{{address: "relay.example.org:443", id: {RELAY_ID}}}]\n'
+    listed = f'mesh: m\npeers: [{{name: a, address: "10.0.0.1:7700", id: {RELAY_ID}}}]\n'
+    peers.write_text(listed)
+    with pytest.raises(ConfigError, match=r"'a' is reached through relays .* lists none"):
+        make(peers, None, "a", ("reach=relay",), tmp_path / "state")
+    peers.write_text(listed + relays)
+    plan = make(peers, None, "a", ("reach=relay",), tmp_path / "state")
+    assert (plan.address, plan.listen, plan.remote) == ("relay", "relay", False)
+    with pytest.raises(ConfigError, match=r"relay\.serve is true, and a relay needs keys"):
+        make(peers, None, "a", ("reach=relay", "relay.serve=true"), tmp_path / "state")
+    with pytest.raises(ConfigError, match="reach is direct, and this node's address is `relay`"):
+        make(peers, None, "a", ("reach=direct", "advertise=relay"), tmp_path / "state")
+    both = make(peers, None, "a", ("listen=0.0.0.0:7700", "advertise=relay"), tmp_path / "state")
+    assert (both.address, both.listen) == ("relay", "0.0.0.0:7700")

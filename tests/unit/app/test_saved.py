@@ -9,12 +9,13 @@ import pytest
 import yaml
 
 from fednode.app.plan import facts_of, free_facts, learner_of, make
-from fednode.app.saved import CLASSES, SETTINGS, find, recall, remember, settings_text
+from fednode.app.saved import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.errors import ConfigError, StateError
 from fednode.settings.faults import GONE
 from fednode.settings.output import PageSettings
 from fednode.settings.read import Settings, load_settings
+from fednode.storage.runs import CLASSES, SETTINGS
 from fednode.storage.store import Store
 from tests.unit.commands.run import PEERS, Fednode
 

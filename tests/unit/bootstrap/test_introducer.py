@@ -16,16 +16,18 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from fednode.errors import ConfigError, IdentityError, StateError
+from fednode.errors import ConfigError, IdentityError, Refused, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
-from fednode.identity.enrol import CONTACTS_MAX, enrol
+from fednode.identity.enrol import CONTACTS_MAX, enrol, judge_token
 from fednode.identity.identity import Identity, armour, disarm
 from fednode.identity.lease import DAY_S, LEASE_DAYS
 from fednode.transports import tls
-from fednode_bootstrap import introducer
-from fednode_bootstrap.introducer import ASKED_MAX, LOCK_FILE, Roster, serve
+from fednode_bootstrap import calls, serving
+from fednode_bootstrap.calls import ASKED_MAX
+from fednode_bootstrap.introducer import LOCK_FILE, Roster
+from fednode_bootstrap.serving import serve
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
 GUARD_S = 20.0
@@ -63,15 +65,31 @@ def test_a_lease_is_renewed_without_a_token_by_its_own_key_alone(tmp_path: Path)
     made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
     assert made.enrol(A_ID, MESH, "a", "127.0.0.1:9", "")
     assert [one.address for one in made.enrolled()] == ["127.0.0.1:9"]
-    with pytest.raises(IdentityError, match="belongs to another key"):
+    with pytest.raises(IdentityError, match="no token was given"):
         made.enrol(B_ID, MESH, "a", ADDRESS, "")
+
+
+@pytest.mark.parametrize("token", ["", "a-guess"])
+def test_a_stranger_learns_nothing_of_the_mesh_its_names_and_its_keys(
+    tmp_path: Path, token: str
+) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    said = set()
+    for mesh, name in ((MESH, "a"), (MESH, "z"), ("other", "a"), ("other", "z")):
+        for dry in (False, True):
+            with pytest.raises(IdentityError) as refusal:
+                made.enrol(B_ID, mesh, name, ADDRESS, token, dry=dry)
+            said.add(str(refusal.value).replace(repr(name), "NAME"))
+    assert len(said) == 1
+    assert A_ID not in said.pop()
 
 
 def test_no_token_takes_over_a_name_that_another_key_has(tmp_path: Path) -> None:
     made = book(tmp_path)
     made.enrol(A_ID, MESH, "a", ADDRESS, made.token("a"))
     for token in (made.token(), made.token("a")):
-        with pytest.raises(IdentityError, match=f"'a' belongs to another key, {A_ID}: .* free"):
+        with pytest.raises(IdentityError, match=r"'a' belongs to another key: .* free"):
             made.enrol(B_ID, MESH, "a", ADDRESS, token)
     assert [(one.name, one.id) for one in made.enrolled()] == [("a", A_ID)]
     assert made.enrol(A_ID, MESH, "a", ADDRESS, "")  # the real node renews
@@ -119,14 +137,14 @@ def test_a_token_is_looked_up_and_spent_under_the_lock(
     made, seen = book(tmp_path), []
     token, spend = made.token(), Roster._spend
 
-    def watched(self: Roster, text: str, name: str) -> None:
+    def watched(self: Roster, text: str, name: str, dry: bool) -> None:
         with (
             open(tmp_path / "book" / LOCK_FILE, "rb") as other,
             contextlib.suppress(BlockingIOError),
         ):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             seen.append("free")
-        spend(self, text, name)
+        spend(self, text, name, dry)
         seen.append("spent")
 
     monkeypatch.setattr(Roster, "_spend", watched)
@@ -183,12 +201,12 @@ def test_guesses_are_few_and_in_no_good_tokens_way(tmp_path: Path) -> None:
 
 
 def test_memory_for_sources_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(introducer, "SOURCES_MAX", 3)
+    monkeypatch.setattr(calls, "SOURCES_MAX", 3)
     made = book(tmp_path)
     for number in range(9):
         with pytest.raises(IdentityError, match="wrong, spent"):
             made.enrol(A_ID, MESH, "a", ADDRESS, "guess", f"192.0.2.{number}")
-    assert len(made._asked) == 3
+    assert len(made._guesses._asked) == 3
 
 
 def shown_by(key: Ed25519PrivateKey, folder: Path) -> ssl.SSLContext:
@@ -231,7 +249,7 @@ async def test_silent_visitors_are_in_nobodys_way(
 
 
 async def test_a_visit_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(introducer, "VISIT_S", 0.05)
+    monkeypatch.setattr(serving, "VISIT_S", 0.05)
     made = Roster(tmp_path / "book", MESH)
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(made, "127.0.0.1:0", stop, ready.set_result))
@@ -308,3 +326,29 @@ def test_a_lease_that_is_nearly_over_is_not_settled(tmp_path: Path) -> None:
     assert made.settled() == 1
     now[0] += 0.7 * LEASE_DAYS * DAY_S
     assert made.settled() == 0
+
+
+async def test_its_operator_sees_each_enrolment_and_refusal_and_a_check_costs_no_token(
+    tmp_path: Path,
+) -> None:
+    made, said = Roster(tmp_path / "book", MESH), list[str]()
+    token = made.token("a")
+    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(serve(made, "127.0.0.1:0", stop, ready.set_result, say=said.append))
+    async with asyncio.timeout(GUARD_S):
+        at = await ready
+        a, b = (Identity(tmp_path / name, MESH, name) for name in "ab")
+        await judge_token(a, made.mesh_key, at, ADDRESS, token)
+        assert not made.enrolled()
+        with pytest.raises(Refused, match="for another name than 'b'"):
+            await judge_token(b, made.mesh_key, at, ADDRESS, token)
+        await enrol(a, made.mesh_key, at, ADDRESS, token)
+        await enrol(a, made.mesh_key, at, ADDRESS, "")
+        with pytest.raises(Refused, match="no token was given"):
+            await enrol(b, made.mesh_key, at, ADDRESS, "")
+        stop.set()
+        await task
+    kinds = ["checked", "refused", "enrolled", "renewed", "refused"]
+    assert [line.split()[1] for line in said] == kinds
+    assert said[-1].endswith("[so far: 1 checked, 1 enrolled, 2 refused, 1 renewed]")
+    assert not any(token in line for line in said)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import ConfigError, IdentityError, StateError
+from fednode.identity.keys import node_id
 from fednode.settings.peers import load_peers
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.invite import invite
@@ -59,3 +60,15 @@ def test_what_is_wrong_with_a_template_is_named(tmp_path: Path, text: str, said:
     template.write_text(text)
     with pytest.raises(ConfigError, match=said):
         invite(tmp_path / "book", template, tmp_path / "mesh")
+
+
+def test_the_introducer_s_port_is_listed_as_a_relay(tmp_path: Path) -> None:
+    template = tmp_path / "peers.yaml"
+    template.write_text('mesh: mesh\nintroducer: "intro.example.org:443"\n')
+    invite(tmp_path / "book", template, tmp_path / "out", relay=True)
+    (relay,) = load_peers(tmp_path / "out" / "peers.yaml").relays
+    book = Roster(tmp_path / "book", "mesh")
+    assert (relay.address, relay.id) == ("intro.example.org:443", node_id(book.key))
+    template.write_text('mesh: mesh\npeers: [{name: a, address: "10.0.0.1:7700"}]\n')
+    with pytest.raises(ConfigError, match="names no introducer, whose port --relay would list"):
+        invite(tmp_path / "other", template, tmp_path / "out2", relay=True)

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fednode.errors import NeverMerged
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 from fednode_bootstrap import local
 from fednode_bootstrap.local import LocalOptions
@@ -71,9 +72,35 @@ async def test_a_mesh_that_is_through_shows_its_figures_and_leaves_nothing(
     screen, written = terminal()
     assert await local.run(options(), LogObserver(tmp_path), screen) == 0
     head, *nodes = [" ".join(line.split()) for line in written.getvalue().splitlines()[-3:]]
-    assert head.endswith("state round doing loss own % base % new % peers sent a second")
+    assert head.endswith("state round merged doing loss own % base % new % peers sent a second")
     assert nodes[1].startswith("node-2 finished 2/2 idle 90.0 32.0 20.0 0/0 0 B")
     assert list((tmp_path / "runs").iterdir()) == []
+
+
+class Lonely(LogObserver):
+    """Tell of one daemon that it merged no peer's prompts. wish: it is meant to be alone."""
+
+    def __init__(self, folder: Path, wish: bool) -> None:
+        super().__init__(folder)
+        self.wish = wish
+
+    async def status(self, address: str) -> StatusReply:
+        found = await super().status(address)
+        alone = found.name == "node-2"
+        found.alone_by_wish = self.wish
+        found.merged_with.update({0 if alone else 1: found.round})
+        return found
+
+
+async def test_a_mesh_that_did_not_federate_ends_with_an_error_of_its_own(
+    options: Options, tmp_path: Path
+) -> None:
+    screen, written = plain()
+    with pytest.raises(NeverMerged, match=r"prompts: node-2 \(0 of 2\)\.") as caught:
+        await local.run(options(), Lonely(tmp_path, wish=False), screen)
+    assert caught.value.exit_code == 7
+    assert "node-2 2/2 finished" in written.getvalue(), "the summary is shown before"
+    assert await local.run(options(), Lonely(tmp_path, wish=True), screen) == 0
 
 
 async def test_without_a_terminal_there_are_plain_lines(options: Options, tmp_path: Path) -> None:

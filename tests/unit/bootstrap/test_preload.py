@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from fednode import freed
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
-from fednode.learn import build, memory
+from fednode.learn import build
 from fednode_bootstrap import preload
 
 
@@ -21,10 +22,14 @@ from fednode_bootstrap import preload
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Return what is loaded from now on, in order; nothing is."""
     found: list[Any] = []
-    monkeypatch.setattr(memory, "use_one_arena", lambda: found.append("arena"))
+    monkeypatch.setattr(freed, "use_one_arena", lambda: found.append("arena"))
     monkeypatch.setattr(build, "use_threads", lambda count: found.append(count))
     monkeypatch.setattr(backbone, "keep", lambda model, weights: found.append(model))
-    monkeypatch.setattr(atexit, "register", lambda *what: found.append(what))
+    # Libraries that load meanwhile may register handlers of their own.
+    ours = (os._exit, 0)
+    monkeypatch.setattr(
+        atexit, "register", lambda *what: found.append(what) if what == ours else None
+    )
     monkeypatch.setattr(gc, "freeze", lambda: found.append("frozen"))
     return found
 

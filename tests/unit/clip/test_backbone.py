@@ -16,7 +16,7 @@ from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 
-from fednode.clip import backbone, hub
+from fednode.clip import backbone, hub, sources
 from fednode.clip.settings import ModelSettings
 from fednode.errors import ModelError
 from tests.unit.clip import tiny
@@ -283,7 +283,7 @@ def test_without_a_network_the_weights_come_from_the_cache(monkeypatch: pytest.M
 
     monkeypatch.setattr(open_clip, "create_model", create)
     monkeypatch.setattr(huggingface_hub, "get_session", Silent)
-    assert backbone._fetched("ViT-B-16", "openai") is made
+    assert sources.fetched("ViT-B-16", "openai") is made
     assert (offline, constants.HF_HUB_OFFLINE) == ([True], False)
 
 

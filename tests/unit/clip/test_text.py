@@ -150,9 +150,6 @@ def test_deep_prompts_that_do_not_fit_are_refused() -> None:
     for shape in ((2, 2, tower.width), (1, 3, tower.width)):
         with pytest.raises(ModelError, match=r"tiny takes at most \[1, 1, 2, 32\]"):
             tower.encode(tokens, context, torch.zeros(shape))
-    other = TextTower(tiny.clip(qk_norm=True), TOKENIZER, "tiny")
-    with pytest.raises(ModelError, match="takes no deep prompts"):
-        other.encode(tokens, context, torch.zeros(1, 2, tower.width))
 
 
 def test_everything_lies_on_the_models_device() -> None:
@@ -206,20 +203,50 @@ def test_a_name_too_long_is_named_with_the_limit() -> None:
         tower.tokens(["cat", "a " * 20], 2)
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (lambda: tiny.custom(no_causal_mask=True), "not causal"),
-        (lambda: tiny.custom(embed_cls=True), "class token behind the text"),
-        (lambda: tiny.custom(pool_type="last"), "pools by 'last'"),
-        (lambda: torch.nn.Linear(2, 2), "has no token_embedding"),
-    ],
-)
-def test_an_unfit_tower_is_refused_in_one_sentence(model: Any, reason: str) -> None:
-    with pytest.raises(ModelError, match=reason):
-        TextTower(model(), TOKENIZER, "other")
+HALF: dict[str, tuple[Any, str]] = {
+    "first": (lambda: tiny.custom(pool_type="first"), "reads the first token, which sees no other"),
+    "none": (lambda: tiny.custom(pool_type="none"), "a feature for each token"),
+    "another end": (
+        lambda: tiny.custom(pool_type="eos", eos_id=7),
+        "reads the token 7, which is not the text's end",
+    ),
+}
 
 
-def test_another_tokenizer_is_refused() -> None:
-    with pytest.raises(ModelError, match=r"its tokenizer \(object\) is not the CLIP byte pair"):
-        TextTower(tiny.clip(), object(), "other")
+@pytest.mark.parametrize("kind", HALF)
+def test_a_tower_that_takes_no_vectors_says_why_and_still_encodes_texts(kind: str) -> None:
+    """A refused tower refuses no more than it must."""
+    make, reason = HALF[kind]
+    model = make()
+    tower = TextTower(model, TOKENIZER, "other")
+    assert reason in tower.fault
+    for ask in (
+        lambda: tower.width,
+        lambda: tower.layers,
+        lambda: tower.tokens(NAMES, 2),
+        lambda: tower.embed_words("a"),
+        lambda: tower.encode(tower.texts(NAMES, "{}"), torch.zeros(2, 32)),
+    ):
+        with pytest.raises(ModelError) as fault:
+            ask()
+        assert str(fault.value).startswith("other takes no learned text prompts: its text tower")
+        assert "policy fedclip" in str(fault.value)
+    if kind == "first":
+        ours = tower.encode(tower.texts(NAMES, "a photo of a {}."))
+        wanted = theirs(model, [f"a photo of a {name}." for name in NAMES])
+        assert (ours - wanted).abs().max() < 1e-5
+        assert tower.encode(tower.texts([], "{}")).shape == (0, tiny.EMBED)
+
+
+def test_towers_and_tokenizers_of_unknown_kinds_are_named() -> None:
+    strange: Any = torch.nn.Linear(2, 2)
+    assert "(Linear) has no embedding of tokens" in TextTower(strange, TOKENIZER, "other").fault
+    assert "its tokenizer (object)" in TextTower(tiny.clip(), object(), "other").fault
+
+
+def test_without_a_tokenizer_no_text_is_encoded() -> None:
+    tower = TextTower(tiny.clip(), None, "other", missing="its tokenizer is gone")
+    with pytest.raises(ModelError, match=r"other encodes no text: its tokenizer is gone\.$"):
+        tower.texts(NAMES, "{}")
+    with pytest.raises(ModelError, match="no learned text prompts: its tokenizer is gone; hand-wr"):
+        assert tower.width

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +22,11 @@ from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.shipped import config_file
 from fednode.storage.disk import Disk
 from fednode.storage.store import Store
+from fednode.transports.ports import free_ports
+from fednode_bootstrap.introducer import Roster
+from fednode_bootstrap.serving import serve
 from tests.command_line import named
+from tests.unit.commands import canned
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
 
@@ -28,7 +36,7 @@ GATE_OFF = ZeroDFLConfig().caution
 
 def test_nothing_wrong(fednode: Fednode, peers: Path) -> None:
     assert fednode("check", "--peers", peers, "--name", "a", *QUICK) == 0
-    assert "policy.admit_rise is null: any member can replace this node's rows" in GATE_OFF
+    assert "policy.admit_rise is null, so this node takes over rows (context vectors" in GATE_OFF
     assert fednode.out.splitlines() == [
         f"note: {GATE_OFF}",
         "note: b at 127.0.0.1:7192 does not answer yet.",
@@ -95,12 +103,15 @@ def test_judging_without_images_to_judge_by(
 
 
 def test_tuning_that_was_written_for_another_policy(fednode: Fednode, tmp_path: Path) -> None:
-    assert fednode("init") == 0
+    assert fednode("init", "--policy", "fedpgp") == 0
     (tmp_path / "peers.yaml").unlink()
-    assert fednode("check", "--set", "policy.name=fedpgp", *QUICK) == 0
+    text = (tmp_path / "node.yaml").read_text()
+    pinned = text.replace("\ntuning:\n", "\ntuning:\n  epochs: 1\n  lr: 0.01\n")
+    (tmp_path / "node.yaml").write_text(pinned)
+    assert fednode("check", "--set", "policy.name=promptfl", *QUICK) == 0
     assert (
-        "note: node.yaml was written for policy promptfl, and policy.name is fedpgp: its values of "
-        "tuning.epochs, tuning.batch_size, tuning.lr replace those that fedpgp brings."
+        "note: node.yaml was written for policy fedpgp, and policy.name is promptfl: its values of "
+        "tuning.epochs, tuning.lr replace those that promptfl brings."
     ) in fednode.out
     assert fednode("check", *QUICK) == 0
     assert "was written for" not in fednode.out
@@ -304,3 +315,56 @@ def test_the_other_ports_and_the_collector_are_looked_at_too(
 
 def test_its_name_leads_here() -> None:
     assert named("check") is check
+
+
+def test_a_node_that_gets_its_key_with_a_lease_asks_the_introducer(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    book = Roster(tmp_path / "book", "clinic")
+    token = book.token("a")
+    gate, port = free_ports(2)
+    peers = tmp_path / "peers.yaml"
+    peers.write_text(f"mesh: clinic\nintroducer: 127.0.0.1:{gate}\nmesh_key: {book.mesh_key}\n")
+    given = ("--peers", peers, "--name", "a", "--state", tmp_path / "a", *QUICK)
+    place = ("--set", f"advertise=127.0.0.1:{port}")
+    assert fednode("check", *given, *place) == 2
+    assert f"fault: The introducer at 127.0.0.1:{gate} does not answer" in fednode.out
+    with introducing(book, gate):
+        assert fednode("check", *given, *place) == 2
+        assert "fault: The introducer at" in fednode.out
+        assert "no token was given" in fednode.out
+        assert fednode("check", *given, *place, "--live", "--set", f"token={token}") == 0
+    assert "answers and would enrol 'a': the first start makes its key" in fednode.out
+    assert "note: a has no key yet, so its peers are not asked to call it back" in fednode.out
+    assert "identity new" not in fednode.out
+    assert not (tmp_path / "a").exists()
+
+
+@contextmanager
+def introducing(book: Roster, port: int) -> Iterator[None]:
+    """Run an introducer in a thread until the block ends."""
+    ready, stop, loops = threading.Event(), asyncio.Event(), list[asyncio.AbstractEventLoop]()
+
+    async def main() -> None:
+        loops.append(asyncio.get_running_loop())
+        await serve(book, f"127.0.0.1:{port}", stop, lambda _: ready.set())
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    assert ready.wait(30)
+    yield
+    loops[0].call_soon_threadsafe(stop.set)
+    thread.join(30)
+
+
+def test_the_classes_of_peers_are_compared(fednode: Fednode, peers: Path, tmp_path: Path) -> None:
+    draw(tmp_path / "images", 6)
+    images = ("--set", f"data.path={tmp_path / 'images'}")
+    with canned.node() as address:
+        peers.write_text(peers.read_text().replace("127.0.0.1:7192", address))
+        fednode("check", "--peers", peers, "--name", "a", *images)
+        assert "note: Only this node has its classes: lemon, sea." in fednode.out
+        assert "note: Classes of peers that this node does not have: " in fednode.out
+        divided = ("--set", "data.partition.how=dirichlet")
+        fednode("check", "--peers", peers, "--name", "a", *images, *divided)
+        assert "Only this node has" not in fednode.out

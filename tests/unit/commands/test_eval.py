@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
+from fednode.app import alone
+from fednode.app.plan import learner_of
+from fednode.app.saved import recall
 from fednode.commands.eval import eval
+from fednode.core.types import EMPTY
+from fednode.learn.intervals import wilson
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 
@@ -22,20 +28,65 @@ def test_eval_prints_the_hand_written_and_the_tuned_prompt(fednode: Fednode, tun
     assert set(found["zero-shot"]) == {"own"}
     assert (found["data"], found["classes"]) == (str(tuned / "images"), ["lemon", "sea"])
     assert found["test_images"] == {"own": 4}
-    assert fednode("eval", "--state", tuned / "state") == 0
+    assert "This node uses 8 of 8 training" not in fednode.err
+    assert fednode("eval", "--state", tuned / "state", "--set", "data.shots=1") == 0
+    assert "This node uses 2 of 8 training images: data.shots is 1; 0 takes all." in fednode.err
     lines = fednode.out.splitlines()
     assert lines[0].startswith("Prompts of round 1 in ")
     assert lines[1] == f"Test images of {tuned / 'images'}, 2 classes: lemon, sea"
     assert [lines[2].split(), lines[4].split()] == [["accuracy,", "%", "own"], ["tuned", "100.0"]]
     assert lines[5].split() == ["test", "images", "4"]
-    assert lines[7] == "own test images, tuned prompts, each class against the rest, in percent:"
-    assert [line.split() for line in lines[9:12]] == [
-        *(["1", "lemon", "2", "100.0", "100.0", "100.0"], ["2", "sea", "2", *["100.0"] * 3]),
-        ["mean", "of", "2", "classes", "4", *["100.0"] * 3],
+    assert lines[6].split() == ["tuned,", "95", "%", "51-100"]
+    assert lines[7].startswith("mesh 100.0, zero-shot ")
+    assert lines[7].endswith("alone is unknown: this node trains it after its last round")
+    title = "own test images, tuned prompts, each class against the rest, in percent"
+    assert lines[9] == f"{title} (zero-shot: the sensitivity):"
+    untuned = found["by_class"]["own"]["zero-shot"]
+    first, second = (f"{100 * one['sensitivity']:.1f}" for one in untuned["by_class"])
+    assert [line.split() for line in lines[11:14]] == [
+        ["1", "lemon", "2", "100.0", "34-100", first, "100.0", "100.0"],
+        ["2", "sea", "2", "100.0", "34-100", second, "100.0", "100.0"],
+        ["mean", "of", "2", "classes", "4", "100.0", mean(first, second), *["100.0"] * 2],
     ]
     assert [line.split() for line in lines[-3:]] == [
         *(["1", "2"], ["1", "lemon", "2", "0"], ["2", "sea", "0", "2"]),
     ]
+
+
+def mean(*shown: str) -> str:
+    return f"{sum(map(float, shown)) / len(shown):.1f}"
+
+
+def test_training_alone_is_a_row_beside_the_mesh(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    state = shutil.copytree(tuned / "state", tmp_path / "state")
+    held = recall(state)
+    learner = learner_of(held.settings, "a")
+    alone.Comparing(held.settings, "a", state, learner)(lambda: False)
+    beside, prompts = alone.kept(held.settings, learner, state) or (learner, EMPTY)
+    accuracy = beside.evaluate(prompts, lambda: False)
+    assert fednode("eval", "--state", state, "--format", "json") == 0
+    found = json.loads(fednode.out)
+    assert found["alone"] == accuracy
+    assert found["by_class"]["own"]["alone"]["accuracy"] == accuracy["own"]
+    assert fednode("eval", "--state", state) == 0
+    lines = [line.split() for line in fednode.out.splitlines()]
+    assert lines[3:6] == [
+        ["zero-shot", f"{100 * found['zero-shot']['own']:.1f}"],
+        ["alone", f"{100 * accuracy['own']:.1f}"],
+        ["tuned", "100.0"],
+    ]
+    heads = ["class", "images", "sensitivity", "95", "%", "zero-shot", "alone"]
+    assert [*heads, "specificity", "AUC"] in lines
+    assert fednode("eval", "--state", state, "--format", "csv") == 0
+    rows = list(csv.DictReader(fednode.out.splitlines()))
+    assert [row["prompts"] for row in rows] == [
+        one for one in ("zero-shot", "alone", "tuned") for _ in range(2)
+    ]
+    low, high = wilson(2, 2)
+    assert float(rows[-1]["sensitivity 95 % low"]) == pytest.approx(low, abs=1e-6)
+    assert float(rows[-1]["sensitivity 95 % high"]) == pytest.approx(high, abs=1e-6)
 
 
 def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_path: Path) -> None:
@@ -48,6 +99,8 @@ def test_eval_counts_mistakes_class_by_class(fednode: Fednode, tuned: Path, tmp_
     chosen = ("--set", f"data.path={mixed}", "--set", "data.test=0.5")
     words = ("eval", "--state", tuned / "state", *chosen, "--format")
     assert fednode(*words, "csv") == 0
+    assert "in more than one class" in fednode.err
+    assert re.search(r"warning: \d of 9 test images (is|are) .* of (a )?training im", fednode.err)
     rows = list(csv.DictReader(fednode.out.splitlines()))
     assert [(row["prompts"], row["class"]) for row in rows] == [
         *(("zero-shot", "'=lemon"), ("zero-shot", "sea"), ("tuned", "'=lemon"), ("tuned", "sea")),

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import open_clip
 import pytest
 import torch
 from PIL import Image
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from fednode.app.saved import recall
 from fednode.clip import backbone
@@ -17,7 +19,9 @@ from fednode.clip.settings import ModelSettings
 from fednode.commands.export import export
 from fednode.storage.store import read_snapshot
 from tests.command_line import named
+from tests.unit.clip import tiny
 from tests.unit.commands.run import Fednode
+from tests.unit.commands.tuned import tune_in
 
 
 def probabilities(fednode: Fednode, state: Path, images: Path) -> dict[str, dict[str, float]]:
@@ -74,6 +78,31 @@ def test_a_matrix_classifies_alike_with_open_clip_alone(
         found = (scale * seen @ texts.T).softmax(dim=1)[0]
         for name, value in zip(classes, found.tolist(), strict=True):
             assert value == pytest.approx(known[name], abs=1e-4)
+
+
+def test_the_path_of_a_checkpoint_stays_and_import_is_told_it(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    weights = tmp_path / "jane-doe" / "tiny.safetensors"
+    weights.parent.mkdir()
+    save_file(tiny.clip().state_dict(), weights)
+    name = tiny.register(tmp_path)
+    try:
+        flags = (f"model.name={name}", f"model.pretrained={weights}")
+        state, file = tune_in(tmp_path / "site", *flags), tmp_path / "p.safetensors"
+        for layout in ("safetensors", "matrix", "coop"):
+            out = tmp_path / "coop" if layout == "coop" else file
+            assert fednode("export", "--state", state, "--as", layout, out) == 0
+            left = out.rglob("*") if out.is_dir() else [out]
+            assert not any(b"jane-doe" in one.read_bytes() for one in left if one.is_file())
+        assert fednode("export", "--state", state, file) == 0
+        assert "model.pretrained is not set" in fednode.fault(
+            "import", file, "--state", tmp_path / "again"
+        )
+        sets = [word for flag in flags for word in ("--set", flag)]
+        assert fednode("import", file, "--state", tmp_path / "again", *sets) == 0
+    finally:
+        open_clip.factory._MODEL_CONFIGS.pop(name)
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(

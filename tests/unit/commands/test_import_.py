@@ -9,10 +9,11 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from fednode.app.saved import SETTINGS, recall
+from fednode.app.saved import recall
 from fednode.commands.import_ import import_
 from fednode.learn.share import FORMAT, read_arrays, write_arrays
 from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.storage.runs import SETTINGS
 from tests.command_line import named
 from tests.unit.app.test_state_of_before import BEFORE
 from tests.unit.commands.run import Fednode

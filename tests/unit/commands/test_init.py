@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from fednode.app.cases import CASES, RECOMMENDED, ROUNDS
+from fednode.app.cases import CASES, RECOMMENDED
 from fednode.app.saved import ROOT
 from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.registry import policy
 from fednode.settings.peers import load_peers
-from fednode.settings.read import load_settings
+from fednode.settings.read import chosen_of, load_settings
 from fednode.shipped import config_file
 from fednode.transports.address import parse
 from tests.command_line import named
@@ -45,10 +44,9 @@ def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_pat
     text = (tmp_path / "node.yaml").read_text()
     assert live(tmp_path / "node.yaml") == {
         "data.path": str(tmp_path / "images"),
+        "data.shots": 0,
         "model.name": "fednode-mini",
         "policy.name": RECOMMENDED.policy,
-        **{f"tuning.{key}": value for key, value in RECOMMENDED.tuning.items()},
-        "rounds.max": ROUNDS,
     }
     sections = re.findall(r"(?m)^([a-z]+):", text)
     assert sections[:3] == ["data", "model", "policy"]
@@ -78,7 +76,7 @@ def test_every_comment_is_a_key_at_its_default(fednode: Fednode, tmp_path: Path)
 def test_it_shares_the_built_in_images_out(fednode: Fednode, tmp_path: Path) -> None:
     assert fednode("init") == 0
     settings = load_settings(tmp_path / "node.yaml", {})
-    assert settings.rounds == RoundSettings(max=ROUNDS)
+    assert settings.rounds == RoundSettings(max=0, min_interval_s=60.0)
     assert settings.data == DataSettings(partition=PartitionSettings(how="classes"))
     assert [peer.name for peer in load_peers(tmp_path / "peers.yaml").peers] == ["a", "b", "c"]
 
@@ -88,7 +86,9 @@ def test_a_key_is_set_by_removing_the_mark_of_the_comment(fednode: Fednode, tmp_
     assert fednode("init") == 0
     path = tmp_path / "node.yaml"
     path.write_text(path.read_text().replace("  #deadline_s: 60.0", "  deadline_s: 7.0"))
-    assert load_settings(path, {}).rounds == RoundSettings(max=ROUNDS, deadline_s=7.0)
+    assert load_settings(path, {}).rounds == RoundSettings(
+        max=0, min_interval_s=60.0, deadline_s=7.0
+    )
 
 
 @pytest.mark.parametrize("others", CASES)
@@ -96,10 +96,9 @@ def test_others_takes_what_was_measured_best(fednode: Fednode, tmp_path: Path, o
     assert fednode("init", "--others", others) == 0
     settings, case = load_settings(tmp_path / "node.yaml", {}), CASES[others]
     assert settings.policy.name == case.policy
-    assert {key: getattr(settings.tuning, key) for key in case.tuning} == case.tuning
-    rest = load_settings(None, {}, [f"policy.name={case.policy}"]).tuning
-    assert replace(rest, **case.tuning) == settings.tuning
-    assert settings.rounds.max == ROUNDS
+    rest = load_settings(None, {}, [f"policy.name={case.policy}"])
+    assert (settings.tuning, settings.rounds) == (rest.tuning, rest.rounds)
+    assert case.why in fednode.out.splitlines()
 
 
 def test_a_policy_and_a_case_exclude_each_other(fednode: Fednode) -> None:
@@ -138,6 +137,16 @@ def test_it_writes_the_keys_and_the_tuning_of_a_policy(
     assert shown.policy.config == settings.policy.config
 
 
+@pytest.mark.parametrize("policy", ["local", "zerodfl", "fedpgp", RECOMMENDED.policy])
+def test_its_file_runs_another_policy_by_one_flag(
+    fednode: Fednode, tmp_path: Path, policy: str
+) -> None:
+    for written in ("local", "zerodfl", "plan", RECOMMENDED.policy):
+        assert fednode("init", written, "--policy", written) == 0
+        settings = load_settings(tmp_path / written / "node.yaml", {}, [f"policy.name={policy}"])
+        assert settings.policy.config == chosen_of({"name": policy}).config
+
+
 def test_it_takes_a_folder_a_mesh_ports_and_images(fednode: Fednode, tmp_path: Path) -> None:
     draw(tmp_path / "it's mine", 1)
     words = ("--nodes", "30", "--mesh", "clinic", "--data", "it's mine", "--port", "7101")
@@ -146,7 +155,7 @@ def test_it_takes_a_folder_a_mesh_ports_and_images(fednode: Fednode, tmp_path: P
     assert (peers.mesh, len(peers.peers), peers.peers[26].name) == ("clinic", 30, "n27")
     assert [parse(one.address).port for one in peers.peers] == list(range(7101, 7131))
     settings = load_settings(tmp_path / "there" / "node.yaml", {})
-    assert settings.data == DataSettings(path=str(tmp_path / "it's mine"))
+    assert settings.data == DataSettings(path=str(tmp_path / "it's mine"), shots=0)
 
 
 def test_two_meshes_have_other_names_and_ports(fednode: Fednode, tmp_path: Path) -> None:
@@ -161,7 +170,8 @@ def test_keys_for_tls_are_made_where_start_finds_them(fednode: Fednode, tmp_path
     assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
     peers = load_peers(tmp_path / "peers.yaml")
     assert not peers.insecure
-    assert f"The nodes' keys are below {tmp_path / ROOT / 'clinic'}." in fednode.out
+    assert f"the nodes' keys are below {tmp_path / ROOT / 'clinic'}," in fednode.out
+    assert "`fednode identity new --mesh clinic --name b` there" in fednode.out
     for peer in peers.peers:
         assert fednode("identity", "show", "--mesh", "clinic", "--name", peer.name) == 0
         assert fednode.out.splitlines()[0] == peer.id
@@ -183,7 +193,7 @@ def test_it_replaces_nothing_unless_told_to(fednode: Fednode, tmp_path: Path) ->
     assert not (tmp_path / "node.yaml").exists()
     assert (tmp_path / "peers.yaml").read_text() == "mine"
     assert fednode("init", "--force") == 0
-    assert load_peers(tmp_path / "peers.yaml").mesh.startswith("mesh-")
+    assert load_peers(tmp_path / "peers.yaml").mesh.startswith("fednode-")
 
 
 @pytest.mark.parametrize(

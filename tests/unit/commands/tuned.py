@@ -24,14 +24,18 @@ def draw(folder: Path, count: int) -> None:
             Image.new("RGB", (64, 64), shade).save(folder / name / f"{number}.png")
 
 
-def tune_in(folder: Path) -> Path:
-    """Fill a folder with images of two classes and tune on them; return the state directory."""
+def tune_in(folder: Path, *more: str) -> Path:
+    """Fill a folder with images of two classes and tune on them; return the state directory.
+
+    more: further settings.
+    """
     draw(folder / "images", 6)
     (folder / "peers.yaml").write_text(PEERS)
     flags = (
         f"data.path={folder / 'images'}",
         f"cache.folder={folder / 'cache'}",
         *("data.shots=4", "data.test=0.3", "rounds.max=1", "tuning.lr=0.1", "tuning.epochs=20"),
+        *more,
     )
     plan = make(folder / "peers.yaml", None, "a", flags, folder / "state")
     store = Store(plan.state)

@@ -14,14 +14,27 @@ def test_fingerprint_knows_every_key_and_value_and_no_order() -> None:
 
 
 def test_differences_name_key_and_both_values() -> None:
-    text = differences({"a": "1", "b": "2"}, {"a": "1", "b": "3", "c": "4"}, "bob")
-    assert text == "b is 2 here and 3 at 'bob'; c is not set here and 4 at 'bob'"
-    assert differences({"a": "1"}, {"a": "1"}, "bob") == ""
+    held = {"bob": {"a": "1", "b": "3", "c": "4"}, "al": {"a": "1", "b": "2"}}
+    text = "b is 2 at 'al' and 3 at 'bob'; c is not set at 'al' and 4 at 'bob'"
+    assert differences(held) == differences(dict(reversed(held.items()))) == text
+    assert differences({"al": {"a": "1"}, "bob": {"a": "1"}}) == ""
+
+
+def test_digests_come_last_and_short_and_shapes_only_if_nothing_else_differs() -> None:
+    one, other = "1" * 64, "2" * 64
+    ours = {"backbone": one, "schema": one, "tuning.context_length": "4"}
+    theirs = {"backbone": other, "schema": other, "tuning.context_length": "16"}
+    shapes = {"al": {"schema": one}, "bob": {"schema": other}}
+    assert differences({"al": ours, "bob": theirs}) == (
+        "tuning.context_length is 4 at 'al' and 16 at 'bob'; "
+        "backbone is 111111111111 at 'al' and 222222222222 at 'bob'"
+    )
+    assert differences(shapes) == "schema is 111111111111 at 'al' and 222222222222 at 'bob'"
 
 
 def test_many_differences_are_cut_short() -> None:
     ours = {f"key{number}": "x" for number in range(9)}
-    text = differences(ours, {}, "bob")
+    text = differences({"al": ours, "bob": {}})
     assert text.count("; ") == 4
     assert text.endswith("; and 5 more")
 

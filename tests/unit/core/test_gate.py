@@ -33,7 +33,7 @@ def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:
     [
         ({"mesh": "other"}, "refused", "mesh", "mesh 'mesh', not 'other'"),
         ({"sender": "zoe"}, "refused", "sender", "'zoe' is not among the peers of 'a'"),
-        ({"policy": "local"}, "refused", "configuration", "policy.name is zerodfl here and local"),
+        ({"policy": "local"}, "refused", "configuration", "policy.name is zerodfl at 'a' and"),
         ({"fingerprint": "0"}, "refused", "configuration", "the configuration of 'b' differs"),
         ({"phase": "gradient"}, "invalid", "schema", "no phase 'gradient'"),
         ({"tensors": Tensors()}, "invalid", "schema", "carries context[2, 2]"),
@@ -63,7 +63,7 @@ def test_a_hello_with_other_facts_is_told_where_they_differ(gate: Gate) -> None:
     facts = {**FACTS, "tuning.context_length": "8"}
     verdict = gate.check(message("hello", fingerprint="0", facts=facts), zerodfl())
     assert verdict[:2] == ("refused", "configuration")
-    assert verdict[2] == "tuning.context_length is 2 here and 8 at 'b'"
+    assert verdict[2] == "tuning.context_length is 2 at 'a' and 8 at 'b'"
 
 
 def test_the_norm_is_bounded(gate: Gate) -> None:

@@ -15,6 +15,7 @@ from fednode.core.events import (
     SetTimer,
     Started,
     TimerFired,
+    TurnAway,
 )
 from fednode.core.kernel import RELEASE, Kernel
 from fednode.core.reputation import SHOWN_MAX, Reputation, Tally, Tolerance
@@ -22,7 +23,7 @@ from fednode.core.settings import StartSettings
 from fednode.core.types import Tensors
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from tests.unit.core.scenes import FACTS, PROMPTS, message, only, recorded, zerodfl
+from tests.unit.core.scenes import FACTS, PROMPTS, local, message, only, recorded, zerodfl
 
 LIMITS = Tolerance(budget=3.0, half_life_s=100.0, quarantine_s=60.0)
 
@@ -54,7 +55,7 @@ def hostile(kernel: Kernel, times: int = 3) -> list[Effect]:
 
 def made() -> Kernel:
     policy = zerodfl(start=StartSettings(peers=0))
-    kernel = Kernel(policy._context, policy, FACTS, tolerance=LIMITS)
+    kernel = Kernel(policy._context, policy, FACTS, tolerance=LIMITS, anew=local)
     kernel.step(0.0, Started())
     return kernel
 
@@ -65,6 +66,7 @@ def test_a_peer_that_keeps_sending_what_is_wrong_is_quarantined_and_named() -> N
     effects = hostile(kernel)
     assert "peer.quarantined" in recorded(effects)
     assert SetTimer(RELEASE + "b", 60.0) in effects
+    assert TurnAway("b", 60.0) in effects
     (b, _) = kernel.view().peers
     assert b.state == "quarantined"
     assert b.reason.startswith("quarantined for 60 s: at last, phase 'prompts' carries")
@@ -112,20 +114,20 @@ def test_no_prompts_go_to_the_quarantined() -> None:
 
 def test_a_round_is_told_who_has_it_still_before_it() -> None:
     policy = zerodfl(start=StartSettings(peers=2), mode="sync", max=5)
-    kernel = Kernel(policy._context, policy, FACTS)
+    kernel = Kernel(policy._context, policy, FACTS, anew=local)
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=5), 1))
     kernel.step(0.2, Received(message("hello", "c", round=0), 2))
     assert policy._memory.stragglers.behind == {"c"}
-    assert kernel._behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
+    assert kernel._run.behind(6) == {"c"}, "b has run all its rounds: it has none still before it"
 
 
 def test_in_a_mesh_of_two_nobody_is_waited_for_again_and_again() -> None:
     frame = replace(zerodfl()._context, peers=("b",))
-    kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS)
+    kernel = Kernel(frame, ZeroDFL.start(ZeroDFLConfig(), frame, PROMPTS), FACTS, anew=local)
     kernel.step(0.0, Started())
     kernel.step(0.1, Received(message("hello", "b", round=0), 1))
-    assert kernel._behind(3) == frozenset()
+    assert kernel._run.behind(3) == frozenset()
 
 
 def test_many_senders_of_one_kind_silence_no_other_kind() -> None:

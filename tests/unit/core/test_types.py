@@ -85,3 +85,13 @@ def test_size_and_shapes() -> None:
     assert tensors.shapes == {"a": (2, 3), "b": (5,)}
     assert repr(tensors) == "Tensors(a[2, 3], b[5])"
     assert repr(EMPTY) == "Tensors(empty)"
+
+
+def test_classes_of_rows_are_a_part_of_the_value() -> None:
+    bare = Tensors({"rows": [[1.0], [2.0]]})
+    named = Tensors({"rows": [[1.0], [2.0]]}, ("a", "b"))
+    assert bare != named
+    assert named == Tensors.taking(dict(bare), ("a", "b"))
+    assert named.classes == ("a", "b")
+    assert named != Tensors({"rows": [[1.0], [2.0]]}, ("b", "a"))
+    assert bare.classes == ()

@@ -21,7 +21,8 @@ def make_folder(tmp_path: Path) -> MakeFolder:
         for name, count in counts.items():
             (root / name).mkdir()
             for number in range(count):
-                colour = (number * 40 % 256, len(name) * 20 % 256, 128)
+                # No two images are copies of each other.
+                colour = (number % 256, number // 256, sum(map(ord, name)) % 256)
                 image = Image.new("RGB", (6, 5), colour)
                 image.putpixel((0, 0), (0, 0, 0))  # an image of one colour is worth a note
                 image.save(root / name / f"{number:03d}.png")

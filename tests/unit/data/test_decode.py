@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.data.decode import decode, is_image, read_rgb
+from fednode.data.decode import decode, is_image
+from tests.unit.data.rgb import read_rgb
 
 
 def pixels(path: Path, window: tuple[float, float] | None = None) -> np.ndarray:
@@ -148,8 +149,9 @@ def test_rotation_in_the_metadata_is_applied(tmp_path: Path, suffix: str, turn: 
     assert small.shape[0] * upright.shape[1] == small.shape[1] * upright.shape[0]
 
 
-def test_a_turned_image_of_16_bits_is_upright_too(tmp_path: Path) -> None:
-    path = tmp_path / "one.png"
+@pytest.mark.parametrize("suffix", [".png", ".tif"])
+def test_a_turned_image_of_16_bits_is_upright_too(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"one{suffix}"
     image = Image.fromarray(slope(16))
     exif = image.getexif()
     exif[0x0112] = 6
@@ -170,7 +172,8 @@ def test_of_several_frames_the_first_is_taken(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), (shade, 0, 0)) for shade in (10, 200)]
     frames[0].save(path, save_all=True, append_images=frames[1:])
     assert pixels(path)[0, 0, 0] == 10
-    assert decode(path).frames == 1
+    with decode(path) as found:
+        assert found.frames == 1
 
 
 def test_which_files_are_images(tmp_path: Path) -> None:

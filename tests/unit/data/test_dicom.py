@@ -13,10 +13,11 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.pixels import apply_modality_lut, apply_windowing
 from pydicom.uid import UID, ExplicitVRLittleEndian, JPEGLSLossless, SecondaryCaptureImageStorage
 
-from fednode.data.decode import decode, read_rgb
+from fednode.data.decode import decode
 from fednode.data.dicom import by_window
 from fednode.data.images import examine
 from fednode.data.pixels import Unusable
+from tests.unit.data.rgb import read_rgb
 
 SHIPPED = Path(pydicom.__file__).parent / "data" / "test_files"
 
@@ -64,6 +65,15 @@ def wanted(path: Path) -> np.ndarray:
     slope, low = float(held.get("RescaleSlope", 1)), float(held.get("RescaleIntercept", 0))
     ends = (low, low + slope * (2**held.BitsStored - 1))
     return np.asarray((seen - ends[0]) / (ends[1] - ends[0]) * 255)
+
+
+def test_an_examination_keeps_no_identifier_of_a_patient(tmp_path: Path) -> None:
+    names = ("DOE^JANE ", "DOE^JANE", "ROE", "")
+    files = [dicom(tmp_path / f"{at}.dcm", slope(), PatientID=one) for at, one in enumerate(names)]
+    first, second, third, nobody = examine(files).values()
+    assert first.patient == second.patient != third.patient
+    assert (len(third.patient), nobody.patient) == (32, "")
+    assert "DOE" not in repr(first)
 
 
 @pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
@@ -133,7 +143,8 @@ def test_of_several_frames_the_middle_one_is_taken(tmp_path: Path) -> None:
     frames = np.stack([np.full((8, 8), shade, np.uint8) for shade in (10, 20, 30, 40)])
     path = dicom(tmp_path / "one.dcm", frames, 8)
     assert (shown(path) == 20).all()
-    assert decode(path).frames == 4
+    with decode(path) as found:
+        assert found.frames == 4
     verdict = examine([path])[path]
     assert (verdict.frames, verdict.constant) == (4, True)
 

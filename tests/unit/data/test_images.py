@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from fednode.data import images
-from fednode.data.decode import read_rgb
 from fednode.data.images import Verdict, examine
 from fednode.data.pixels import Decoded, Unusable, Window
 from fednode.learn.cache import FeatureCache
+from tests.unit.data.rgb import read_rgb
 
 
 def save(path: Path, mode: str = "RGB", size: tuple[int, int] = (8, 8)) -> Path:
@@ -128,19 +130,22 @@ def test_verdicts_are_kept_until_a_file_changes(
     first = examine([good, bad], None, cache)
     decoded: list[Path] = []
 
-    def decode(path: Path, side: int | None, window: Window) -> Decoded:
-        if path not in decoded:
-            decoded.append(path)
-        return Decoded(Image.new("RGB", (2, 2)), frames=3)
+    @contextmanager
+    def decode(path: Path, side: int | None, window: Window) -> Iterator[Decoded]:
+        decoded.append(path)
+        yield Decoded(Image.new("RGB", (2, 2)), frames=3, patient="p-1")
 
     monkeypatch.setattr(images, "decode", decode)
     other_node = FeatureCache(tmp_path / "cache", 10_000_000)
     assert examine([good, bad], None, other_node) == first
     assert decoded == []
     os.utime(bad, ns=(1, 1))
-    assert examine([good, bad], None, cache)[bad] == Verdict(None, True, 3)
+    digest = hashlib.blake2b(b"no image", digest_size=16).hexdigest()
+    patient = hashlib.blake2b(b"p-1", digest_size=16).hexdigest()
+    wanted = Verdict(None, True, 3, digest, patient)
+    assert examine([good, bad], None, cache)[bad] == wanted
     assert decoded == [bad]
-    assert examine([good, bad], None, cache)[bad] == Verdict(None, True, 3)
+    assert examine([good, bad], None, cache)[bad] == wanted
     assert decoded == [bad]
     examine([good], (0.0, 1.0), cache)
     assert decoded == [bad, good], "a verdict is true of one window"
@@ -169,7 +174,8 @@ def test_images_of_one_colour_are_found_and_fine_patterns_are_not(tmp_path: Path
     stripes.putdata([255 * (at // 4 % 2) for _ in range(512) for at in range(512)])
     stripes.save(pattern, quality=95)
     found = examine([flat, pattern])
-    assert found == {flat: Verdict(constant=True), pattern: Verdict()}
+    assert {path: one.constant for path, one in found.items()} == {flat: True, pattern: False}
+    assert len({one.digest for one in found.values()}) == 2
 
 
 class Damaged:

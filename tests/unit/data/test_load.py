@@ -12,7 +12,7 @@ import pytest
 
 from fednode.data import images
 from fednode.data.base import DataSettings, PartitionSettings, Split
-from fednode.data.load import check, load
+from fednode.data.load import load, look
 from fednode.errors import DataError
 from fednode.learn.cache import FeatureCache
 from tests.unit.data.conftest import MakeFolder
@@ -45,7 +45,8 @@ def test_all_splits_of_one_folder(make_folder: MakeFolder) -> None:
     assert not paths(data.train) & paths(data.own)
     assert not paths(data.validation) & (paths(data.train) | paths(data.own))
     assert all(map(labels_fit, (data.train, data.validation, data.own)))
-    assert (data.base, data.new, data.skipped, data.notes) == (None, None, (), ())
+    assert (data.base, data.new, data.skipped, data.warnings) == (None, None, (), ())
+    assert data.notes == ("This node uses 8 of 12 training images: data.shots is 4; 0 takes all.",)
 
 
 def test_halves_train_on_base_and_test_on_both(make_folder: MakeFolder) -> None:
@@ -152,7 +153,7 @@ def test_unreadable_files_are_skipped_with_a_reason(make_folder: MakeFolder) -> 
     data = load(settings(root, shots=0, test=0.0))
     assert {path.name for path, _ in data.skipped} == {"000.png", "notes.txt", "list.csv"}
     assert len(data.train.images) == 11
-    problems = check(settings(root))
+    problems = look(settings(root, shots=0))[0]
     assert len(problems) == 3
     assert not any(problem.fatal for problem in problems)
     assert {str(problem).partition(": '")[0] for problem in problems} == {
@@ -178,8 +179,9 @@ def test_fewer_images_than_shots_are_all_used_and_noted(make_folder: MakeFolder)
     data = load(settings(make_folder({"a": 4, "b": 20})))
     assert len(data.train.images) == 3 + 4
     assert data.notes == (
-        "1 of 2 classes have fewer than 4 training images (the fewest: 3, first such class: 'a'); "
+        "1 of 2 classes has fewer than 4 training images (the fewest: 3, first such class: 'a'); "
         "all of them are used.",
+        "This node uses 7 of 19 training images: data.shots is 4; 0 takes all.",
     )
 
 
@@ -192,7 +194,7 @@ def fault(values: DataSettings) -> str:
     """Return the sentence that load raises, which check must list as fatal too."""
     with pytest.raises(DataError) as caught:
         load(values)
-    listed = [str(problem) for problem in check(values) if problem.fatal]
+    listed = [str(problem) for problem in look(values)[0] if problem.fatal]
     assert str(caught.value).startswith(listed[0])
     return str(caught.value)
 
@@ -226,7 +228,7 @@ def test_class_without_readable_image_is_named(make_folder: MakeFolder) -> None:
         "holds no readable image: all 1 were skipped, such as '000.png' (no image of a known "
         "format)." in fault(settings(root))
     )
-    assert any("Skipped 1 file" in str(problem) for problem in check(settings(root)))
+    assert any("Skipped 1 file" in str(problem) for problem in look(settings(root))[0])
 
 
 def test_one_image_is_too_few_for_a_test_split(make_folder: MakeFolder) -> None:
@@ -238,13 +240,34 @@ def test_one_image_is_too_few_for_a_test_split(make_folder: MakeFolder) -> None:
 def test_all_faults_are_listed_and_counted(make_folder: MakeFolder) -> None:
     values = settings(make_folder({"a": 5, "b": 0, "c": 0}))
     assert fault(values).endswith("(1 more fault: `fednode check` lists all.)")
-    assert len(check(values)) == 2
+    assert len(look(values)[0]) == 2
 
 
 def test_unknown_class_comes_with_the_nearest(make_folder: MakeFolder) -> None:
     root = make_folder({"grand_piano": 2, "ant": 2})
     assert "the nearest is 'grand_piano'" in fault(settings(root, classes=("ant", "Grand Piano")))
     assert "there are ant, grand_piano ..." in fault(settings(root, classes=("ant", "xyz")))
+
+
+def test_classes_are_renamed_and_their_draws_stay(make_folder: MakeFolder) -> None:
+    root = make_folder({"lesion_type_1": 6, "mole": 6})
+    data = load(settings(root, rename={"lesion_type_1": "big_lesion"}))
+    assert data.train.classes == data.own.classes == ("big lesion", "mole")
+    assert data.train.images == load(settings(root)).train.images
+
+
+@pytest.mark.parametrize(
+    ("rename", "sentence"),
+    [
+        ({"lesion": "x"}, "data.rename names 'lesion', which is no class folder"),
+        ({"lesions": "mole"}, "gives the classes 'lesions' and 'mole' the same name 'mole': put"),
+        ({"mole": " "}, "data.rename gives the class 'mole' an empty name."),
+    ],
+)
+def test_wrong_names_are_refused(
+    make_folder: MakeFolder, rename: dict[str, str], sentence: str
+) -> None:
+    assert sentence in fault(settings(make_folder({"lesions": 2, "mole": 2}), rename=rename))
 
 
 def test_repeated_class_is_refused(make_folder: MakeFolder) -> None:
@@ -288,8 +311,9 @@ def test_built_in_images_load_whole() -> None:
     assert data.new is not None
     assert (len(data.train.classes), len(data.base.classes), len(data.new.classes)) == (5, 25, 25)
     assert len(data.train.images) == 40
-    assert (data.skipped, data.notes) == ((), ())
-    assert check(values) == []
+    unused = "This node uses 40 of 95 training images: data.shots is 8; 0 takes all."
+    assert (data.skipped, data.notes, data.warnings) == ((), (unused,), ())
+    assert [str(one) for one in look(values)[0]] == [unused]
 
 
 def test_loading_imports_no_torch() -> None:

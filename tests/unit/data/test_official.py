@@ -6,6 +6,7 @@ import json
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from PIL import Image
 
 from fednode.data.base import DataSettings, NodeData, PartitionSettings, Split
 from fednode.data.folder import domains
-from fednode.data.load import check, load
+from fednode.data.load import load, look
 from fednode.data.official import found_in
 from fednode.data.rescan import Rescan
 from fednode.errors import DataError
@@ -42,7 +43,11 @@ LAYOUTS = {
 
 def draw(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 4), (len(path.name) * 9 % 256, 80, 120)).save(path)
+    shade = zlib.crc32(str(path).encode())  # no two images are copies of each other
+    image = Image.new("RGB", (4, 4), (80, 80, 120))
+    for at in range(4):
+        image.putpixel((at, 0), (shade >> 8 * at & 255,) * 3)
+    image.save(path, quality=100)
 
 
 def settings(root: Path, **changes: object) -> DataSettings:
@@ -233,6 +238,17 @@ def test_vlcs_as_published_has_numbered_classes_in_parts(tmp_path: Path) -> None
     assert {Path(path).parts[-3] for path, _ in files(data.validation)} == {"crossval"}
 
 
+@pytest.mark.parametrize("names", ["Training Testing", "TRAIN test Valid", "train Validation"])
+def test_parts_may_be_written_in_other_ways(tmp_path: Path, names: str) -> None:
+    for part, count in zip(parts := names.split(), (4, 3, 2), strict=False):
+        for at in range(2 * count):
+            draw(tmp_path / part / ("ant", "bee")[at % 2] / f"{part}{at}.jpg")
+    data = load(settings(tmp_path, validation=0.1 * (len(parts) - 2)))
+    assert f"those of '{tmp_path.name}/{parts[0]}'." in data.notes[0]
+    for part, split in zip(parts, (data.train, data.own, data.validation), strict=False):
+        assert {Path(path).parts[-3] for path, _ in files(split)} == {part}
+
+
 @pytest.mark.parametrize(
     ("names", "classes"),
     [
@@ -320,7 +336,7 @@ def test_a_class_without_training_images_is_named(tmp_path: Path) -> None:
     split = coop(tmp_path, "dtd")
     split["train"] = [one for one in split["train"] if one[1] != 3]
     (tmp_path / "dtd" / LAYOUTS["dtd"][0]).write_text(json.dumps(split))
-    said = [str(one) for one in check(settings(tmp_path / "dtd")) if one.fatal]
+    said = [str(one) for one in look(settings(tmp_path / "dtd"))[0] if one.fatal]
     assert said == [
         f"The class '{CARS[3]}' of 'split_zhou_DescribableTextures.json' has no training image in "
         f"'{tmp_path / 'dtd/images'}': add the missing files, or leave the class out through "

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from fednode.data import load as module
-from fednode.data.base import DataSettings, Split
+from fednode.data.base import DataSettings, Split, Told
 from fednode.data.images import Cache, Verdict, examine
-from fednode.data.load import check, load
+from fednode.data.load import load, look
 from fednode.data.pixels import Window
 from fednode.data.reasons import listed
 from tests.unit.data.conftest import MakeFolder
@@ -34,19 +34,19 @@ def test_images_of_one_colour_and_several_frames_are_counted_and_named(
     Image.new("RGB", (6, 5), (9, 9, 9)).save(flat)
 
     def three_frames(
-        paths: Sequence[Path], window: Window, cache: Cache | None
+        paths: Sequence[Path], window: Window, cache: Cache | None, told: Told
     ) -> dict[Path, Verdict]:
-        found = examine(paths, window, cache)
+        found = examine(paths, window, cache, told)
         return {**found, stack: replace(found[stack], frames=30)}
 
     monkeypatch.setattr(module, "examine", three_frames)
-    data = load(settings(root))
+    data = load(settings(root, shots=0))
     assert data.constant == (flat,)
     assert data.notes == (
         f"DICOM files with several frames: 1, such as '{stack}' (30 frames). The middle frame of "
         "each is used.",
     )
-    one_colour, frames = map(str, check(settings(root)))
+    one_colour, frames = map(str, look(settings(root, shots=0))[0])
     assert one_colour.startswith("1 image of one colour throughout, in which the model sees noth")
     assert one_colour.endswith(f"'{flat}'.")
     assert frames == data.notes[0]

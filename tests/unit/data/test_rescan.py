@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,60 @@ def test_a_folder_that_is_gone_and_comes_back(root: Path) -> None:
     assert again is not None
     assert again.train == before.train
     assert rescan.fault == ""
+
+
+def test_a_load_that_lasts_holds_no_round_up(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rescan, before = start(root)
+    free = threading.Event()
+
+    def slow(settings: DataSettings, cache: object = None) -> NodeData:
+        assert free.wait(60)
+        return load(settings)
+
+    monkeypatch.setattr("fednode.data.rescan.load", slow)
+    add(root, "cat/bomb.png")
+    for _ in range(3):
+        assert rescan.look(0.0) is None
+        assert "are being examined" in rescan.fault
+    free.set()
+    fresh = rescan.look(60)
+    assert fresh is not None
+    assert len(fresh.train.images) > len(before.train.images)
+    assert rescan.fault == ""
+    assert rescan.look() is None
+
+
+def test_what_changes_during_a_load_is_loaded_again(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rescan, _ = start(root)
+
+    def slow(settings: DataSettings, cache: object = None) -> NodeData:
+        found = load(settings)
+        monkeypatch.setattr("fednode.data.rescan.load", load)
+        add(root, "cat/later.png")
+        return found
+
+    monkeypatch.setattr("fednode.data.rescan.load", slow)
+    add(root, "cat/first.png")
+    first = rescan.look(60)
+    second = rescan.look(60)
+    assert first is not None
+    assert second is not None
+    assert "later.png" in repr(second)
+    assert "later.png" not in repr(first)
+    assert rescan.look() is None
+
+
+def test_a_defect_of_a_load_is_raised_where_a_round_can_say_so(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rescan, _ = start(root)
+
+    def broken(settings: DataSettings, cache: object = None) -> NodeData:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("fednode.data.rescan.load", broken)
+    add(root, "cat/first.png")
+    with pytest.raises(RuntimeError, match="a defect"):
+        rescan.look(60)

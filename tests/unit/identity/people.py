@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.identity import keys
@@ -19,6 +21,11 @@ from fednode.transports.tls import Tls
 
 MESH = "mesh"
 NOW = 1_800_000_000
+
+
+def der(certificate: x509.Certificate) -> bytes:
+    """Return a certificate in DER, the form in which it is sent."""
+    return certificate.public_bytes(serialization.Encoding.DER)
 
 
 def made_key(number: int) -> Ed25519PrivateKey:

@@ -7,12 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fednode.errors import IdentityError
-from fednode.identity.certificate import SKEW, der, mint, read_certificate
+from fednode.identity.certificate import SKEW, mint, read_certificate
 from fednode.identity.lease import DAY_S
 from tests.unit.identity.people import (
     LISTED,
     NOW,
     A,
+    der,
     made_key,
 )
 

@@ -12,7 +12,8 @@ from fednode.core.types import Update
 from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity.enrol import enrol
 from fednode.identity.identity import Identity, disarm
-from fednode_bootstrap.introducer import Roster, serve
+from fednode_bootstrap.introducer import Roster
+from fednode_bootstrap.serving import serve
 from tests.unit.identity.people import LISTED, MESH
 
 GUARD_S = 20.0

@@ -12,7 +12,7 @@ from fednode.identity import lease as leases
 from fednode.identity.certificate import DAYS
 from fednode.identity.identity import Identity, disarm, valid_until
 from fednode.identity.lease import DAY_S
-from tests.unit.identity.people import LISTED, MESH, NOW, STRANGER, lease, trust
+from tests.unit.identity.people import LISTED, MESH, NOW, STRANGER, der, lease, trust
 
 
 def identity(folder: Path, now: float = NOW) -> Identity:
@@ -70,8 +70,6 @@ def test_rotation_makes_a_new_key_that_peers_follow(tmp_path: Path) -> None:
     again = identity(tmp_path)
     assert (again.id, again.id != before) == (after, True)
     assert leases.peek(again.proof).kind == "succession"
-    from fednode.identity.certificate import der
-
     assert believes.judge(der(again.credentials()[1]))[1] == ""
     assert believes.name_of(after) == "n"
 

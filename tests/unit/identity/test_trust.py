@@ -11,7 +11,7 @@ import pytest
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity.certificate import der, mint
+from fednode.identity.certificate import mint
 from fednode.identity.identity import armour
 from fednode.identity.lease import DAY_S, SKEW_S
 from fednode.identity.trust import Listed, Trust
@@ -21,6 +21,7 @@ from tests.unit.identity.people import (
     STRANGER,
     A,
     B,
+    der,
     lease,
     made_key,
     revocation,
@@ -118,6 +119,14 @@ def test_a_revoked_key_is_refused_wherever_it_shows() -> None:
         believes.take_revocation(lease("a", A))
     with pytest.raises(IdentityError, match="no mesh_key"):
         Trust(mesh="mesh", listed=LISTED).take_revocation(revocation("a", A))
+
+
+@pytest.mark.parametrize("hours", [0, 1.5, 3, 23, 24 * 365])
+def test_a_revocation_holds_at_a_node_whose_clock_is_behind(hours: float) -> None:
+    believes = trust()
+    proof = revocation("b", B, issued=int(NOW + 3600 * hours))
+    assert believes.believed("a", [news("b", "revoked", id=LISTED["b"], proof=proof)])
+    assert "was revoked" in believes.refusal(LISTED["b"], "b")
 
 
 def test_a_successor_signed_by_the_old_key_takes_its_place() -> None:

@@ -36,7 +36,7 @@ def given(
     return Given(of or job(), prompts, reference or {}, carry or {}, classes)
 
 
-def batch(labels: Tensor, **images: Tensor) -> Batch:
+def batch(labels: Tensor, **images: Any) -> Batch:
     return Batch(labels=labels, index=torch.arange(len(labels)), **images)
 
 

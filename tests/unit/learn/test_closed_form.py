@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 
+import numpy as np
 import pytest
 
-from fednode.core.types import Job
+from fednode.core.types import MEASURE, Job, Tensors
 from fednode.learn import closed_form
-from fednode.learn.closed_form import STEPS, ClosedFormLearner
+from fednode.learn.closed_form import STEPS, ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Cancelled
 
 STEP_S = 0.5
@@ -52,3 +53,23 @@ def test_by_default_the_learner_does_not_sleep(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it slept"))
     learner = ClosedFormLearner("a")
     learner.tune(job(learner), lambda: False, lambda _: None)
+
+
+def test_class_sums_are_of_unit_features_and_name_a_common_and_an_own_class() -> None:
+    learner = ClosedFormSums("a", width=4, images=3)
+    found = learner.tune(job(learner), lambda: False, lambda _: None).tensors
+    assert found.classes == learner.classes == ("common", "own of a")
+    rows = found["rows"]
+    assert rows.shape == (2, 5)
+    assert (rows[:, 0] == 3).all()
+    assert (np.linalg.norm(rows[:, 1:], axis=1) < 3).all()
+    tables = Tensors({"mesh": np.zeros((7, 17))})
+    losses = Job(round=1, stage="losses", seed=1, tensors=tables, reference=found)
+    told = learner.tune(losses, lambda: False, lambda _: None).tensors["mesh"]
+    assert told.shape == (7, 17)
+    assert told.min() >= 0
+    assert told.max() <= 1
+    measured = learner.tune(
+        Job(round=1, stage=MEASURE, seed=1, tensors=found), lambda: False, lambda _: None
+    )
+    assert measured.metrics["own"] == pytest.approx(2 / 3)

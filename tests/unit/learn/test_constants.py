@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from open_clip.model import CLIP
-from PIL import Image
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
@@ -27,11 +26,12 @@ from fednode.learn.images import Images
 from fednode.learn.learner import Cancelled
 from fednode.learn.objective import Constant
 from fednode.learn.settings import TuningSettings
-from fednode.learn.share import matrix
+from fednode.learn.share import affine
 from fednode.learn.torch_learner import TorchLearner
 from fednode.policies.fedotp.config import FedOTPConfig
 from fednode.policies.fedotp.objective import Objective as FedOTP
 from tests.unit.clip import tiny
+from tests.unit.data.rgb import read_rgb
 from tests.unit.learn.test_tokens import CLASSES, ROOM, made, never, wrapped
 
 
@@ -55,7 +55,7 @@ def of(one: Features, model: Backbone, files: list[Path], view: int = 0) -> Tens
 def test_patches_are_open_clip_s_own(model: Backbone, files: list[Path]) -> None:
     found = of(made(model), model, files)
     visual = model.model.visual
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
+    pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     visual.output_tokens = True
     with torch.no_grad():
         _, tokens = visual(pixels)
@@ -110,11 +110,11 @@ def test_memory_has_a_bound(
 ) -> None:
     decoded: list[Path] = []
 
-    def counted(path: Path, window: Window = None) -> Image.Image:
+    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
         decoded.append(path)
-        return decoding.read_rgb(path, window=window)
+        return decoding.decode(path, window=window, more=more)
 
-    monkeypatch.setattr(module, "read_rgb", counted)
+    monkeypatch.setattr(module, "decode", counted)
     count, width = model.vision.patches_shape
     one = made(model, limit=2 * 4 * count * width)
     first = of(one, model, files)
@@ -180,13 +180,13 @@ def test_predictions_are_the_classifier_s_and_a_matrix_is_refused(
         .in_order(Split(CLASSES, tuple(Labelled(path, 0) for path in files)), never)))  # fmt: skip
     assert torch.equal(torch.tensor(shown), logits.double().softmax(dim=1))
     with pytest.raises(ModelError, match="more than a matrix of text features"):
-        matrix(model, tuning, FedOTP, config, prompts, CLASSES)
+        affine(model, tuning, FedOTP, config, prompts, CLASSES)
 
 
 def test_a_tower_without_patches_is_a_sentence() -> None:
     resnet = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 16, "patch_size": None}
     pooled = {**tiny.VISION, "attentional_pool": True}
-    for vision, text in ((resnet, "choose one such as ViT-B-16"), (pooled, "pools by attention")):
+    for vision, text in ((resnet, "a model such as ViT-B-16"), (pooled, "pools by attention")):
         made_of: Any = SimpleNamespace(
             text=None, vision=VisionTower(CLIP(tiny.EMBED, vision, tiny.TEXT).eval(), "odd")
         )

@@ -96,7 +96,8 @@ def test_what_is_undefined_is_no_number_and_no_json_number() -> None:
     assert all(math.isnan(one) for one in (a.specificity, a.auc, b.sensitivity, b.auc))
     tree = json.loads(json.dumps(found.as_json(), allow_nan=False))
     assert tree["by_class"][1] == {
-        "name": "b", "images": 0, "sensitivity": None, "specificity": 0.5, "auc": None
+        "name": "b", "images": 0, "sensitivity": None, "specificity": 0.5, "auc": None,
+            "sensitivity_95": None,
     }  # fmt: skip
     assert tree["mean"]["auc"] is None
     assert tree["mean"]["sensitivity"] == tree["accuracy"] == 0.5

@@ -13,7 +13,7 @@ from PIL import Image
 from fednode.clip.backbone import Backbone
 from fednode.core.types import MEASURE, PRIVATE, Job, Progress, Report, Tensors
 from fednode.data.base import DataSettings, NodeData
-from fednode.data.decode import read_rgb
+from fednode.data.decode import decode
 from fednode.data.load import load
 from fednode.data.pixels import Window
 from fednode.errors import DataError
@@ -29,6 +29,7 @@ from fednode.policies.diprompt.objective import Objective as DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.objective import MOVED
 from fednode.policies.feddpt.objective import Objective as FedDPT
+from tests.unit.data.rgb import read_rgb
 
 CLASSES = ("accordion", "barrel", "beaver")
 DOMAINS = ("art", "photo")
@@ -143,11 +144,11 @@ def test_pixels_are_kept_up_to_a_limit(
 ) -> None:
     read: list[Path] = []
 
-    def counted(path: Path, window: Window = None) -> Image.Image:
+    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
         read.append(path)
-        return read_rgb(path, window=window)
+        return decode(path, window=window, more=more)
 
-    monkeypatch.setattr(module, "read_rgb", counted)
+    monkeypatch.setattr(module, "decode", counted)
     features = Features(mini)
     side = mini.model.visual.image_size[0]
     size = 3 * side * side * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -11,7 +12,7 @@ import pytest
 
 from fednode.app.plan import NodePlan, make, private
 from fednode.core.policy import start_seed
-from fednode.core.types import MEASURE, Job, PolicyState, Snapshot, Tensors
+from fednode.core.types import MEASURE, Job, Past, PolicyState, Snapshot, Tensors
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.private import (
@@ -22,6 +23,7 @@ from fednode.learn.private import (
     composed,
     epsilon,
     read_account,
+    read_past,
     said,
 )
 from fednode.learn.settings import PrivacySettings
@@ -177,7 +179,7 @@ def test_status_says_what_it_is_and_what_it_is_not() -> None:
 @pytest.mark.parametrize(("key", "value"), [("clip", 0.0), ("noise", 0.0), ("delta", 1.0)])
 def test_settings_are_bounded(key: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"privacy.{key} is"):
-        PrivacySettings(**{key: value})
+        PrivacySettings(**{key: value})  # type: ignore[arg-type]
 
 
 def planned(folder: Path, *flags: str) -> NodePlan:
@@ -199,3 +201,31 @@ def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -
             Job(round=1, stage="prompts", tensors=first, seed=7), lambda: False, lambda _: None
         )
         np.testing.assert_allclose(told.tensors["context"], first["context"], atol=1e-5)
+
+
+def test_releases_elsewhere_count_with_the_least_noise_and_the_decision_is_kept(
+    tmp_path: Path,
+) -> None:
+    settings = PrivacySettings(clip=1.0, noise=2.0)
+    learner = PrivateLearner(ClosedFormLearner("a"), settings, 1, tmp_path, chance())
+    learner.missed(3, "its key has spoken")
+    assert read_account(tmp_path) == {(1.0, 2.0): 3}
+    quieter = replace(settings, noise=0.5)
+    learner = PrivateLearner(ClosedFormLearner("a"), quieter, 1, tmp_path, chance())
+    assert learner.past == Past(3, "its key has spoken")
+    learner.missed(4, "still")
+    learner = PrivateLearner(ClosedFormLearner("a"), settings, 1, tmp_path, chance())
+    learner.missed(0, "")
+    learner.missed(1, "")
+    assert read_account(tmp_path) == {(1.0, 2.0): 3, (1.0, 0.5): 5}
+    assert read_past(tmp_path) == Past(8)
+
+
+def test_an_account_of_before_counts_its_releases(tmp_path: Path) -> None:
+    rows = '{"releases": [{"clip": 1.0, "noise": 2.0, "count": 7}]}'
+    (tmp_path / ACCOUNT).write_text(rows)
+    assert read_past(tmp_path) == Past(7)
+    assert read_past(tmp_path / "none") == Past()
+    (tmp_path / ACCOUNT).write_text('{"releases": [], "released": "many"}')
+    with pytest.raises(StateError, match="damaged"):
+        read_past(tmp_path)

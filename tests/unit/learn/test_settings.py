@@ -48,3 +48,12 @@ def test_a_cache_may_be_off_and_not_negative() -> None:
 def test_privacy_out_of_range_is_a_sentence(set_: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         PrivacySettings(**set_)
+
+
+@pytest.mark.parametrize(("reads", "vectors"), [(77, 16), (64, 16), (32, 16), (16, 8), (1, 1)])
+def test_auto_is_half_of_what_the_model_reads_and_at_most_sixteen(reads: int, vectors: int) -> None:
+    auto = TuningSettings(context_length="auto")
+    assert auto.fitted(reads).vectors == vectors
+    assert TuningSettings(context_length=7).fitted(reads).vectors == 7
+    with pytest.raises(AssertionError, match="once the model is known"):
+        assert auto.vectors

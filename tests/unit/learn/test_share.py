@@ -12,7 +12,8 @@ from fednode import registry
 from fednode.clip.backbone import Backbone
 from fednode.core.types import Tensors
 from fednode.errors import ModelError, StateError
-from fednode.learn.share import matrix, read_arrays, read_coop, write_arrays, write_coop
+from fednode.learn import share
+from fednode.learn.share import affine, read_arrays, read_coop, write_arrays, write_coop
 from fednode.settings.read import Settings, chosen_of
 
 
@@ -22,7 +23,7 @@ def test_prompts_that_change_images_are_no_matrix(name: str, mini: Backbone) -> 
     objective, tuning = registry.objective(name), Settings().tuning
     prompts = objective(mini, tuning, config).initial(1)
     with pytest.raises(ModelError, match="more than a matrix"):
-        matrix(mini, tuning, objective, config, prompts, ("lemon", "sea"))
+        affine(mini, tuning, objective, config, prompts, ("lemon", "sea"))
 
 
 PROMPTS = Tensors({"context": [[1.0, 2.0], [3.0, 4.0]]})
@@ -34,6 +35,25 @@ def test_arrays_come_back_bit_for_bit_with_their_facts(tmp_path: Path) -> None:
     found, facts = read_arrays(tmp_path / "p.safetensors")
     assert found == prompts
     assert facts["policy"] == "local"
+
+
+def test_classes_of_rows_come_back_with_the_arrays(tmp_path: Path) -> None:
+    prompts = Tensors({"rows": [[1.0], [2.0]]}, ("gray wolf", "été"))
+    write_arrays(prompts, {}, tmp_path / "p.safetensors")
+    assert read_arrays(tmp_path / "p.safetensors")[0] == prompts
+
+
+def test_a_header_without_end_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bomb.safetensors"
+    head = b'{"a": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}'
+    monkeypatch.setattr(share, "safe_open", None)
+    for length in (share.HEADER_MAX + 1, 2**62):
+        path.write_bytes(length.to_bytes(8, "little") + head)
+        with pytest.raises(ModelError, match="cannot be read as safetensors") as refusal:
+            read_arrays(path)
+        assert "its header has" in str(refusal.value.__cause__)
 
 
 def test_a_file_that_fednode_did_not_write_is_refused(tmp_path: Path) -> None:

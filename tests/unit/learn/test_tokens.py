@@ -35,6 +35,7 @@ from fednode.policies.feddpt.objective import Objective as FedDPT
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.objective import Objective as Plan
 from tests.unit.clip import tiny
+from tests.unit.data.rgb import read_rgb
 
 CLASSES = ("lemon", "sea")
 ROOM = 10**8
@@ -58,11 +59,11 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Return the files that are decoded from now on."""
     found: list[Path] = []
 
-    def counted(path: Path, window: Window = None) -> Image.Image:
+    def counted(path: Path, window: Window = None, more: int = 0) -> Any:
         found.append(path)
-        return decoding.read_rgb(path, window=window)
+        return decoding.decode(path, window=window, more=more)
 
-    monkeypatch.setattr(module, "read_rgb", counted)
+    monkeypatch.setattr(module, "decode", counted)
     return found
 
 
@@ -83,7 +84,7 @@ def tokens(one: Features, files: list[Path], view: int = 0) -> Tensor:
 
 def test_they_are_the_tower_s_own(model: Backbone, files: list[Path]) -> None:
     found = tokens(made(model), files)
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
+    pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     assert found.shape == (5, model.vision.length, model.vision.width)
     torch.testing.assert_close(found, model.vision.tokens(pixels))
 
@@ -110,7 +111,7 @@ def test_features_made_of_kept_tokens_are_the_same_bits(
     count = len(decoded)
     assert torch.equal(made(model, tmp_path).of(files, never).features, wanted)
     assert len(decoded) == count
-    pixels = torch.stack([model.preprocess(decoding.read_rgb(path)) for path in files])
+    pixels = torch.stack([model.preprocess(read_rgb(path)) for path in files])
     assert (wanted - model.encode_images(pixels)).abs().max() < 1e-5
 
 

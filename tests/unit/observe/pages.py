@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,10 +38,15 @@ async def page(
     settings: PageSettings | None = None,
     pictures: Mapping[str, Any] | None = None,
     drawn: str = DRAWN,
+    peers: Sequence[str] = (),
 ) -> AsyncIterator[tuple[NodeService, str]]:
-    """Run a node with its page; yield its service and the page's URL."""
-    async with running(Hub(), folder, "a", most=3) as node:
-        await node.until(lambda: node.driver.kernel.view().life == "finished")
+    """Run a node with its page; yield its service and the page's URL.
+
+    peers: for whom the node waits, in vain. Without any, its rounds are over.
+    """
+    life = "waiting" if peers else "finished"
+    async with running(Hub(), folder, "a", peers, most=3) as node:
+        await node.until(lambda: node.driver.kernel.view().life == life)
         learner = Pictured("a")
         learner.pictures = pictures or {}
         service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)

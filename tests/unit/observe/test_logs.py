@@ -45,6 +45,35 @@ def test_lines_for_programs_say_what_they_are_about(
     assert (second["event"], second["text"]) == ("log", "page: here")
 
 
+def test_standard_error_is_bounded_and_says_what_was_left_out(
+    ours: logging.Logger,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(logs._Shown.__init__, "__defaults__", (lambda: now[0],))
+    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
+    for number in range(logs.LINES_BURST + 7):
+        ours.info("line %d", number)
+    now[0] = 1.0
+    for _ in range(20):
+        ours.info("later")
+    lines = [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    wanted = [f"line {at}" for at in range(logs.LINES_BURST)]
+    assert lines == [*wanted, "later (7 lines left out before)", *["later"] * 9]
+    assert len((tmp_path / logs.FILE).read_text().splitlines()) == logs.LINES_BURST + 27
+
+
+def test_who_asks_for_every_message_gets_every_line(
+    ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.begin(LogSettings(format="text", level="debug"), "clinic", "a", tmp_path)
+    for number in range(logs.LINES_BURST + 7):
+        ours.debug("line %d", number)
+    assert len(capsys.readouterr().err.splitlines()) == logs.LINES_BURST + 7
+
+
 def test_lines_for_people_and_a_file_that_makes_room(
     ours: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +93,24 @@ def test_a_log_that_cannot_be_written_stops_nothing(
     logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path / "nowhere")
     ours.info("still here")
     assert capsys.readouterr().err.endswith("still here\n")
+
+
+def test_the_file_is_for_its_owner_alone_and_no_link_is_followed(
+    ours: logging.Logger, tmp_path: Path
+) -> None:
+    logs.begin(LogSettings(format="text"), "clinic", "a", tmp_path)
+    ours.info("line")
+    assert (tmp_path / logs.FILE).stat().st_mode & 0o777 == 0o600
+    for handler in ours.handlers[:]:
+        ours.removeHandler(handler)
+        handler.close()
+    other, state = tmp_path / "other", tmp_path / "state"
+    state.mkdir()
+    other.write_text("precious")
+    (state / logs.FILE).symlink_to(other)
+    logs.begin(LogSettings(format="text"), "clinic", "a", state)
+    ours.info("line")
+    assert other.read_text() == "precious"
 
 
 def test_handlers_in_turn_get_the_same_line_and_each_record_its_own() -> None:

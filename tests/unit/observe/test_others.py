@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from fednode.errors import AddressError
-from fednode.observe.others import ASKED_MAX, ask, reach
+from fednode.observe.others import AGAIN_S, ASKED_MAX, FRESH_S, Classes, ask, reach
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
 CLOSED = "127.0.0.1:1"
@@ -68,3 +68,31 @@ async def test_why_a_node_is_not_reached_is_said(address: str) -> None:
         assert await reach(dial, why, CLOSED, "tls") == "its key is another's"
         assert await reach(dial, why, address, "b") == "no fednode daemon answers"
         assert await reach(dial, why, address, "lost") == "no such name"
+
+
+def test_a_peer_is_asked_for_its_classes_until_it_tells_them_and_then_now_and_again() -> None:
+    found, silent = Classes(), status_pb2.StatusReply(name="b")
+    told = status_pb2.StatusReply(name="b", classes=["cyst"])
+    assert found.due(["b"], 0.0) == ["b"]
+    found.heard(["b"], {"b": silent}, 0.0)
+    assert (found.due(["b"], AGAIN_S - 1), found.due(["b"], AGAIN_S)) == ([], ["b"])
+    found.heard(["b"], {"b": told}, AGAIN_S)
+    later = AGAIN_S + FRESH_S
+    assert (found.due(["b"], later - 1), found.due(["b"], later)) == ([], ["b"])
+    found.heard(["b"], {}, later)  # it does not answer, and what it told is kept
+    assert found.said(["mole"])[0] == "Only this node has its classes: mole."
+    assert len(found.due([f"p{at}" for at in range(99)], 0.0)) == ASKED_MAX
+
+
+def test_a_peer_that_keeps_its_class_names_is_named_and_one_that_loads_is_not() -> None:
+    found = Classes()
+    replies = {
+        "b": status_pb2.StatusReply(name="b", life="running"),
+        "c": status_pb2.StatusReply(name="c", life="loading"),
+    }
+    found.heard(["b", "c"], replies, 0.0)
+    (said,) = found.said(["mole"])
+    assert said == "not compared, because they tell no class names (data.tell_classes): b"
+    told = status_pb2.StatusReply(name="b", life="running", classes=["mole"])
+    found.heard(["b"], {"b": told}, FRESH_S)
+    assert found.said(["mole"]) == []

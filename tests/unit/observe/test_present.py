@@ -75,7 +75,8 @@ def test_what_a_round_lacked_is_over_two_rounds_later(kind: str) -> None:
 def test_a_difference_that_was_settled_is_over_and_a_bad_message_is_not() -> None:
     other = fault("message.refused", peer="b", reason="configuration")
     bad = fault("message.refused", peer="b", reason="norm")
-    assert shown([other, bad], view(b="refused")) == ["message.refused"] * 2
+    assert shown([other, bad], view(b="dead")) == ["message.refused"] * 2
+    assert shown([other, bad], view(b="refused")) == ["message.refused"], "a warning says it"
     assert shown([other, bad], view(b="alive")) == ["message.refused"]
 
 
@@ -111,8 +112,8 @@ def test_accuracies_below_the_hand_written_prompt_come_with_what_to_try() -> Non
 def test_a_measurement_replaces_the_one_before() -> None:
     telemetry = Telemetry()
     telemetry.measure({"loss": 1.0, "own": 0.4, "zero_shot_own": 0.5})
-    assert len(warnings(view(), telemetry)) == 2
+    assert len(warnings(view(), telemetry, "a", False)) == 2
     telemetry.measure({"loss": 0.9})
-    assert len(warnings(view(), telemetry)) == 2
+    assert len(warnings(view(), telemetry, "a", False)) == 2
     telemetry.measure({"loss": 0.8, "own": 0.6, "zero_shot_own": 0.5})
-    assert warnings(view(), telemetry) == ["c speaks, but ..."]
+    assert warnings(view(), telemetry, "a", False) == ["c speaks, but ..."]

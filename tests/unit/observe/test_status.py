@@ -21,6 +21,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe import status as module
 from fednode.observe.client import Client
 from fednode.observe.status import WATCHERS_EACH, WATCHERS_MAX, NodeService
+from fednode.observe.working import Working
 from fednode.storage.store import Store
 from fednode.wire import codec
 from fednode.wire.gen import status_pb2, status_pb2_grpc
@@ -50,9 +51,13 @@ async def test_a_caution_is_there_from_the_first_moment(tmp_path: Path) -> None:
 
 async def test_a_node_that_loads_says_so_and_takes_no_commands(tmp_path: Path) -> None:
     store = Store(tmp_path)
-    async with serving(NodeService(store, ABOUT)) as (client, where):
+    working = Working(clock=lambda: 0.0)
+    working("examining images", 1_200, 2_870)
+    service = NodeService(store, ABOUT, working=working.__str__)
+    async with serving(service) as (client, where):
         reply = await client.status(where)
         assert (reply.name, reply.mesh, reply.life, reply.round) == ("a", "simulated", "loading", 0)
+        assert reply.working == "examining images 1,200 of 2,870 (0 s)"
         assert reply.pid > 0
         with pytest.raises(Refused, match="still loading"):
             await client.control(where, "pause")
@@ -86,12 +91,12 @@ async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> Non
 async def test_a_key_that_is_revoked_reads_nothing_more(tmp_path: Path) -> None:
     store, revoked = Store(tmp_path), set[str]()
     service = NodeService(store, ABOUT, lambda _: "KEY", is_revoked=revoked.__contains__)
-    service.events.record(Record("kind", "before"))
+    service.events.record(Record("life.kind", "before"))
     async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
         assert (await anext(live)).text == "before"
         assert (await client.status(where)).name == "a"
         revoked.add("KEY")
-        service.events.record(Record("kind", "after"))
+        service.events.record(Record("life.kind", "after"))
         with pytest.raises(Refused, match="the key KEY was revoked"):
             await anext(live)
         for call in (client.status, client.history):
@@ -103,7 +108,7 @@ async def test_a_key_that_is_revoked_reads_nothing_more(tmp_path: Path) -> None:
 async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) -> None:
     store = Store(tmp_path)
     service = NodeService(store, ABOUT)
-    service.events.record(Record("kind", "text"))
+    service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
         for _ in range(WATCHERS_MAX):
             following = await held.enter_async_context(aclosing(client.watch(where)))
@@ -126,7 +131,7 @@ async def test_members_watch_and_ask_a_little_and_the_operator_always_gets_throu
     calls: Iterator[str | None] = iter(["member"] * 1000)
     store = Store(tmp_path)
     service = NodeService(store, ABOUT, caller=lambda _: next(calls))
-    service.events.record(Record("kind", "text"))
+    service.events.record(Record("life.kind", "text"))
     async with serving(service) as (client, where), AsyncExitStack() as held:
         for _ in range(WATCHERS_EACH):
             following = await held.enter_async_context(aclosing(client.watch(where)))
@@ -224,6 +229,48 @@ async def test_a_policy_says_itself_what_it_shows(tmp_path: Path) -> None:
     store.close()
 
 
+async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Path) -> None:
+    """Before the first round, and for a peer that is refused, too."""
+
+    async def dial(address: str, name: str, reply_bytes: int) -> grpc.aio.Channel:
+        return grpc.aio.insecure_channel(address)
+
+    store, there = Store(tmp_path / "a"), Store(tmp_path / "b")
+    peer = NodeService(there, ABOUT)
+    peer.attach(FakeNode(), ClosedFormLearner("b"))
+    async with serving(peer) as (_, address), asyncio.timeout(20):
+        service = NodeService(store, ABOUT, dial=dial)
+        members = (Member(name="b", state="refused"), Member(name="c", state="dead"))
+        node = FakeNode(members, addresses={"b": address, "c": address})
+        service.attach(node, ClosedFormLearner("a"))
+        assert not service.now().notes
+        await service.compare_classes()
+        assert list(service.now().notes)[:2] == [
+            "Only this node has its classes: target of a.",
+            "Classes of peers that this node does not have: target of b (b).",
+        ]
+        service._caller = lambda _: "ANOTHER"  # a member, which may not see names of either side
+        async with serving(service) as (client, own):
+            assert not any("target of" in note for note in (await client.status(own)).notes)
+    store.close()
+    there.close()
+
+
+class Copied(ClosedFormLearner):
+    """A learner whose test images are among its training images."""
+
+    warnings = ("2 of 9 test images are exact copies",)
+
+
+async def test_warnings_of_the_images_stand_in_the_status(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT)
+    service.attach(FakeNode(), Copied("a"))
+    async with serving(service) as (client, address):
+        assert list((await client.status(address)).warnings) == list(Copied.warnings)
+    store.close()
+
+
 async def test_the_operator_revokes_and_a_wrong_proof_is_named(tmp_path: Path) -> None:
     store, node = Store(tmp_path), FakeNode(counts={"mesh": 2})
     service = NodeService(store, ABOUT)
@@ -251,3 +298,17 @@ async def test_commands_reach_the_kernel_and_unknown_ones_are_named(tmp_path: Pa
             await a.until(lambda: a.driver.kernel.view().life == "running")
             with pytest.raises(Refused, match="there is no command 'dance'; there are pause"):
                 await client.control(where, "dance")
+
+
+@pytest.mark.parametrize(("caller", "shown"), [("", ["mesh 51.5"]), ("ANOTHER", [])])
+async def test_what_the_node_gained_is_for_its_operator(
+    tmp_path: Path, caller: str, shown: list[str]
+) -> None:
+    """The control has no noise of privacy.clip, so members get nothing that comes from it."""
+    store, node = Store(tmp_path), FakeNode()
+    node.telemetry.compared(["mesh 51.5"])
+    service = NodeService(store, ABOUT, lambda _: caller)
+    service.attach(node, ClosedFormLearner("a"))
+    async with serving(service) as (client, where):
+        assert list((await client.status(where)).compared) == shown
+    store.close()

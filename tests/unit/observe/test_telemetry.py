@@ -75,6 +75,21 @@ def test_accuracies_are_kept_until_they_are_measured_again() -> None:
     assert telemetry.measured == {"own": 0.6, "zero_shot_own": 0.4}
 
 
+def test_figures_of_a_run_end_where_the_rounds_begin_again() -> None:
+    telemetry = Telemetry()
+    telemetry.count("b", "out", 10, 20)
+    for number in (1, 2):
+        state = PolicyState(number, Tensors(), Tensors())
+        telemetry.committed(Snapshot(state, {"own": 0.5, "zero_shot_own": 0.4}), (), 0.0)
+    telemetry.compared(["mesh 51.5, alone 43.4"])
+    assert telemetry.measured == {"own": 0.5, "zero_shot_own": 0.4}
+    assert len(telemetry.gains) == 1
+    telemetry.committed(Snapshot(PolicyState(0, Tensors(), Tensors()), {}), (), 0.0)
+    assert telemetry.measured == {"zero_shot_own": 0.4}
+    assert (telemetry.gains, telemetry.round_s) == ([], 0.0)
+    assert telemetry.total.sent.messages == 1, "the traffic of the node counts on"
+
+
 def test_records_are_logged_and_only_warnings_and_errors_are_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -13,12 +13,14 @@ from PIL import Image
 from yarl import URL
 
 from fednode.errors import AddressError, ConfigError
+from fednode.observe import page as page_module
 from fednode.observe.metrics import Metrics
-from fednode.observe.page import VIEWERS_MAX
+from fednode.observe.page import OPERATORS_MAX, VIEWERS_MAX
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
 from fednode.settings.output import PageSettings
 from fednode.storage.store import Store
+from fednode.wire.gen import status_pb2
 from tests.unit.observe.pages import DRAWN, TOKEN, get, page
 from tests.unit.runtime.daemons import ABOUT
 
@@ -42,6 +44,39 @@ async def test_too_many_viewers_are_told_so(tmp_path: Path) -> None:
         assert (await get(url))[0] == 200
         for stream in streams:
             stream.close()
+
+
+async def test_viewers_without_a_token_keep_no_operator_out(tmp_path: Path) -> None:
+    shown = {"Authorization": "Bearer " + DRAWN}
+    async with (
+        page(tmp_path) as (_, url),
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+    ):
+        streams = [await session.get(url + "live") for _ in range(VIEWERS_MAX)]
+        own = [await session.get(url + "live", headers=shown) for _ in range(OPERATORS_MAX)]
+        for stream in own:
+            assert stream.status == 200
+            assert b"data: " in await stream.content.readuntil(b"\n\n")
+        assert (await get(url + "live", headers=shown))[0] == 503
+        for stream in (*streams, *own):
+            stream.close()
+
+
+async def test_a_viewer_that_does_not_read_loses_its_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unread(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(page_module, "READS_S", 0.01)
+    monkeypatch.setattr(aiohttp.web.StreamResponse, "write", unread)
+    async with (
+        page(tmp_path) as (_, url),
+        aiohttp.ClientSession() as session,
+        asyncio.timeout(30),
+        session.get(url + "live") as answer,
+    ):
+        assert await answer.read() == b""
 
 
 async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
@@ -88,7 +123,7 @@ async def post(url: str, command: str, **headers: str) -> tuple[int, str]:
 
 
 async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> None:
-    async with page(tmp_path) as (service, url):
+    async with page(tmp_path, peers=["b"]) as (service, url):
         here = url.rstrip("/")
         _, _, headers = await get(f"{url}?token={DRAWN}")
         cookie = headers["Set-Cookie"].split(";")[0]
@@ -101,7 +136,40 @@ async def test_the_operator_pauses_and_resumes_from_the_page(tmp_path: Path) -> 
         assert 'data-command="resume"' in (await get(url, headers={"Cookie": cookie}))[1]
         bearer = "Bearer " + DRAWN
         assert (await post(url, "resume", Origin=here, Authorization=bearer))[0] == 200
-        await until(service, "finished")
+        await until(service, "waiting")
+
+
+async def test_a_node_that_ran_alone_and_meets_a_peer_is_offered_its_rounds_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown, took = {"Authorization": "Bearer " + DRAWN}, list[str]()
+
+    def command(asked: str) -> str:
+        took.append(asked)
+        return "asked"
+
+    met = status_pb2.Peer(name="b", state="alive")
+    seen = status_pb2.StatusReply(name="a", life="finished", merged_with={0: 3}, peers=[met])
+    async with page(tmp_path) as (service, url):
+        monkeypatch.setattr(service, "now", lambda **_: seen)
+        monkeypatch.setattr(service, "command", command)
+        assert 'data-command="redo"' in (await get(url, headers=shown))[1]
+        assert "data-command" not in (await get(url))[1]
+        said = await post(url, "redo", Origin=url.rstrip("/"), **shown)
+        assert (said, took) == ((200, "asked\n"), ["redo"])
+        for notes, peers in ((["the rounds begin again at once"], [met]), ([], [])):
+            again = status_pb2.StatusReply(
+                name="a", life="finished", merged_with={0: 3}, peers=peers, notes=notes
+            )
+            monkeypatch.setattr(service, "now", lambda again=again, **_: again)
+            assert "data-command" not in (await get(url, headers=shown))[1]
+
+
+async def test_a_node_whose_rounds_are_over_is_offered_no_pause(tmp_path: Path) -> None:
+    async with page(tmp_path) as (_, url):
+        shown = await get(url, headers={"Authorization": "Bearer " + DRAWN})
+        assert "finished" in shown[1]
+        assert "data-command" not in shown[1]
 
 
 async def test_nobody_else_commands_the_node_from_a_page(tmp_path: Path) -> None:

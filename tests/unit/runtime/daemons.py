@@ -18,10 +18,10 @@ from fednode.core.settings import (
 from fednode.identity.trust import Believes
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
-from fednode.observe.status import About
+from fednode.observe.reply import About
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.runtime.driver import Driver
+from fednode.runtime.driver import Compare, Driver
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from tests.contract.memory_transport import Hub, MemoryTransport
@@ -73,6 +73,7 @@ def make(
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
     trust: Believes | None = None,
+    compare: Compare | None = None,
 ) -> tuple[Driver, Store]:
     """Return a node that is not running yet, from what its folder holds."""
     store = Store(folder / name)
@@ -96,6 +97,7 @@ def make(
         dtype="float32",
         trust=trust,
         limits=limits,
+        compare=compare,
     )
     return driver, store
 
@@ -112,11 +114,14 @@ async def running(
     limits: LimitSettings | None = None,
     tolerance: Tolerance | None = None,
     trust: Believes | None = None,
+    compare: Compare | None = None,
 ) -> AsyncIterator[Daemon]:
     """Run a node until the block ends; it is then stopped as by SIGTERM."""
     start = StartSettings(peers=len(peers), timeout_s=GUARD_S)
     rounds = RoundSettings("async", max=most, min_interval_s=interval_s, start=start)
-    driver, store = make(hub, folder, name, peers, rounds, learner, limits, tolerance, trust)
+    driver, store = make(
+        hub, folder, name, peers, rounds, learner, limits, tolerance, trust, compare
+    )
     await driver.transport.listen(address(name), driver.on_frame)
     task = asyncio.create_task(driver.run())
     try:

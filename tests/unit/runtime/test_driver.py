@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fednode.core.events import Send
+from fednode.core.events import Send, Spend, TurnAway
 from fednode.core.members.swim import TARGET
 from fednode.core.types import Job, Message, Progress, Report
+from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
-from fednode.runtime.driver import Door
+from fednode.learn.learner import Cancelled
+from fednode.runtime.driver import Driver
 from fednode.runtime.sender import OUTBOX_MAX
 from fednode.storage.store import Store
 from fednode.wire import codec
 from tests.contract.memory_transport import Hub, MemoryTransport
+from tests.unit.identity.people import LISTED, B, revocation, trust
 from tests.unit.runtime.daemons import address, running
 
 
@@ -217,19 +222,6 @@ async def test_messages_of_strangers_are_answered_and_not_counted_as_traffic(
         assert node.driver.kernel.view().refused == {"sender": 1}
 
 
-async def test_a_closed_door_says_that_the_node_is_loading() -> None:
-    door = Door()
-    ack = codec.decode_ack(await door.on_frame(b"anything", ""))
-    assert ack.code == "busy"
-    assert "loading" in ack.detail
-
-    async def echo(frame: bytes, caller: str = "") -> bytes:
-        return frame
-
-    door.open(echo)
-    assert await door.on_frame(b"x", "") == b"x"
-
-
 @pytest.mark.parametrize("times", [1, 3])
 async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
     async with running(Hub(), tmp_path, "a", most=1) as node:
@@ -238,3 +230,90 @@ async def test_stop_may_be_called_again(tmp_path: Path, times: int) -> None:
             node.driver.stop()
     assert node.task.done()
     assert node.task.exception() is None
+
+
+async def test_a_finished_node_says_what_it_gained(tmp_path: Path) -> None:
+    def compare(cancelled: Callable[[], bool]) -> list[str]:
+        assert threading.current_thread().name.startswith("tune")
+        assert not cancelled()
+        return ["mesh 51.5, alone 43.4"]
+
+    async with running(Hub(), tmp_path, "a", most=2, compare=compare) as a:
+        telemetry = a.driver.telemetry
+        await a.until(lambda: bool(telemetry.gains))
+        assert (telemetry.gains, telemetry.comparing) == (["mesh 51.5, alone 43.4"], False)
+        assert list(telemetry.events.kept)[-1].record.kind == "life.finished", "members see events"
+        assert a.round == 2
+
+
+async def test_a_round_that_is_due_ends_the_comparison(tmp_path: Path) -> None:
+    """The control must not make the mesh wait: it is left, and begun again after the round."""
+    begun, calls = threading.Event(), list[int]()
+
+    def compare(cancelled: Callable[[], bool]) -> list[str]:
+        calls.append(1)
+        if len(calls) > 1:
+            return ["compared"]
+        begun.set()
+        while not cancelled():
+            pass
+        raise Cancelled
+
+    async with running(Hub(), tmp_path, "a", most=2, compare=compare) as a:
+        await a.until(begun.is_set)
+        assert a.driver.telemetry.comparing
+        a.driver.command("retune")
+        await a.until(lambda: a.round == 3)
+        await a.until(lambda: a.driver.telemetry.gains == ["compared"])
+        assert not a.driver.telemetry.comparing
+
+
+async def test_a_defect_of_the_comparison_does_not_end_the_node(tmp_path: Path) -> None:
+    def compare(cancelled: Callable[[], bool]) -> list[str]:
+        raise ZeroDivisionError("a defect")
+
+    async with running(Hub(), tmp_path, "a", most=1, compare=compare) as a:
+        await a.until(lambda: bool(a.driver.telemetry.gains))
+        assert "unknown: ZeroDivisionError: a defect" in a.driver.telemetry.gains[0]
+
+
+class Noting(MemoryTransport):
+    """A transport that notes whom it turns away."""
+
+    def __init__(self, hub: Hub) -> None:
+        super().__init__(hub)
+        self.away: list[tuple[str, float]] = []
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        self.away.append((id, seconds))
+
+
+async def test_a_revoked_and_a_quarantined_key_lose_their_connections(tmp_path: Path) -> None:
+    hub = Hub()
+    transport = Noting(hub)
+    async with running(hub, tmp_path, "a", ("b",)) as a:
+        a.driver.transport, a.driver.trust = transport, trust(clock=time.time)
+        now = int(time.time())
+        await a.driver._perform(TurnAway("b", 60.0))
+        assert transport.away == [(LISTED["b"], 60.0)]
+        a.driver.revoke(revocation("b", B, issued=now))
+        assert transport.away[1:] == [(LISTED["b"], math.inf)]
+
+
+async def test_releases_elsewhere_are_counted_and_a_full_disk_is_said(tmp_path: Path) -> None:
+    counted: list[tuple[int, str]] = []
+
+    def count(releases: int, undecided: str) -> None:
+        if not releases:
+            raise StateError("The account cannot be written: no space left.")
+        counted.append((releases, undecided))
+
+    async with running(Hub(), tmp_path, "a") as node:
+        driver: Driver = node.driver
+        await driver._perform(Spend(3))  # a host without an account counts nothing
+        driver._spend = count
+        await driver._perform(Spend(3, "why"))
+        await driver._perform(Spend(0))
+        assert counted == [(3, "why")]
+        last = [*driver.telemetry.events.kept][-1].record
+        assert (last.kind, last.level) == ("privacy.unwritten", "error")

@@ -59,6 +59,8 @@ CASES: dict[str, dict[str, Any]] = {
     "diprompt": {"domains": ["art", "photo"], "participants": 2},
     "trip": {"experts": 2, "teacher": "template"},
     "plan": {"aggregator_dtype": "float16"},
+    "gda": {},
+    "gda sums": {"share": "sums", "few_images": True},
 }
 
 

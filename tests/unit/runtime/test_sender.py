@@ -33,6 +33,12 @@ class Wire:
         self.frames.append(frame)
         return codec.encode_ack("ok", "")
 
+    def expect(self, frame_bytes: int) -> None:
+        raise AssertionError("a sender expects nothing")
+
+    def turn_away(self, id: str, seconds: float) -> None:
+        raise AssertionError("a sender turns nobody away")
+
     async def close(self) -> None:
         """There is nothing to close."""
 

@@ -8,7 +8,9 @@ import pytest
 
 from fednode import registry
 from fednode.errors import ConfigError
+from fednode.identity import keys
 from fednode.settings.peers import load_peers, which_am_i
+from tests.unit.identity.people import made_key
 from tests.unit.settings.test_read import write
 
 PEERS = """\
@@ -97,3 +99,48 @@ def test_which_am_i(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert which_am_i(peers, None, {}) == "b"
     with pytest.raises(ConfigError, match=r"No peer is called 'z'.*there are a, b"):
         which_am_i(peers, "z", {})
+
+
+RELAY_ID = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
+OTHER_ID = keys.node_id(made_key(1))
+RELAYED = f"""mesh: m
+relays: [{{address: "relay.example.org:443", id: {RELAY_ID}}}]
+peers:
+  - {{name: a, address: relay, id: {RELAY_ID}}}
+  - {{name: b, address: relay, id: {OTHER_ID}}}
+"""
+
+
+def relayed(path: Path, *changes: tuple[str, str]) -> str:
+    """Write a peers.yaml with relays and changes of it; return what is wrong with it."""
+    text = RELAYED
+    for before, after in changes:
+        assert before in text
+        text = text.replace(before, after)
+    path.write_text(text)
+    try:
+        load_peers(path)
+    except ConfigError as fault:
+        return str(fault)
+    return ""
+
+
+def test_nodes_without_an_address_of_their_own_need_a_relay(tmp_path: Path) -> None:
+    path = tmp_path / "peers.yaml"
+    line = RELAYED.splitlines()[1] + "\n"
+    assert relayed(path) == ""
+    assert [one.address for one in load_peers(path).relays] == ["relay.example.org:443"]
+    assert "'a' has the address 'relay', and no relay is listed" in relayed(path, (line, ""))
+
+
+def test_faults_of_relays_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "peers.yaml"
+    entry = RELAYED.splitlines()[1].partition("[")[2].rstrip("]")
+    wrong = relayed(path, (entry, entry.replace(RELAY_ID, "NONE")))
+    assert "the id of the relay relay.example.org:443 is wrong" in wrong
+    assert "stands in two entries" in relayed(path, (entry, f"{entry}, {entry}"))
+    five = ", ".join(entry.replace("443", f"44{number}") for number in range(5))
+    assert "there are 5 relays; list at most 4" in relayed(path, (entry, five))
+    assert "a relay's address is host:port" in relayed(path, ('"relay.example.org:443"', "relay"))
+    insecure = relayed(path, ("mesh: m\n", "mesh: m\ninsecure: true\n"))
+    assert "relays carry TLS, and with `insecure: true`" in insecure

@@ -67,6 +67,15 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "rounds:\n  start: {peer: 1}",
             "node.yaml, line 2: unknown key 'rounds.start.peer'; did you mean 'peers'?",
         ),
+        ("lr: 1", "node.yaml, line 1: unknown key 'lr'; did you mean 'tuning.lr'?"),
+        (
+            "tuning: {shots: 1}",
+            "node.yaml, line 1: unknown key 'tuning.shots'; did you mean 'data.shots'?",
+        ),
+        (
+            "data: {shots: all}",
+            "node.yaml, line 1: data.shots is 'all'; it must be a whole number; 0 takes all.",
+        ),
         ("xyzzy: 1", "node.yaml, line 1: unknown key 'xyzzy'; remove it."),
         (
             "policy:\n  recipient: 3",

@@ -51,6 +51,23 @@ def test_metadata_that_nests_too_deep_is_refused() -> None:
         _described({"classes": "[" * 100_000}, Path("file"))
 
 
+@pytest.mark.parametrize("end", ["", ".5"])
+def test_digits_between_colons_are_a_text_however_many(end: str) -> None:
+    text = "1" + ":59" * 300_000 + end
+    assert trees.read(f"a: {text}")[1] == {"a": text}
+
+
+NUMBERS = """
+[0, 00, 1, -1, +12, 1_000, 0b11, -0b1, 0o7, 017, 08, 0x1F, -0x_f, 1., 1.5, -.5, +.5e+3, 1e5, 1.e+5,
+1.0e-3, 1_0.0, .inf, -.Inf, +.INF, .NAN, -.nan, 1.5e3, ., -, +, _1, 1a, 2001-01-01, yes, ~]
+"""
+
+
+def test_numbers_without_colons_are_those_of_the_library() -> None:
+    found, wanted = trees.read(NUMBERS)[1], yaml.safe_load(NUMBERS)
+    assert repr(found) == repr(wanted)
+
+
 def test_aliases_that_say_the_same_twice_are_read() -> None:
     text = "a: &a {b: [1, 2]}\nc: *a\nd: &d x\ne: [*d, *d]\n"
     assert trees.read(text)[1] == yaml.safe_load(text)

@@ -9,13 +9,15 @@ from typing import Any
 from fednode.core.policy import PolicyKind
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.settings import LAN, RoundSettings, StartSettings, Timing
-from fednode.learn.closed_form import ClosedFormLearner
+from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.policies.averaging import PROMPTFL
 from fednode.policies.diprompt.config import DiPrompTConfig
 from fednode.policies.diprompt.exchange import DiPrompT
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.exchange import FedDPT
 from fednode.policies.feddpt.slots import text_slots, visual_slots
+from fednode.policies.gda.config import GDAConfig
+from fednode.policies.gda.exchange import GDA
 from fednode.policies.plan import aggregator
 from fednode.policies.plan.config import PlanConfig
 from fednode.policies.plan.exchange import Plan
@@ -34,6 +36,7 @@ class Kind:
     policy: PolicyKind
     config: Any
     shapes: Shapes
+    sums: bool = False
 
 
 def promptfl(**set_: Any) -> Kind:
@@ -73,6 +76,7 @@ KINDS = {
     "feddpt-some": feddpt(participants=1),
     "plan": plan(),
     "plan-some": plan(participants=2),
+    "gda": Kind(MethodPolicy(GDA), GDAConfig(), {}, sums=True),
     "plan-float16": plan(aggregator_dtype="float16", wire_dtype="float16"),
 }
 
@@ -102,7 +106,9 @@ def mesh(
         domains=domains,
     )
     learners = {
-        name: ClosedFormLearner(name, samples=count, shapes=kind.shapes)
+        name: ClosedFormSums(name)
+        if kind.sums
+        else ClosedFormLearner(name, samples=count, shapes=kind.shapes)
         for name, count in zip(names, samples, strict=False)
     }
     made.populate(shared, learners)

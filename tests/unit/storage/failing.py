@@ -31,7 +31,7 @@ class FailingDisk(Disk):
         self._way = way
         self._crashed = False
         self._unsynced: set[Path] = set()
-        self._unnamed: list[tuple[Path, bytes | None]] = []
+        self._unnamed: list[tuple[Path, bytes | Path | None]] = []
 
     @property
     def failed(self) -> bool:
@@ -65,7 +65,8 @@ class FailingDisk(Disk):
 
     def rename(self, old: Path, new: Path) -> None:
         self._enter("rename")
-        self._unnamed.append((new, new.read_bytes() if new.exists() else None))
+        before = old if old.is_dir() else new.read_bytes() if new.exists() else None
+        self._unnamed.append((new, before))
         if old in self._unsynced:
             self._unsynced = {*self._unsynced - {old}, new}
         super().rename(old, new)
@@ -102,7 +103,9 @@ class FailingDisk(Disk):
             if path.exists():
                 os.truncate(path, path.stat().st_size // 2)
         for path, before in reversed(self._unnamed):
-            if before is None:
+            if isinstance(before, Path):
+                path.rename(before)
+            elif before is None:
                 path.unlink(missing_ok=True)
             else:
                 path.write_bytes(before)

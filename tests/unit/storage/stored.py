@@ -9,7 +9,8 @@ import numpy as np
 
 from fednode.core.types import PolicyState, Snapshot, Tensors
 from fednode.storage.disk import Disk
-from fednode.storage.store import TOTAL, Store
+from fednode.storage.rows import TOTAL
+from fednode.storage.store import Store
 
 FACTS = {"mesh": "m", "policy.name": "zerodfl"}
 

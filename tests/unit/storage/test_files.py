@@ -34,11 +34,11 @@ def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> 
         assert path.read_text() == "old"
 
 
-@pytest.mark.parametrize("secret", [True, False])
-def test_a_secret_is_for_its_owner_alone(tmp_path: Path, secret: bool) -> None:
+@pytest.mark.parametrize("for_all", [True, False])
+def test_a_file_is_for_its_owner_alone_unless_it_is_for_all(tmp_path: Path, for_all: bool) -> None:
     path, mask = tmp_path / "token", os.umask(0o022)
     try:
-        put(path, "text", "folder", secret=secret)
+        put(path, "text", "folder", for_all=for_all)
     finally:
         os.umask(mask)
-    assert path.stat().st_mode & 0o777 == (0o600 if secret else 0o644)
+    assert path.stat().st_mode & 0o777 == (0o644 if for_all else 0o600)

@@ -11,10 +11,12 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from fednode.core.types import Tensors
 from fednode.errors import StateError
 from fednode.storage import journal
 from fednode.storage.disk import Disk, because
@@ -258,3 +260,17 @@ def test_faults_of_sqlite_are_put_in_words(code: int, words: str) -> None:
     assert words in because(fault)
     assert because(OSError(30, "Read-only file system")) == "it is read-only"
     assert because(sqlite3.OperationalError("something else")) == "something else"
+
+
+def test_classes_of_rows_come_back_with_their_tensors(tmp_path: Path) -> None:
+    plain = snapshot(1)
+    named = Tensors({"rows": [[1.0], [2.0]]}, ("gray wolf", "été"))
+    policy = replace(plain.policy, tensors=named, tuned=named, arrays=Tensors({"x": [1.0]}))
+    kept = replace(plain, policy=policy)
+    store = Store(tmp_path)
+    store.commit(kept)
+    assert store.latest() == kept
+    store.close()
+    found = read_snapshot(tmp_path)
+    assert found.policy.tuned.classes == ("gray wolf", "été")
+    assert found.best.classes == ()

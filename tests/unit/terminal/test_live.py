@@ -10,6 +10,7 @@ from tests.unit.commands.canned import drawn
 def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() -> None:
     one = status_pb2.StatusReply(
         name="a", life="running", round=3, rounds_max=9, phase="tuning", step=2, steps=5,
+        merged_with={0: 1, 2: 2},
         metrics={"loss": 1.25}, measured={"own": 0.9, "base": 0.5, "new": 0.25}, alone=True,
     )  # fmt: skip
     coming = status_pb2.StatusReply(name="b", life="loading")
@@ -19,8 +20,8 @@ def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() 
         live.LiveNode("c", "exit code 70", None, live.Past()),
     ]
     assert [" ".join(line.split()) for line in drawn(live.table(nodes)).splitlines()] == [
-        "node state round doing loss own % base % new % peers sent a second",
-        "a running 3/9 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B 0 B/s",
+        "node state round merged doing loss own % base % new % peers sent a second",
+        "a running 3/9 2/3 tuning 2/5 1.25 90.0 50.0 25.0 alone 0 B 0 B/s",
         "b loading",
         "c exit code 70",
     ]

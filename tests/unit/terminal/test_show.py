@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from rich.console import Console
 from rich.text import Text
 
@@ -16,7 +17,7 @@ def test_a_node_in_full() -> None:
     page = drawn(show.node(reply()))
     for part in (
         "a of mesh clinic at 127.0.0.1:7191, zerodfl, up 3 min",
-        "running, round 12 of 150, tuning (step 3 of 8); no peer answers: it goes on alone",
+        "running, round 12 of 150, tuning (step 3 of 8); no peer takes part: it goes on alone",
         "loss 1.25, own 50.0 %, zero shot own 25.0 %",
         "40 training images of class 0, class 1, class 2, class 3, class 4, class 5 and 3 more",
         "fednode-mini (0123456789ab)",
@@ -30,6 +31,43 @@ def test_a_node_in_full() -> None:
         "warning: b is dead",
     ):
         assert part in page
+
+
+def test_in_a_pipe_no_line_is_wrapped_or_padded(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "b cannot be reached, " * 20 + "127.0.0.1:31415"
+    show.print_whole(show.node(reply(warnings=[text])))
+    out = capsys.readouterr().out
+    assert f"warning: {text}\n" in out
+    assert "\x1b" not in out
+    assert all(line == line.rstrip() for line in out.splitlines())
+
+
+def test_a_mesh_shows_the_accuracy_of_the_hand_written_prompt_and_a_finished_node_as_that() -> None:
+    one = status_pb2.StatusReply(name="a", life="paused", round=50, rounds_max=50)
+    one.measured.update({"own": 0.5, "zero_shot_own": 0.25})
+    head, line, *_ = drawn(show.mesh([(("a", "here:1"), one)])).splitlines()
+    assert "zero-shot %" in head
+    assert line.split() == [
+        "a",
+        "here:1",
+        "finished,",
+        "paused",
+        "50/50",
+        "50.0",
+        "25.0",
+        "0/0",
+        "0",
+        "B",
+    ]
+    one.round = 49
+    assert "finished" not in drawn(show.mesh([(("a", "here:1"), one)]))
+
+
+def test_why_a_peer_is_away_is_a_line_below_the_peers() -> None:
+    made = reply()
+    made.peers[0].reason = "no route to 127.0.0.1:31415"
+    name, state = made.peers[0].name, made.peers[0].state
+    assert f"{name} is {state}: no route to 127.0.0.1:31415" in drawn(show.node(made))
 
 
 def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
@@ -75,10 +113,28 @@ def test_a_node_that_loads_has_no_rounds_yet() -> None:
     assert "round" not in page.splitlines()[1]
 
 
+def test_a_node_that_compares_says_so_in_place_of_when_it_will() -> None:
+    one = reply(compared=["known after round 150"])
+    assert "does it help? known after round 150" in " ".join(drawn(show.node(one)).split())
+    one.comparing = True
+    page = drawn(show.node(one))
+    assert show.COMPARING in page
+    assert "known after" not in page
+
+
+def test_a_node_says_what_it_loads_or_encodes() -> None:
+    text = "examining images 1,200 of 2,870 (12 s, about 17 s left)"
+    coming = status_pb2.StatusReply(name="a", life="loading", working=text)
+    assert drawn(show.node(coming)).splitlines()[1] == f"loading: {text}"
+    assert drawn(show.mesh([(("a", "here:1"), coming)])).splitlines()[-1] == f"a: {text}"
+    running = status_pb2.StatusReply(name="a", life="running", phase="tuning", working="encoding")
+    assert "tuning; encoding" in drawn(show.node(running)).splitlines()[1]
+
+
 def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
     page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
-    assert page[0].split()[-4:] == ["own", "%", "peers", "sent"]
+    assert page[0].split()[-6:] == ["own", "%", "zero-shot", "%", "peers", "sent"]
     assert page[1].split()[:4] == ["a", "127.0.0.1:7191", "running", "12/150"]
     assert page[1].split()[4:] == ["1.25", "50.0", "0/1", "2.0", "MB"]
     assert page[2].split() == ["b", "127.0.0.1:7192", "no", "answer"]

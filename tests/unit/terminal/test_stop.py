@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from fednode.terminal import stop as module
-from fednode.terminal.stop import Interrupted, interruptible, until
+from fednode.terminal.stop import Interrupted, held_back, interruptible, until
 
 GUARD_S = 20.0
 
@@ -88,3 +90,12 @@ async def test_the_first_signal_cancels_and_the_second_hurries(
     assert cancelled == 3
     assert said == ["Ending all daemons; ask again to end them at once."]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_processes_that_a_block_starts_do_not_get_a_signal() -> None:
+    show = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    command = [sys.executable, "-c", show]
+    with held_back(signal.SIGINT):
+        inside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    outside = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert (inside, outside) == ("True\n", "False\n")

@@ -132,7 +132,7 @@ def test_a_key_that_policies_have_in_common_is_explained_once() -> None:
         assert sum(line.startswith(f"| `policy.{key}`") for line in lines) == 1
     (optimizer,) = (line for line in lines if line.startswith("| `policy.optimizer`"))
     assert "| `reset`; `keep` for zerodfl, feddpt, fedtpg |" in optimizer
-    assert optimizer.endswith("Not for local, plan. |")
+    assert optimizer.endswith("Not for gda, local, plan. |")
 
 
 def test_a_file_of_a_policy_explains_the_keys_in_common_too() -> None:

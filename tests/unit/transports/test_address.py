@@ -81,3 +81,14 @@ def test_a_wrong_address_is_refused_each_time_and_a_right_one_is_read_once() -> 
         with pytest.raises(AddressError):
             parse("127.0.0.1")
     assert parse("127.0.0.1:7700") is parse("127.0.0.1:7700")
+
+
+def test_a_node_that_takes_no_connections_is_reached_by_relay() -> None:
+    id = "VUEPJYG3-TDKVCM3N-IFBDBO3V-KN4G4DUH-ASI5K2IR-BJQNQRND-BLIA"
+    for text, host in (("relay", ""), (f"relay:{id}", id)):
+        assert parse(text) == Endpoint(host, 0, relayed=True)
+        assert str(parse(text)) == text
+        assert not parse(text).loopback
+    assert parse("relay:443") == Endpoint("relay", 443)
+    with pytest.raises(AddressError):
+        parse(f"relay:{id[:-1]}")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import grpc
 import pytest
 from google.protobuf.message import DecodeError
 
+from fednode.transports import exchange
 from fednode.transports.exchange import opened, pieces, wrapped
 from fednode.transports.framing import PIECE_BYTES
-from fednode.wire.gen import exchange_pb2
+from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
+from tests.unit.identity.people import A, B, person
+from tests.unit.transports.test_grpc import ANY, GUARD_S, chunks, echo
 
 SIZES = (0, 1, 2, 126, 127, 128, 129, 16_382, 16_383, 16_384, 16_385, 1 << 20, (1 << 21) + 1)
 
@@ -40,3 +46,23 @@ async def test_pieces_together_are_the_frame() -> None:
     found = [bytes(one) async for one in pieces(frame)]
     assert [len(one) for one in found] == [PIECE_BYTES] * 3 + [3]
     assert b"".join(found) == frame
+
+
+async def test_a_key_leaves_no_more_pieces_than_the_mesh_has_prompts_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exchange, "EXPECTED_MIN", 100)
+    a, b = person(A, "a").transport(), person(B, "b").transport()
+    a.expect(200)
+    address = await a.listen(ANY, echo)
+    channel = await b.channel(address, "a")
+    stub = exchange_pb2_grpc.ExchangeStub(channel)
+    whole = await stub.DeliverChunks(chunks(bytes(400), bytes(400)), timeout=GUARD_S)
+    assert whole.data == b"/" + bytes(16)
+    with pytest.raises(grpc.aio.AioRpcError) as fault:
+        await stub.DeliverChunks(chunks(bytes(400), bytes(401)), timeout=GUARD_S)
+    assert "800 bytes of frames at a time" in str(fault.value.details())
+    a.expect(1000)  # as soon as the node knows more
+    await stub.DeliverChunks(chunks(bytes(400), bytes(401)), timeout=GUARD_S)
+    await channel.close()
+    await asyncio.gather(a.close(), b.close())

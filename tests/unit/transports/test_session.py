@@ -10,7 +10,17 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.identity.certificate import mint
-from fednode.transports.session import CHUNK, RECORD, SEALED, Ends, Session
+from fednode.transports.line import Line
+from fednode.transports.meter import Account
+from fednode.transports.session import (
+    CHUNK,
+    HANDSHAKE_READS_MAX,
+    RECORD,
+    SEALED,
+    Ends,
+    PeerRejected,
+    Session,
+)
 from fednode.transports.tls import Tls
 from tests.unit.identity.people import A, B, person
 
@@ -27,10 +37,22 @@ async def connected() -> tuple[Ends, Ends]:
     )
 
 
+async def exactly(ends: Ends, size: int) -> bytes:
+    """Return so many bytes that came in."""
+    found = b""
+    while len(found) < size and (more := await ends.reader.read(size - len(found))):
+        found += more
+    return found
+
+
 def gate(key: Ed25519PrivateKey, name: str) -> Tls:
     """Return a gate that shows a certificate of a key."""
     shown = key, mint(key, name, b"", time.time())
     return Tls(lambda: shown, person(key, name).believes.judge, lambda *_: None)
+
+
+def line(serving: bool) -> Line:
+    return Line(Account(), time.monotonic, serving)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -43,13 +65,14 @@ async def test_bytes_come_out_as_they_went_in(size: int) -> None:
     async with asyncio.timeout(GUARD_S):
         await asyncio.gather(client.shake_hands(client_outside), server.shake_hands(server_outside))
         carrying = asyncio.gather(
-            client.carry(client_outside, client_inside), server.carry(server_outside, server_inside)
+            client.carry(client_outside, client_inside, line(serving=False)),
+            server.carry(server_outside, server_inside, line(serving=True)),
         )
         there, back = (bytes(range(256)) * (1 + size // 256))[:size], b"\xff" * size
         ours.writer.write(there)
         theirs.writer.write(back)
-        assert await theirs.reader.readexactly(size) == there
-        assert await ours.reader.readexactly(size) == back
+        assert await exactly(theirs, size) == there
+        assert await exactly(ours, size) == back
         ours.writer.close()
         client_outside.writer.close()
         assert all(await carrying)
@@ -57,3 +80,27 @@ async def test_bytes_come_out_as_they_went_in(size: int) -> None:
         ends.writer.close()
     for one in gates:
         await one.close()
+
+
+class Chopped:
+    """A reader of a TLS record that never ends, in pieces of one size."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.reads = size, 0
+
+    async def read(self, most: int) -> bytes:
+        at, self.reads = self.reads * self.size, self.reads + 1
+        return b"\x16\x03\x01\x40\x00"[at : at + self.size].ljust(self.size, b"\0")
+
+
+@pytest.mark.parametrize(("size", "most"), [(1, HANDSHAKE_READS_MAX), (2 * CHUNK, 0)])
+async def test_a_handshake_has_few_pieces_and_few_bytes(size: int, most: int) -> None:
+    one, ends = gate(A, "a"), await connected()
+    reader = Chopped(size)
+    session = Session(one._context(), server=True)
+    with pytest.raises(PeerRejected, match="too many bytes or pieces"):
+        await session.shake_hands(Ends(reader, ends[0].writer))  # type: ignore[arg-type]
+    assert reader.reads == most + 1
+    for end in ends:
+        end.writer.close()
+    await one.close()

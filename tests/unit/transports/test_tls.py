@@ -18,11 +18,12 @@ from fednode.errors import Unreachable
 from fednode.identity import keys
 from fednode.identity.certificate import mint
 from fednode.identity.lease import DAY_S
+from fednode.transports import paths, session
 from fednode.transports import tls as module
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.room import Room, source_of
-from fednode.transports.session import Ends, Session
+from fednode.transports.session import Ends, Session, showing
 from fednode.transports.tls import Tls
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.unit.identity.people import (
@@ -248,8 +249,8 @@ def shaken(client: SSL.Context, server: SSL.Context) -> str:
 
 @pytest.mark.parametrize("caller", [True, False])
 def test_no_older_tls_is_spoken(caller: bool) -> None:
-    assert shaken(*(module._showing(*shown_by(key)) for key in (A, B))) == "TLSv1.3"
-    contexts = [module._showing(*shown_by(key)) for key in (A, B)]
+    assert shaken(*(showing(*shown_by(key)) for key in (A, B))) == "TLSv1.3"
+    contexts = [showing(*shown_by(key)) for key in (A, B)]
     older = contexts[0 if caller else 1]
     older.set_min_proto_version(SSL.TLS1_2_VERSION)
     older.set_max_proto_version(SSL.TLS1_2_VERSION)
@@ -303,11 +304,12 @@ def test_both_ends_of_a_connection_drop_who_is_cut_off(
         finally:
             await one.close()
 
-    real = module.drop_unheard
-    monkeypatch.setattr(module, "drop_unheard", drop)
+    real = session.drop_unheard
+    for one in (module, paths):
+        monkeypatch.setattr(one, "drop_unheard", drop)
     with asyncio.Runner(loop_factory=make) as runner:
         runner.run(speak())
-    assert kept == [module.UNHEARD_MS] * 2
+    assert kept == [session.UNHEARD_MS] * 2
 
 
 async def test_what_was_wrong_before_is_not_said_of_one_that_answers(

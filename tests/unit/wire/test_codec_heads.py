@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fednode.core.types import Tensors, Update
-from fednode.errors import FrameError
+from fednode.errors import FednodeError, FrameError
 from fednode.wire import codec
 from fednode.wire.codec import decode, encode
 from fednode.wire.gen import exchange_pb2
-from tests.unit.wire.samples import built, message, seal
+from tests.unit.wire.samples import built, message, opened, seal, sealed
 
 MEMBER = Update("node-2", "suspect", 7, "10.0.0.7:7700", "ID", b"\x00lease")
 VERSION_1 = bytes.fromhex(
@@ -100,6 +100,17 @@ def test_a_head_over_the_limit_is_refused_before_it_is_read() -> None:
         decode(built(head))
 
 
+@pytest.mark.parametrize("entry", [b"\x6a\x00", b"\x52\x00", b"\x78\x01", b"\xfa\x7f\x00"])
+def test_a_head_of_many_small_fields_is_refused_before_it_is_parsed(
+    entry: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protobuf would make an object of some hundred bytes of each empty member."""
+    monkeypatch.setattr(exchange_pb2, "Envelope", None)
+    head = b"\x08\x02" + entry * 200_000
+    with pytest.raises(FrameError, match=r"more than 5,218 fields"):
+        decode(built(head))
+
+
 def test_the_largest_head_that_the_limits_allow_fits() -> None:
     limits, wide = codec.LIMITS, "\U0001d54f"
     member = Update("n" * 63, "revoked", codec.WHOLE_MAX, "a" * 300, "i" * 300, bytes(1024))
@@ -114,12 +125,45 @@ def test_the_largest_head_that_the_limits_allow_fits() -> None:
         samples=codec.WHOLE_MAX,
         facts={wide * 126 + f"{number:02}": wide * 1024 for number in range(64)},
         members=(member,) * 1026,
-        tensors=Tensors({f"{number:0128}": np.zeros((1,) * 8) for number in range(256)}),
+        tensors=Tensors(
+            {f"{number:0128}": np.zeros((1,) * 8) for number in range(256)},
+            [f"{number:04}" + wide * 63 for number in range(4096)],
+        ),
     )
     frame = encode(largest, "int8")
     assert decode(frame) == largest
     most = codec.head_bytes_max(limits)
     assert 0.9 * most < int.from_bytes(frame[-38:-34], "little") <= most
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (("b", "a"), "must be sorted and differ"),
+        (("a", "a"), "must be sorted and differ"),
+        (("",), "not 1 to 256 bytes"),
+        (("x" * 257,), "not 1 to 256 bytes"),
+        (("\x1b[2J",), "printable"),
+        (tuple(f"{number:05}" for number in range(4097)), "4097 classes; at most 4096 fit"),
+    ],
+)
+def test_class_names_are_few_short_safe_and_in_order(classes: tuple[str, ...], words: str) -> None:
+    named = Tensors({"rows": np.zeros((2, 3))}, classes)
+    with pytest.raises(FednodeError, match=words):
+        encode(message(tensors=named), "float32")
+    envelope = opened(encode(message(tensors=Tensors({"rows": np.zeros((2, 3))})), "float32"))
+    envelope.classes.extend(classes)
+    with pytest.raises(FrameError, match=words):
+        decode(sealed(envelope))
+
+
+def test_classes_without_an_array_are_refused_and_others_arrive() -> None:
+    envelope = opened(encode(message(tensors=Tensors()), "float32"))
+    envelope.classes.append("ant")
+    with pytest.raises(FrameError, match="1 classes without an array"):
+        decode(sealed(envelope))
+    named = message(tensors=Tensors({"rows": np.zeros((2, 3))}, ("gray wolf", "été")))
+    assert decode(encode(named, "float32")).tensors.classes == ("gray wolf", "été")
 
 
 def test_fields_of_later_additions_are_passed_over() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fednode.wire.fields import ahead, inside
+from fednode.wire.fields import ahead, at_most, inside
 from fednode.wire.gen import exchange_pb2
 
 TAG = b"\x0a"
@@ -53,3 +53,18 @@ def test_long_lengths_are_written_as_protobuf_writes_its_numbers(length: int) ->
 )
 def test_other_data_is_no_field(data: bytes) -> None:
     assert inside(TAG, data) is None
+
+
+def test_fields_are_counted_as_protobuf_writes_them() -> None:
+    members = [exchange_pb2.Member(name="n" * number, incarnation=number) for number in range(300)]
+    envelope = exchange_pb2.Envelope(version=2, round=2**63, members=members, head_bytes=7)
+    written = envelope.SerializeToString()
+    assert at_most(written, 303)
+    assert not at_most(written, 302)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x0b\x0c" * 9, b"\x0a\x7f" + bytes(9), b"\xff" * 30, b"\x09" + bytes(7), b"\x0f" * 9]
+)
+def test_bytes_that_are_no_fields_are_too_many(data: bytes) -> None:
+    assert not at_most(data, 2)

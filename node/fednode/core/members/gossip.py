@@ -34,11 +34,11 @@ class Gossip:
         """Return the news for a peer: what is held of that peer, then the least told items."""
         most = math.ceil(TOLD_MULT * math.log2(len(self._members) + 2))
         order = sorted(self._told, key=lambda name: (self._told[name][0], name))
-        found = self.about(to)
+        news = self.about(to)
         for name in [name for name in order if name != to][:NEWS_MAX]:
             times, update = self._told[name]
-            found.append(update)
+            news.append(update)
             self._told[name] = (times + 1, update)
             if times + 1 >= most:
                 del self._told[name]
-        return tuple(found)
+        return tuple(news)

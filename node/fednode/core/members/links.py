@@ -1,4 +1,7 @@
-"""Links: the live peers with which the policy exchanges prompts, by the topology."""
+"""Links: the peers with which the policy exchanges prompts, by the topology.
+
+They are live, and their rounds are not over without a merge (redo.py): such a peer sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,22 @@ class Links:
         """Tell whether a peer is linked."""
         return peer in self._linked
 
+    @property
+    def linked(self) -> list[str]:
+        """The linked peers, sorted."""
+        return sorted(self._linked)
+
     def follow(self, members: Members, moved: set[str]) -> tuple[list[str], list[str]]:
         """Return the peers whose links end and begin, sorted.
 
-        moved: the peers that came or went. In a full graph no other link changes.
+        moved: the peers that came or went, or said another word about their run. In a full graph no
+        other link changes.
         """
         if self._topology.kind == "full":
-            wanted = {peer for peer in moved if members[peer].live}
+            wanted = {peer for peer in moved if members[peer].live and peer not in members.redo}
             gone, fresh = (moved & self._linked) - wanted, wanted - self._linked
         else:
-            live = set(members.live())
+            live = set(members.live()) - set(members.redo)
             wanted = live & neighbours(self._name, live, self._topology)
             gone, fresh = self._linked - wanted, wanted - self._linked
         self._linked -= gone  # in place: a copy for each peer that comes costs N * N

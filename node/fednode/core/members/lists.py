@@ -88,18 +88,20 @@ def answer(
 
 def digests(listed: Iterable[Update], parts: int) -> list[str]:
     """Return the digest of each part of a list, in hexadecimal."""
-    found = [0] * parts
-    for one in listed:
-        if one.state in {"alive", "suspect"}:
-            found[_hash(one.name) % parts] ^= _hash(f"{one.name}\0{one.incarnation}\0{one.id}")
-        elif one.state == "revoked":
-            found[_hash(one.name) % parts] ^= _hash(f"{one.name}\0revoked\0{one.id}")
-    return [f"{one:0{_DIGITS}x}" for one in found]
+    sums = [0] * parts
+    for update in listed:
+        if update.state in {"alive", "suspect"}:
+            sums[_hash(update.name) % parts] ^= _hash(
+                f"{update.name}\0{update.incarnation}\0{update.id}"
+            )
+        elif update.state == "revoked":
+            sums[_hash(update.name) % parts] ^= _hash(f"{update.name}\0revoked\0{update.id}")
+    return [f"{digest:0{_DIGITS}x}" for digest in sums]
 
 
 def _some(listed: Iterable[Update], parts: int, differ: list[int], turn: int) -> list[int]:
     """Return the parts to send, sorted: at least one, and together at most ENTRIES_MAX entries."""
-    sizes = Counter(_hash(one.name) % parts for one in listed)
+    sizes = Counter(_hash(update.name) % parts for update in listed)
     first = _hash(f"turn {turn}") % len(differ)
     chosen, room = list[int](), ENTRIES_MAX
     for part in (*differ[first:], *differ[:first]):
@@ -112,7 +114,7 @@ def _some(listed: Iterable[Update], parts: int, differ: list[int], turn: int) ->
 
 def _of_parts(listed: Iterable[Update], parts: int, numbers: Iterable[int]) -> list[Update]:
     wanted = set(numbers)
-    return [one for one in listed if _hash(one.name) % parts in wanted]
+    return [update for update in listed if _hash(update.name) % parts in wanted]
 
 
 @lru_cache(maxsize=4096)

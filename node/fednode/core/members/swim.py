@@ -107,7 +107,7 @@ class Swim:
             SetTimer(PROBE, self._timing.probe_interval_s),
             SetTimer(SYNC, self._timing.sync_interval_s),
         ]
-        return [*clocks, *self._hellos(self._greetings.first(self._context.name))]
+        return [*clocks, *self.hellos(self._greetings.first(self._context.name))]
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -136,7 +136,7 @@ class Swim:
         if not greeted:
             target = self._absentees.next(self.members.absent())
             greeted = self._greetings.add([target] if target else [])
-        return [*effects, *self._hellos(greeted)]
+        return [*effects, *self.hellos(greeted)]
 
     def _compare(self) -> list[Effect]:
         live = self.members.live()
@@ -292,12 +292,12 @@ class Swim:
         by_digests = lists.DIGESTS in message.facts
         if by_digests and (self._greetings or self._compared == self._period):
             return []
-        found = lists.answer(self._list(), message.facts, self._period)
-        if found is None:
+        answer = lists.answer(self._list(), message.facts, self._period)
+        if answer is None:
             return []
         self._compared = self._period if by_digests else self._compared
-        said = self._message(Phase.MEMBERS, found[0])
-        return [Send(message.sender, replace(said, members=tuple(found[1])))]
+        said = self._message(Phase.MEMBERS, answer[0])
+        return [Send(message.sender, replace(said, members=tuple(answer[1])))]
 
     def _run_errand(self, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
@@ -316,19 +316,19 @@ class Swim:
     def learn(self, now: float, news: Iterable[Update], sender: str = "") -> list[Effect]:
         """Apply news from a peer; sender: "" for the introducer or the operator."""
         effects: list[Effect] = []
-        for one in news:
-            effects += self._contradict(one) if one.name == self._context.name else ()
-            if one.name != self._context.name:
-                effects += self._learn(now, one, sender)
+        for update in news:
+            effects += self._contradict(update) if update.name == self._context.name else ()
+            if update.name != self._context.name:
+                effects += self._learn(now, update, sender)
         return effects
 
     def meet(self, news: Iterable[Update]) -> list[Effect]:
         """Add members that were not known before, from their own news."""
         members = self.members
         return [
-            Introduce(one.name, members[one.name].address)
-            for one in news
-            if members.meet(one) and members.place(one, one.name)
+            Introduce(update.name, members[update.name].address)
+            for update in news
+            if members.meet(update) and members.place(update, update.name)
         ]
 
     def _learn(self, now: float, news: Update, sender: str) -> list[Effect]:
@@ -341,7 +341,7 @@ class Swim:
         lately_s = 2 * self._timing.probe_interval_s
         what = members.weigh(news, now, lately_s, self._speaks(now, news.name))
         if new or what == "ask":
-            return [*effects, *self._hellos(self._greetings.add([news.name]))]
+            return [*effects, *self.hellos(self._greetings.add([news.name]))]
         if what:
             self._tell(news.name)
         if what == "suspect":
@@ -378,7 +378,8 @@ class Swim:
         message = replace(self._message(Phase.PING), members=self._gossip.take(peer))
         return Send(peer, message, self._timeout())
 
-    def _hellos(self, peers: Iterable[str]) -> list[Effect]:
+    def hellos(self, peers: Iterable[str]) -> list[Effect]:
+        """Return a hello to each of the peers."""
         limit, plain = self._timeout(), replace(self._message(Phase.HELLO), members=(self.own,))
         return [
             Send(peer, replace(plain, members=(self.own, *about)) if about else plain, limit)
@@ -391,8 +392,8 @@ class Swim:
         return Send(peer, replace(message, members=(self.own,)))
 
     def _list(self) -> list[Update]:
-        known = (one.update() for one in self.members.view())
-        return [self.own, *(one for one in known if one is not None)]
+        known = (member.update() for member in self.members.view())
+        return [self.own, *(update for update in known if update is not None)]
 
     def _message(self, phase: str, facts: dict[str, str] | None = None) -> Message:
         message = self._say(phase)

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from fednode.core.types import STANDINGS, Update
+from fednode.core.members.phases import PHASES
+from fednode.core.types import STANDINGS, Again, Message, Update
 
 LIVE: Final = frozenset({"alive", "suspect"})
 ABSENT: Final = frozenset({"unknown", "dead", "refused"})
@@ -63,7 +64,7 @@ class Member:
 
     def update(self) -> Update | None:
         """Return the news to tell others about this peer; None if there is nothing to tell."""
-        state = next((one for one in STANDINGS if one == self.state), None)
+        state = next((standing for standing in STANDINGS if standing == self.state), None)
         if state is None:
             return None
         return Update(self.name, state, self.incarnation, self.address, self.id, self.proof)
@@ -97,6 +98,10 @@ class _Names:
 class Members:
     """All peers by name, sorted. changes: state changes, as (name, before, after).
 
+    redo: the last words of peers about their run (node/fednode/core/redo.py), without "". runs: how
+    often peers began their rounds again, as far as they said it. reworded: the peers whose word or
+    run changed, until the kernel takes them.
+
     Which of them are live and which are absent is kept up to date with every change, because a node
     asks for both with every message.
     """
@@ -106,6 +111,9 @@ class Members:
         self._live, self._absent = _Names(), _Names(self._table)
         self._remaining: frozenset[str] | None = None
         self.changes: list[tuple[str, str, str]] = []
+        self.redo: dict[str, Again] = {}
+        self.runs: dict[str, int] = {}
+        self.reworded: set[str] = set()
 
     def __contains__(self, name: object) -> bool:
         return name in self._table
@@ -131,8 +139,8 @@ class Members:
     def remaining(self) -> frozenset[str]:
         """Return the names of all peers, live or not, except those that left or were revoked."""
         if self._remaining is None:
-            found = (name for name, one in self._table.items() if one.state not in GONE)
-            self._remaining = frozenset(found)
+            names = (name for name, member in self._table.items() if member.state not in GONE)
+            self._remaining = frozenset(names)
         return self._remaining
 
     # What this node sees for itself ---------------------------------------------------------------
@@ -165,6 +173,33 @@ class Members:
             proof=held.proof,
         )
         self._put(new)
+
+    def late(self, message: Message) -> bool:
+        """Tell whether a message of the kernel is about an earlier run of its sender.
+
+        A message of round 0 is not: perhaps the sender's state directory was emptied.
+        """
+        old = message.run < self.runs.get(message.sender, 0)
+        return old and message.phase in PHASES and message.round > 0
+
+    def said(self, name: str, word: Again, run: int | None = None, anew: bool = False) -> None:
+        """Note a peer's word about its run.
+
+        run: how often it began its rounds again, None if it did not say; a word about an earlier
+        run came late and counts nothing, unless the node begins anew.
+        """
+        known = self.runs.get(name, 0)
+        run = known if run is None else run
+        if run < known and not anew:
+            return
+        if self.redo.get(name, "") == word and run == known:
+            return
+        self.runs[name] = run
+        self.reworded.add(name)
+        if word:
+            self.redo[name] = word
+        else:
+            self.redo.pop(name, None)
 
     def failed(self, name: str, now: float, reason: str) -> None:
         """Note that a peer did not answer.

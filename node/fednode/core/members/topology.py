@@ -51,12 +51,12 @@ def edges(names: Sequence[str], settings: TopologySettings) -> set[Edge]:
 def _lattice(names: Sequence[str], degree: int) -> set[Edge]:
     """Return the ring in which each node has degree / 2 neighbours on either side."""
     count = len(names)
-    found = {
+    lattice = {
         frozenset({names[at], names[(at + step) % count]})
         for at in range(count)
         for step in range(1, degree // 2 + 1)
     }
-    return {edge for edge in found if len(edge) == 2}
+    return {edge for edge in lattice if len(edge) == 2}
 
 
 def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set[Edge]:
@@ -70,9 +70,9 @@ def _regular(names: Sequence[str], degree: int, generator: random.Random) -> set
         ends = [name for name in names for _ in range(degree)]
         if len(ends) % 2:
             ends.append(generator.choice(list(names)))
-        found = _paired(ends, generator)
-        if found is not None and _connected(names, found):
-            return found
+        paired = _paired(ends, generator)
+        if paired is not None and _connected(names, paired):
+            return paired
     order = list(names)
     generator.shuffle(order)
     return _lattice(order, max(2, degree + degree % 2))
@@ -83,29 +83,29 @@ def _paired(ends: list[str], generator: random.Random) -> set[Edge] | None:
 
     Pairs that do not fit are drawn again.
     """
-    found: set[Edge] = set()
+    pairs: set[Edge] = set()
     while ends:
         generator.shuffle(ends)
         left: list[str] = []
-        for one, other in zip(ends[::2], ends[1::2], strict=True):
-            edge = frozenset({one, other})
-            if one == other or edge in found:
-                left += [one, other]
+        for node, other in zip(ends[::2], ends[1::2], strict=True):
+            edge = frozenset({node, other})
+            if node == other or edge in pairs:
+                left += [node, other]
             else:
-                found.add(edge)
+                pairs.add(edge)
         if len(left) == len(ends):
             return None
         ends = left
-    return found
+    return pairs
 
 
-def _connected(names: Sequence[str], found: set[Edge]) -> bool:
+def _connected(names: Sequence[str], paired: set[Edge]) -> bool:
     seen, front = {names[0]}, [names[0]]
     beside: dict[str, list[str]] = {name: [] for name in names}
-    for edge in found:
-        one, other = sorted(edge)
-        beside[one].append(other)
-        beside[other].append(one)
+    for edge in paired:
+        node, other = sorted(edge)
+        beside[node].append(other)
+        beside[other].append(node)
     while front:
         fresh = [name for name in beside[front.pop()] if name not in seen]
         seen.update(fresh)

@@ -53,15 +53,15 @@ class Greetings:
 
         The order begins behind the node's own name, so that not all nodes greet the same members.
         """
-        names = [one.name for one in self._members.view()]
+        names = [member.name for member in self._members.view()]
         behind = bisect(names, own)
         return sorted(self.add([*names[behind:], *names[:behind]]))
 
     def interval(self) -> list[str]:
         """Begin an interval; return who is greeted in it: members that are still not heard of."""
-        found = [one for one in self._waiting if self._members[one].state in ABSENT]
+        silent = [name for name in self._waiting if self._members[name].state in ABSENT]
         self._waiting, self._room = {}, GREETED_MAX
-        return sorted(self.add(found))
+        return sorted(self.add(silent))
 
     def add(self, names: Iterable[str]) -> list[str]:
         """Return those of some members that are greeted at once; the others wait."""

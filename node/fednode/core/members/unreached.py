@@ -20,13 +20,13 @@ def out_of_reach(member: Member) -> bool:
 
 def warnings(members: Iterable[Member]) -> list[str]:
     """Return one sentence on the members that are out of reach now; nothing if there are none."""
-    found = [one for one in members if out_of_reach(one)]
-    if not found:
+    unreached = [member for member in members if out_of_reach(member)]
+    if not unreached:
         return []
-    names = ", ".join(one.name for one in found[:NAMED])
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    verb, it = ("speak", "them") if len(found) > 1 else ("speaks", "it")
-    return [f"{names}{more} {verb}, but this node cannot reach {it}: {found[0].unreached}"]
+    names = ", ".join(member.name for member in unreached[:NAMED])
+    more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
+    verb, it = ("speak", "them") if len(unreached) > 1 else ("speaks", "it")
+    return [f"{names}{more} {verb}, but this node cannot reach {it}: {unreached[0].unreached}"]
 
 
 def become(before: Member, now: Member) -> list[Effect]:

@@ -36,6 +36,6 @@ def weights_of(samples: Sequence[int]) -> list[float]:
     Each weight is at least 1, and at most RATIO_MAX times the median of all numbers: a node that
     claims a billion images weighs no more than ten honest nodes.
     """
-    said = [max(1, one) for one in samples]
+    said = [max(1, count) for count in samples]
     most = RATIO_MAX * median(map(float, said)) if said else 0.0
-    return [min(float(one), most) for one in said]
+    return [min(float(count), most) for count in said]

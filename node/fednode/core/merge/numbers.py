@@ -55,7 +55,8 @@ def roundtrip(tensors: Tensors, dtype: Dtype) -> Tensors:
     """Return these tensors as a receiver will see them."""
     if dtype == "float32":
         return tensors
-    return Tensors({name: widen(*narrow(name, one, dtype)) for name, one in tensors.items()})
+    arrays = {name: widen(*narrow(name, array, dtype)) for name, array in tensors.items()}
+    return Tensors(arrays, tensors.classes)
 
 
 def _quantise(name: str, array: Array) -> tuple[float, npt.NDArray[np.int8]]:

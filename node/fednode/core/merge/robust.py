@@ -63,9 +63,9 @@ def combine(
         if few or settings.rule == "mean":
             own = [weights[at] for at in senders]
             if parts:
-                merged |= {name: mean([one[name] for one in parts], own) for name in names}
+                merged |= {name: mean([part[name] for part in parts], own) for name in names}
             continue
-        stacked = np.stack([_flat(one, names) for one in parts])
+        stacked = np.stack([_flat(part, names) for part in parts])
         single = _single(stacked)
         stacked, own = stacked[single], [weights[senders[at]] for at in single]
         origin = _flat(kept, names) if base_agrees else np.median(stacked, axis=0)
@@ -82,7 +82,7 @@ def tame(settings: MergeSettings, contributed: Sequence[Array]) -> list[Array]:
     """
     if settings.rule == "mean" or len(contributed) < 3:
         return list(contributed)
-    stacked = np.stack([one.astype(np.float64).ravel() for one in contributed])
+    stacked = np.stack([array.astype(np.float64).ravel() for array in contributed])
     middle = np.median(stacked, axis=0)
     clipped = middle + _clipped(stacked - middle)
     shape = contributed[0].shape
@@ -93,12 +93,12 @@ def _groups(
     contributed: Sequence[Mapping[str, Array]], kept: Mapping[str, Array]
 ) -> list[tuple[tuple[int, ...], list[str]]]:
     """Return the sets of contributors, each with the arrays that exactly they contribute."""
-    found: dict[tuple[int, ...], list[str]] = {}
+    groups: dict[tuple[int, ...], list[str]] = {}
     for name in kept:
-        senders = tuple(at for at, one in enumerate(contributed) if name in one)
+        senders = tuple(at for at, arrays in enumerate(contributed) if name in arrays)
         if senders:
-            found.setdefault(senders, []).append(name)
-    return list(found.items())
+            groups.setdefault(senders, []).append(name)
+    return list(groups.items())
 
 
 def _vetted(
@@ -113,7 +113,7 @@ def _vetted(
     common = [names for senders, names in groups if len(senders) == len(contributed)]
     if settings.rule != "krum" or len(contributed) < 3 or not common:
         return None
-    stacked = np.stack([_flat(one, common[0]) for one in contributed])
+    stacked = np.stack([_flat(arrays, common[0]) for arrays in contributed])
     single = _single(stacked)
     return frozenset(single[at] for at in _chosen(stacked[single], settings.liars))
 
@@ -155,7 +155,7 @@ def _single(stacked: Vector) -> list[int]:
     """Return the places of rows that equal no earlier row (numpy.unique takes seconds here)."""
     first: list[int] = []
     for at, row in enumerate(stacked):
-        if not any(np.array_equal(row, stacked[one]) for one in first):
+        if not any(np.array_equal(row, stacked[place]) for place in first):
             first.append(at)
     return first
 
@@ -187,11 +187,11 @@ def _flat(arrays: Mapping[str, Array], names: Sequence[str]) -> Vector:
 
 
 def _unflat(vector: Vector, names: Sequence[str], like: Mapping[str, Array]) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     start = 0
     for name in names:
         size = like[name].size
         part = vector[start : start + size].reshape(like[name].shape)
-        found[name] = part.astype(np.float32)
+        arrays[name] = part.astype(np.float32)
         start += size
-    return found
+    return arrays

@@ -58,16 +58,16 @@ class Averaging(Method):
     def used(self, state: MethodState) -> Tensors:
         """Return the shared tensors and, once trained, the node's private ones (FedOTP, FedPGP)."""
         own = {
-            name.removeprefix(PRIVATE): one
-            for name, one in state.carry.items()
+            name.removeprefix(PRIVATE): array
+            for name, array in state.carry.items()
             if name.startswith(PRIVATE)
         }
         return Tensors({**state.shared, **own}) if own else state.shared
 
     def using(self, state: MethodState, used: Tensors) -> MethodState:
         """Return a state with the shared and the private tensors among `used`."""
-        shared = {name: one for name, one in used.items() if name in state.shared}
-        own = {PRIVATE + name: one for name, one in used.items() if name not in state.shared}
+        shared = {name: array for name, array in used.items() if name in state.shared}
+        own = {PRIVATE + name: array for name, array in used.items() if name not in state.shared}
         return replace(state, shared=Tensors(shared), carry=Tensors({**state.carry, **own}))
 
     def contribution(self, now: Round, report: Report) -> Sent:
@@ -77,31 +77,34 @@ class Averaging(Method):
         before, owed = now.draft.shared, now.draft.arrays
         change = Tensors(
             {
-                name: one - before[name] + owed.get(OWN + name, 0.0)
-                for name, one in report.tensors.items()
+                name: array - before[name] + owed.get(OWN + name, 0.0)
+                for name, array in report.tensors.items()
             }
         )
         told = roundtrip(change, "int8")
-        rest = {name: one for name, one in owed.items() if not name.startswith(OWN)}
-        left = Tensors(rest | {OWN + name: one - told[name] for name, one in change.items()})
+        rest = {name: array for name, array in owed.items() if not name.startswith(OWN)}
+        left = Tensors(rest | {OWN + name: array - told[name] for name, array in change.items()})
         return Sent(change, replace(now.draft, arrays=left))
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the (weighted) mean of all contributions, or their robust merge."""
         equal = self.config.weights == "equal"
-        filled = [one for one in given if one.tensors]
-        said = [one.samples for one in filled]
+        filled = [contribution for contribution in given if contribution.tensors]
+        said = [contribution.samples for contribution in filled]
         weights = [1.0] * len(filled) if equal else weights_of(said)
         before = now.draft.shared
         changes = self.config.wire_dtype == "int8"
-        tensors = [_added(before, one.tensors) if changes else one.tensors for one in filled]
+        tensors = [
+            _added(before, contribution.tensors) if changes else contribution.tensors
+            for contribution in filled
+        ]
         carry = now.draft.carry
         if self.config.optimizer == "reset":
-            carry = Tensors({key: one for key, one in carry.items() if key.startswith(PRIVATE)})
+            carry = Tensors({key: array for key, array in carry.items() if key.startswith(PRIVATE)})
         agrees = now.base_agrees
         shared = combine(self.config.merge, tensors, weights, before, base_agrees=agrees)
         return replace(now.draft, shared=shared, carry=carry)
 
 
 def _added(before: Tensors, change: Tensors) -> Tensors:
-    return Tensors({name: before[name] + one for name, one in change.items()})
+    return Tensors({name: before[name] + array for name, array in change.items()})

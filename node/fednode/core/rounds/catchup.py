@@ -1,12 +1,12 @@
 """Catch-up: a node that is behind, or that drifted, takes over the state of others.
 
-transfer.py decides how many members must confirm a state. This module decides when to ask, what to
-answer, and in which round and with which state the node continues; the engine carries that out. No
-round waits for a catch-up. The node takes over a state that half of the members hold while its
-round waits for peers, after the tuning under way, or when the next round begins. If half of the
-members are further ahead but no state has so many holders, the node continues in their round with
-its own prompts. If their round is not known either, it stays in its own round. In both cases the
-node writes a record. It asks at most once per deadline.
+transfer.py decides when enough members confirm a state, proof.py how many are enough. This module
+decides when to ask, what to answer, and in which round and with which state the node continues; the
+engine carries that out. No round waits for a catch-up. The node takes over a state that most
+members hold while its round waits for peers, after the tuning under way, or when the next round
+begins. If most members are further ahead but no state has so many holders, the node continues in
+their round with its own prompts. If their round is not known either, it stays in its own round. In
+both cases the node writes a record. It asks at most once per deadline.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from fednode.core.events import CancelTimer, Effect, Record, Send, SetTimer
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.decision import Decision, Standing, decide
 from fednode.core.rounds.method import MethodState
+from fednode.core.rounds.proof import half, quorum, reached
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.rounds.transfer import (
     ADOPTED,
@@ -28,7 +29,6 @@ from fednode.core.rounds.transfer import (
     WITNESS,
     Destination,
     Transfer,
-    needed,
 )
 from fednode.core.types import EMPTY, Json, Message, Tensors
 
@@ -42,7 +42,7 @@ class Situation:
 
     number: the round under way. adopted: the round adopted last. held: the state after it. live,
     known: the other members, those that are live and all. newest: the newest round that each member
-    named, 0 if it named none.
+    contributed to, 0 if there was none. span: over how many rounds each member contributes once.
     """
 
     number: int
@@ -51,9 +51,10 @@ class Situation:
     live: Set[str]
     known: Set[str]
     newest: Mapping[str, int]
+    span: int = 1
 
     def round_of(self, peer: str) -> int:
-        """Return the newest round that a peer named; 0 if there was none."""
+        """Return the newest round that a peer contributed to; 0 if there was none."""
         return self.newest.get(peer, 0)
 
 
@@ -106,16 +107,25 @@ class CatchUp:
         ended: list[Effect] = [CancelTimer(DEADLINE)]
         return ended if self._transfer.resting else [*ended, CancelTimer(CATCH_UP)]
 
-    def _needed(self, at: Situation) -> int:
-        """Return how many other members must hold a state before this node takes it over."""
-        context = self.context
-        pair = len(at.known) == 1 and {*context.peers} == at.known and not context.proof
-        return 1 if pair else needed(len(at.known))
+    def _needed(self, at: Situation, number: int = NEVER) -> int:
+        """Return how many other members must hold a state before this node takes it over.
+
+        number: after which round the state is. If that moves the node to no later round, half of
+        all members are enough.
+        """
+        need = quorum(self.context, at.known, at.live)
+        return min(need, half(len(at.known))) if number < at.number else need
 
     def _reached(self, at: Situation) -> int:
-        """Return the latest round that at least _needed() members have reached, 0 if none."""
-        said, need = sorted(map(at.round_of, at.known), reverse=True), self._needed(at)
-        return said[need - 1] if need <= len(said) else 0
+        """Return the latest round to which at least _needed() members contributed, 0 if none."""
+        return reached(map(at.round_of, at.known), self._needed(at))
+
+    def _beyond(self, at: Situation, number: int) -> bool:
+        """Tell whether a state is more than a round beyond what most members contributed to.
+
+        Where members contribute to one of `span` rounds, it may be so many rounds beyond.
+        """
+        return number >= at.number and number > self._reached(at) + at.span
 
     # Asking ---------------------------------------------------------------------------------------
 
@@ -128,11 +138,11 @@ class CatchUp:
         return self.look_ahead(at, at.number) or self._mend(at, holders & at.live)
 
     def look_ahead(self, at: Situation, beyond: int) -> list[Effect]:
-        """Ask for a state if half of the members are beyond a round."""
-        reached = self._reached(at)
-        if reached <= beyond or self._transfer.resting:
+        """Ask for a state if most members are beyond a round."""
+        furthest = self._reached(at)
+        if furthest <= beyond or self._transfer.resting:
             return []
-        return self._ask(at, (one for one in at.live if at.round_of(one) >= reached))
+        return self._ask(at, (peer for peer in at.live if at.round_of(peer) >= furthest))
 
     def _mend(self, at: Situation, givers: Iterable[str]) -> list[Effect]:
         """Ask one of `givers` for the state that most nodes began from, to end a drift.
@@ -151,18 +161,18 @@ class CatchUp:
 
     def _ask(self, at: Situation, givers: Iterable[str], mending: bool = False) -> list[Effect]:
         """Ask one of these peers, drawn at random, for its state; if it leaves, ask the next."""
-        transfer, found = self._transfer, sorted(givers)
-        if not found or transfer.busy:
+        transfer, candidates = self._transfer, sorted(givers)
+        if not candidates or transfer.busy:
             return []
         transfer.mending = mending
-        transfer.begin(self._drawn(at, found, "givers"))
+        transfer.begin(self._drawn(at, candidates, "givers"))
         limit = SetTimer(CATCH_UP, self.context.rounds.deadline_s)
         return [*([] if transfer.resting else [limit]), *self._ask_next(at)]
 
     def _drawn(self, at: Situation, peers: Iterable[str], what: str) -> list[str]:
-        found = sorted(peers)
-        self.context.random(at.number, f"{what} {self._transfer.attempts}").shuffle(found)
-        return found
+        shuffled = sorted(peers)
+        self.context.random(at.number, f"{what} {self._transfer.attempts}").shuffle(shuffled)
+        return shuffled
 
     def _ask_next(self, at: Situation) -> list[Effect]:
         peer = self._transfer.next_giver()
@@ -192,46 +202,47 @@ class CatchUp:
         return []
 
     def _offered(self, at: Situation, message: Message) -> list[Effect]:
-        if Transfer.number(message) < at.number - self.drifts:
+        number = Transfer.number(message)
+        if number < at.number - self.drifts or self._beyond(at, number):
             return self._ask_next(at)
         witnesses = sorted(at.live - {message.sender})
         self._transfer.offered(message, witnesses)
         question = self._message(at, WITNESS, facts={OF: message.facts[ADOPTED]})
-        return [*(Send(one, question) for one in witnesses), *self._weigh(at)]
+        return [*(Send(witness, question) for witness in witnesses), *self._weigh(at)]
 
     def _weigh(self, at: Situation) -> list[Effect]:
         """Decide about the state on offer once enough witnesses were heard, or all."""
         transfer, offer = self._transfer, self._transfer.offer
         if offer is None:
             return []
-        need = self._needed(at)
+        need = self._needed(at, Transfer.number(offer))
         if transfer.believed(need):
             return [self._take(at, offer, "round.taken")]
         holders = set(transfer.holders(need)) & at.live - transfer.broken - {offer.sender}
-        if holders:  # half of the members hold another: one of them is asked
+        if holders:  # most members hold another: one of them is asked
             transfer.broken.add(offer.sender)
             transfer.begin(self._drawn(at, holders, "holders"))
             return [self._doubted(at, offer), *self._ask_next(at)]
         return self._unbacked(at, offer) if transfer.heard_all else []
 
     def _unbacked(self, at: Situation, offer: Message) -> list[Effect]:
-        """Decide what to do if fewer than half of the members hold the state on offer."""
-        transfer, need, number = self._transfer, self._needed(at), Transfer.number(offer)
+        """Decide what to do if too few members hold the state on offer."""
+        transfer, number = self._transfer, Transfer.number(offer)
         if number == at.number - 1 and self.trusting and transfer.agreed_by_trust():
             return [self._take(at, offer, "round.mended")]
         known = transfer.held_by().total()
-        reached = min(self._reached(at) - 1, self._last(at.number))
+        furthest = min(self._reached(at) - 1, self._last(at.number))
         transfer.end()
         transfer.resting = transfer.resting or not transfer.mending
-        if known >= need and at.number < reached != self.context.rounds.max:
-            transfer.destination = Destination(reached)
+        if known >= self._needed(at) and at.number < furthest != self.context.rounds.max:
+            transfer.destination = Destination(furthest)
         return [self._doubted(at, offer)]
 
     def _take(self, at: Situation, offer: Message, kind: str) -> Record:
         """Decide to go on from the state on offer; return the record of it."""
         peer, number = offer.sender, Transfer.number(offer)
         self._transfer.end()
-        self._transfer.destination = Destination(number, offer.tensors)
+        self._transfer.destination = Destination(number, offer.tensors, peer)
         behind = number + 1 - at.number
         why = f"{behind} rounds behind" if behind else "drifted apart"
         facts: dict[str, Json] = {"peer": peer, "round": number, "digest": offer.tensors.digest}
@@ -240,7 +251,8 @@ class CatchUp:
     def _doubted(self, at: Situation, offer: Message) -> Record:
         text = (
             f"the state of {offer.sender} after round {Transfer.number(offer)} is not taken: "
-            f"fewer than {self._needed(at)} others are known to hold it; the own prompts are kept"
+            f"fewer than {self._needed(at, Transfer.number(offer))} others are known to hold it; "
+            "the own prompts are kept"
         )
         return Record("round.doubted", text, "warning")
 
@@ -265,7 +277,7 @@ class CatchUp:
     def gone(self, at: Situation, peer: str) -> list[Effect]:
         """Note that a peer is not live any more. If it was asked for its state, ask the next."""
         transfer = self._transfer
-        self._unheard = {key: one for key, one in self._unheard.items() if key[0] != peer}
+        self._unheard = {key: message for key, message in self._unheard.items() if key[0] != peer}
         transfer.lost(peer)
         return self._ask_next(at) if transfer.asked == peer else self._weigh(at)
 
@@ -283,12 +295,12 @@ class CatchUp:
 
     def resend(self) -> list[Effect]:
         """Send again what did not get through."""
-        found, self._unheard = sorted(self._unheard.items(), key=lambda one: one[0]), {}
-        return [Send(peer, message) for (peer, _), message in found]
+        unheard, self._unheard = sorted(self._unheard.items(), key=lambda pair: pair[0]), {}
+        return [Send(peer, message) for (peer, _), message in unheard]
 
     def answer_owed(self, at: Situation) -> list[Effect]:
         """Answer the witnesses' questions about the round that was just adopted."""
-        self._unheard = {key: one for key, one in self._unheard.items() if key[1] != STATE}
+        self._unheard = {key: message for key, message in self._unheard.items() if key[1] != STATE}
         owed = self._transfer.owed(at.adopted)
         return [Send(peer, self._message(at, VOUCH, facts=facts)) for peer, facts in owed]
 

@@ -17,7 +17,7 @@ between, a job or a commit is under way and ends first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fednode.core.rounds.transfer import Destination
 from fednode.core.types import Tensors
@@ -64,6 +64,7 @@ class Finish:
 
     number: int
     state: Tensors | None
+    giver: str = field(default="", compare=False)
 
 
 Decision = Stay | Merge | Restart | Finish
@@ -74,7 +75,7 @@ def decide(at: Standing, to: Destination | None) -> Decision:
     if to is None:
         return Stay()
     if to.number >= at.number:
-        return Finish(min(to.number, at.last), to.tensors)
+        return Finish(min(to.number, at.last), to.tensors, to.giver)
     if to.tensors is None or to.number < at.number - 1 or not at.drifts:
         return Stay()
     if at.waits:

@@ -20,8 +20,8 @@ SPAN_MAX: Final = 64
 
 def wanted(config: Any) -> int:
     """Return `participants` of a policy's settings; 0 if they have no such field."""
-    found: int = getattr(config, "participants", 0)
-    return found
+    participants: int = getattr(config, "participants", 0)
+    return participants
 
 
 def drawn(seed: int, number: int, names: Collection[str], count: int) -> frozenset[str]:

@@ -37,8 +37,8 @@ def first_stage(now: Round, heard: Mapping[str, Message], told: str, *, trusting
     then a catch-up may have changed what the node merges into.
     """
     base = now.held.shared.digest
-    others = ", ".join(one for one in heard if heard[one].contributors != base)
-    bases = [*([told] if told else []), *(one.contributors for one in heard.values())]
+    others = ", ".join(peer for peer in heard if heard[peer].contributors != base)
+    bases = [*([told] if told else []), *(message.contributors for message in heard.values())]
     note = f"round {now.number} began from other prompts at {others}" if others else ""
     agrees = base_agrees(bases, base)
     holders = majority(heard, base, trusting, bool(told)) if others else frozenset()
@@ -52,7 +52,7 @@ def later_stage(
 
     told: the digest of what this node merged before it. own: whether this node contributes, too.
     """
-    others = ", ".join(one for one in heard if heard[one].contributors != told)
+    others = ", ".join(peer for peer in heard if heard[peer].contributors != told)
     if not others:
         return Judged(heard, "", now.base_agrees)
     note = f"round {now.number}: {others} merged other contributions before {now.stage}"
@@ -79,7 +79,7 @@ def like_minded(
     set no honest node shares, stops nobody. Otherwise a robust merge takes all contributions and
     bears with some liars, and a trusting merge takes none.
     """
-    same = {name: one for name, one in heard.items() if one.contributors == base}
+    same = {name: message for name, message in heard.items() if message.contributors == base}
     if 2 * (own + len(same)) > own + len(heard):
         return same
     return {} if trusting else dict(heard)
@@ -94,9 +94,9 @@ def majority(
     equally common digests the greater one counts, on all nodes. A digest of a single peer counts
     only where merges are trusting.
     """
-    bases = {name: one.contributors for name, one in heard.items() if one.contributors}
+    bases = {name: message.contributors for name, message in heard.items() if message.contributors}
     numbers = Counter([*bases.values(), *([own] if counts or not bases else [])])
     most = max(numbers, key=lambda digest: (numbers[digest], digest))
     if most == own or (numbers[most] < 2 and not trusting):
         return frozenset()
-    return frozenset(name for name, one in bases.items() if one == most)
+    return frozenset(name for name, base in bases.items() if base == most)

@@ -10,8 +10,8 @@ prompts that it will use, merged or personal (personal.py), and adopts the round
     Idle -> Training -> Exchanging -> (next stage) ... -> Measuring -> Adopting -> Idle
 
 A stage ends when every awaited peer (stragglers.py) was heard and has acknowledged, at the deadline
-at the latest. An undelivered message is sent again while its peer is live. If half of the members
-are two rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases
+at the latest. An undelivered message is sent again while its peer is live. If most members are two
+rounds ahead, the node takes over their state; no round waits for that (catchup.py). Phases
 on the wire: the stages' names, "again" (a request to repeat the messages since a round), and those
 of transfer.py.
 """
@@ -67,7 +67,7 @@ class Rounds:
         self._adopted, self._used = state.round, state.tuned  # last adopted round; prompts in use
         self._waiting: Waiting = Idle()
         self._notes = RoundNotes()
-        self._personal = Personal(method, context.guard.merged_rise)
+        self._personal = Personal(method, context.guard.merged_rise if method.personal else None)
         self._exchange = Exchange(context, self.stragglers, wanted(method.config))
         self._catch_up = CatchUp(
             context, self.stragglers, drifts=method.drifts, trusting=method.trusting
@@ -93,15 +93,17 @@ class Rounds:
 
     def fault(self, message: Message) -> str:
         """Return what is wrong with a message's phase, names or shapes; "" if nothing is."""
-        phase, found = message.phase, message.tensors.shapes
+        phase, tensors, held = message.phase, message.tensors, self.now.held
         if phase in {AGAIN, WANT, WITNESS, VOUCH}:
-            return "" if not found else f"phase {phase!r} carries no tensors"
+            return "" if not tensors else f"phase {phase!r} carries no tensors"
         if phase == STATE:
-            fits = found == self.now.held.packed().shapes and Transfer.number(message) >= 0
-            return "" if fits else f"phase {phase!r} does not carry this policy's shared state"
+            fault = self.method.state_fault(held, tensors)
+            fits = not fault and Transfer.number(message) >= 0
+            why = f": {fault}" if fault else ""
+            return "" if fits else f"phase {phase!r} does not carry this policy's shared state{why}"
         if phase not in self.method.stages:
             return f"{self.name} has no phase {phase!r}"
-        return self.method.shape_fault(phase, self.now.held, found)
+        return self.method.fault(phase, held, tensors)
 
     def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
         """Take one event; return what to do, in order."""
@@ -164,7 +166,8 @@ class Rounds:
         return self._begin(event.round, held)
 
     def _begin(self, number: int, held: MethodState) -> list[ev.Effect]:
-        self.now = Round(number, self.method.stages[0], held, held)
+        members = self._exchange.known | {self.context.name}
+        self.now = Round(number, self.method.stages[0], held, held, members=frozenset(members))
         holders, self._notes = self._notes.holders, RoundNotes()
         self._exchange.begin(number)
         return self._go(
@@ -235,19 +238,20 @@ class Rounds:
         if own is None and not heard:
             return self._abort(f"round {now.number}: no node that was drawn contributed")
         if self._notes.merged:
-            found = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
+            judged = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
             told = base if own else ""
-            found = first_stage(now, heard, told, trusting=method.trusting)
-            self._notes.holders = found.holders if method.drifts else frozenset()
-        self.now = replace(now, base_agrees=found.base_agrees)
+            judged = first_stage(now, heard, told, trusting=method.trusting)
+            self._notes.holders = judged.holders if method.drifts else frozenset()
+        self.now = replace(now, base_agrees=judged.base_agrees)
         notes: list[ev.Effect] = (
-            [ev.Record("round.drift", found.note, "warning")] if found.note else []
+            [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
         )
-        if found.refused:
-            return self._abort(f"{found.note}; no majority merged the same as this node")
+        if judged.refused:
+            return self._abort(f"{judged.note}; no majority merged the same as this node")
         given = {
-            name: Contribution(name, one.tensors, one.samples) for name, one in found.heard.items()
+            name: Contribution(name, message.tensors, message.samples)
+            for name, message in judged.heard.items()
         }
         if own is not None:
             given[self.context.name] = own
@@ -256,7 +260,9 @@ class Rounds:
     def _merged(self, given: tuple[Contribution, ...]) -> list[ev.Effect]:
         """Merge a stage's contributions; go on to the next stage, or measure after the last."""
         now, stages, own = self.now, self.method.stages, self.context.name
-        self._notes.givers = tuple(one.sender for one in given if one.sender != own)
+        self._notes.givers = tuple(
+            contribution.sender for contribution in given if contribution.sender != own
+        )
         draft = self.method.merge(now, given)
         self.now = now = replace(now, draft=draft)
         if now.stage == stages[-1]:
@@ -264,7 +270,9 @@ class Rounds:
             if fault:
                 return self._abort(f"round {now.number}: the merged prompts' {fault}")
             return self._choose()
-        self._notes.merged = contributors({one.sender: one.tensors for one in given})
+        self._notes.merged = contributors(
+            {contribution.sender: contribution.tensors for contribution in given}
+        )
         following = stages[stages.index(now.stage) + 1]
         self.now = replace(now, stage=following, heard={**now.heard, now.stage: given})
         return self._start_stage()
@@ -272,6 +280,7 @@ class Rounds:
     def _abort(self, why: str) -> list[ev.Effect]:
         """End the round with the prompts that it began with."""
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
+        self._notes.givers = ()
         text = f"{why}: the last prompts are kept"
         return [ev.Record("round.aborted", text, "warning"), *self._choose()]
 
@@ -308,8 +317,8 @@ class Rounds:
     def _undelivered(self, peer: str, message: Message, code: str) -> list[ev.Effect]:
         again = code in {"unreachable", "busy"} and peer in self._exchange.live
         if message.phase in QUESTIONS:
-            found = self._catch_up.undelivered(self._situation, peer, message, again)
-            return [*found, *self._move()]
+            effects = self._catch_up.undelivered(self._situation, peer, message, again)
+            return [*effects, *self._move()]
         if again:
             return self._exchange.lost(peer, message)
         self._exchange.delivered(peer, message)
@@ -320,8 +329,9 @@ class Rounds:
     @property
     def _situation(self) -> Situation:
         now, peers = self.now, self._exchange
+        mail, held = peers.mail, now.held
         return Situation(
-            now.number, self._adopted, now.held, peers.live, peers.known, peers.mail.newest
+            now.number, self._adopted, held, peers.live, peers.known, mail.proved, mail.span
         )
 
     def _look_ahead(self) -> list[ev.Effect]:
@@ -345,7 +355,8 @@ class Rounds:
                 held = now.held.taking(state)
                 self.now = replace(now, held=held, draft=held)
                 return [*self._catch_up.left(), *self._start_stage()]
-            case Finish(number, state):
+            case Finish(number, state, giver):
+                self._notes.givers = (giver,) if giver else ()
                 draft = now.held if state is None else now.held.taking(state)
                 self.now, self._notes.metrics = replace(now, number=number, draft=draft), {}
                 text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"

@@ -6,7 +6,9 @@ only for them. A node that is not drawn hears what they say, and merges it as th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
+from typing import Final
 
 from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
@@ -17,6 +19,10 @@ from fednode.core.types import Message
 
 AGAIN = "again"
 """Phase of a request to repeat what was said since a round."""
+AGAINS_MAX: Final = 1
+"""So often in a round a node repeats itself to a peer that asks; a correct peer asks once."""
+UPS_MAX: Final = 3
+"""So often in a round a node repeats itself to a peer that comes back."""
 
 
 class Exchange:
@@ -35,11 +41,13 @@ class Exchange:
         self.mail = Mailbox()
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded = set[str]()
+        self._repeated = Counter[tuple[str, str]]()  # in this round, by peer
         self._draw = 0, frozenset[str]()  # a round, and the nodes drawn for it
 
     def begin(self, number: int) -> None:
         """Begin a round: draw who contributes, and forget older messages."""
         self._reminded = set()
+        self._repeated.clear()
         self._draw = number, self._drawn(number)
         self.mail.span = span(1 + len(self.known), self.participants)
         self.mail.begin(number)
@@ -63,10 +71,13 @@ class Exchange:
     # Peers ----------------------------------------------------------------------------------------
 
     def up(self, peer: str) -> list[Effect]:
-        """Note that a peer is live; send it what it may have missed and be waiting for."""
+        """Note that a peer is live; send it what it may have missed and be waiting for.
+
+        A peer that comes and goes within a round gets that a few times only.
+        """
         self.live.add(peer)
         self.known.add(peer)
-        return self.repeat(peer, self.mail.round_of(peer))
+        return self._repeat(peer, "up", UPS_MAX, self.mail.round_of(peer))
 
     def down(self, peer: str) -> None:
         """Note that a peer is not live any more."""
@@ -90,8 +101,13 @@ class Exchange:
         return [*sent, *asks, deadline, *self._remind_all(number, stage)]
 
     def repeat(self, peer: str, since: int) -> list[Effect]:
-        """Send a peer this node's own messages since a round."""
-        return [Send(peer, one) for one in self.mail.again(peer, since)]
+        """Send a peer that asks for it this node's own messages since a round, once a round."""
+        return self._repeat(peer, AGAIN, AGAINS_MAX, since)
+
+    def _repeat(self, peer: str, why: str, most: int, since: int) -> list[Effect]:
+        messages = self.mail.again(peer, since) if self._repeated[peer, why] < most else []
+        self._repeated[peer, why] += bool(messages)
+        return [Send(peer, message) for message in messages]
 
     def resend(self) -> list[Effect]:
         """Send again what got lost on its way to peers that are live."""
@@ -118,7 +134,9 @@ class Exchange:
         """Return the live peers that contribute to a stage and were not heard in it."""
         heard = self.mail.heard(number, stage)
         return [
-            one for one in sorted(self.live) if one not in heard and self.takes_part(one, number)
+            peer
+            for peer in sorted(self.live)
+            if peer not in heard and self.takes_part(peer, number)
         ]
 
     # In -------------------------------------------------------------------------------------------
@@ -159,8 +177,10 @@ class Exchange:
 
     def heard(self, number: int, stage: str) -> dict[str, Message]:
         """Return the contributions to a stage, by sender."""
-        found = self.mail.heard(number, stage)
-        return {name: one for name, one in found.items() if self.takes_part(name, number)}
+        messages = self.mail.heard(number, stage)
+        return {
+            name: message for name, message in messages.items() if self.takes_part(name, number)
+        }
 
     def ended(self, number: int, stage: str) -> dict[str, Message] | None:
         """Return the contributions to a stage that may end now; None if it waits for more.

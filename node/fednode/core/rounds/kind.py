@@ -19,7 +19,8 @@ class MethodPolicy:
     """The policy that runs a method in mesh-wide rounds (fednode.core.policy.PolicyKind).
 
     name, config_type, tuning: the method's own, unless a name is given: then one method serves
-    several policies, which differ in these three.
+    several policies, which differ in these three. rounds: the method's defaults of the section
+    `rounds`.
     """
 
     method: type[Method]
@@ -34,6 +35,16 @@ class MethodPolicy:
         if not self.name:
             for own in ("name", "config_type", "tuning"):
                 object.__setattr__(self, own, getattr(self.method, own))
+
+    @property
+    def rounds(self) -> Mapping[str, Json]:
+        """Return the method's own defaults of the section `rounds`."""
+        return self.method.rounds
+
+    @property
+    def norm_checked(self) -> bool:
+        """Tell whether the norm of what peers send is limited."""
+        return self.method.norm_checked
 
     def settings_fault(self, config: Any, rounds: RoundSettings, domain: str) -> str:
         """Return why settings do not fit together; "" if they do."""

@@ -26,15 +26,16 @@ class Mailbox:
         self.pending: dict[Key, Message] = {}  # sent and not acknowledged
         self._inbox: dict[Key, Message] = {}
         self.newest: dict[str, int] = {}  # the newest round that each peer's messages named
+        self.proved: dict[str, int] = {}  # the newest of those that carried arrays
         self._said: dict[tuple[int, str], Message] = {}
         self._lost: set[Key] = set()  # pending messages that did not get through
 
     def begin(self, number: int) -> None:
         """Begin a round: forget older messages, but for own messages of the last `span` rounds."""
         past = range(number - self.span, number)
-        self._said = {key: one for key, one in self._said.items() if key[0] in past}
-        self.pending = {key: one for key, one in self.pending.items() if key[1] in past}
-        self._inbox = {key: one for key, one in self._inbox.items() if key[1] >= number}
+        self._said = {key: message for key, message in self._said.items() if key[0] in past}
+        self.pending = {key: message for key, message in self.pending.items() if key[1] in past}
+        self._inbox = {key: message for key, message in self._inbox.items() if key[1] >= number}
 
     # Out ------------------------------------------------------------------------------------------
 
@@ -51,9 +52,9 @@ class Mailbox:
         pending.
         """
         since_then = [self._said[key] for key in sorted(self._said) if key[0] >= since]
-        found = [one for one in since_then if _key(peer, one) not in self.pending]
-        self.pending.update({_key(peer, one): one for one in found})
-        return found
+        unsaid = [message for message in since_then if _key(peer, message) not in self.pending]
+        self.pending.update({_key(peer, message): message for message in unsaid})
+        return unsaid
 
     def settle(self, peer: str, message: Message) -> None:
         """Mark a message as no longer pending."""
@@ -76,20 +77,25 @@ class Mailbox:
 
     def drop(self, peer: str) -> None:
         """Forget the messages that are pending for a peer that has gone."""
-        self.pending = {key: one for key, one in self.pending.items() if key[0] != peer}
+        self.pending = {key: message for key, message in self.pending.items() if key[0] != peer}
 
     # In -------------------------------------------------------------------------------------------
 
     def take(self, message: Message, current: int) -> None:
         """Store a received message of the current round or of the next WINDOW * span rounds."""
-        self.newest[message.sender] = max(self.round_of(message.sender), message.round)
-        if current <= message.round <= current + WINDOW * self.span:
-            self._inbox[_key(message.sender, message)] = message
+        sender, number = message.sender, message.round
+        self.newest[sender] = max(self.round_of(sender), number)
+        if message.tensors:
+            self.proved[sender] = max(self.proved.get(sender, 0), number)
+        if current <= number <= current + WINDOW * self.span:
+            self._inbox[_key(sender, message)] = message
 
     def heard(self, number: int, stage: str) -> dict[str, Message]:
         """Return the messages received for a round's stage, by sender, sorted."""
-        found = {key[0]: one for key, one in self._inbox.items() if key[1:] == (number, stage)}
-        return dict(sorted(found.items()))
+        messages = {
+            key[0]: message for key, message in self._inbox.items() if key[1:] == (number, stage)
+        }
+        return dict(sorted(messages.items()))
 
     def round_of(self, peer: str) -> int:
         """Return the newest round that a peer's messages named; 0 if there was none."""

@@ -45,24 +45,26 @@ class MethodState:
 
     def packed(self) -> Tensors:
         """Return what all nodes hold alike, in one set of arrays."""
-        shared = {SHARED + name: one for name, one in self.shared.items()}
+        shared = {SHARED + name: array for name, array in self.shared.items()}
         arrays = {
-            ARRAYS + name: one for name, one in self.arrays.items() if not name.startswith(OWN)
+            ARRAYS + name: array for name, array in self.arrays.items() if not name.startswith(OWN)
         }
-        return Tensors({**shared, **arrays})
+        return Tensors({**shared, **arrays}, self.shared.classes)
 
     def taking(self, packed: Tensors) -> Self:
         """Return this state with the shared arrays replaced by those that another node packed."""
-        own = {name: one for name, one in self.arrays.items() if name.startswith(OWN)}
+        own = {name: array for name, array in self.arrays.items() if name.startswith(OWN)}
         arrays = Tensors({**_under(ARRAYS, packed), **own})
         return replace(self, shared=_under(SHARED, packed), arrays=arrays)
 
 
 def _under(prefix: str, tensors: Tensors) -> Tensors:
-    found: dict[str, Array] = {
-        name.removeprefix(prefix): one for name, one in tensors.items() if name.startswith(prefix)
+    arrays: dict[str, Array] = {
+        name.removeprefix(prefix): array
+        for name, array in tensors.items()
+        if name.startswith(prefix)
     }
-    return Tensors(found)
+    return Tensors(arrays, tensors.classes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,8 @@ class Round:
     number: from 1 on. stage: the stage under way. held: the state that the last round left. draft:
     the state that becomes `held` when this round ends. base_agrees: whether more than half of the
     contributors began this round from the prompts that this node began from. heard: the
-    contributions that this round's earlier stages merged, by stage, sorted by sender.
+    contributions that this round's earlier stages merged, by stage, sorted by sender. members: all
+    members that the node knows, live or not, itself among them; empty if the host does not say.
     """
 
     number: int
@@ -81,6 +84,7 @@ class Round:
     draft: MethodState
     base_agrees: bool = True
     heard: Mapping[str, tuple[Contribution, ...]] = field(default_factory=dict)
+    members: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +98,18 @@ class Sent:
 class Method(ABC):
     """A method of mesh-wide rounds: pure hooks, which depend on settings and arguments alone.
 
-    stages: the exchanges of one round, in order.
+    stages: the exchanges of one round, in order. rounds: the method's own defaults of the section
+    `rounds` of node.yaml. norm_checked: whether the norm of contributions and merges is limited; a
+    method that turns it off checks their content (`fault`). personal: whether guard.merged_rise can
+    keep personal prompts beside the merged ones.
     """
 
     name: ClassVar[str] = ""
     config_type: ClassVar[type[Any]]
     tuning: ClassVar[Mapping[str, Json]] = {}
+    rounds: ClassVar[Mapping[str, Json]] = {}
+    norm_checked: ClassVar[bool] = True
+    personal: ClassVar[bool] = True
     stages: tuple[str, ...] = ("prompts",)
 
     def __init__(self, config: Any, context: NodeContext) -> None:
@@ -181,23 +191,34 @@ class Method(ABC):
         merge = getattr(self.config, "merge", None)
         return merge is None or merge.rule == "mean"
 
+    def fault(self, stage: str, held: MethodState, tensors: Tensors) -> str:
+        """Return what is wrong with the arrays of a contribution; "" if they fit."""
+        if tensors.classes:
+            return f"phase {stage!r} names classes, and this policy's arrays have none"
+        return self.shape_fault(stage, held, tensors.shapes)
+
+    def state_fault(self, held: MethodState, packed: Tensors) -> str:
+        """Return what is wrong with the state that a peer packed; "" if it fits."""
+        fits = packed.shapes == held.packed().shapes and not packed.classes
+        return "" if fits else "the shared state has other arrays than this policy's"
+
     def shape_fault(
-        self, stage: str, held: MethodState, found: Mapping[str, tuple[int, ...]]
+        self, stage: str, held: MethodState, given: Mapping[str, tuple[int, ...]]
     ) -> str:
         """Return what is wrong with the shapes of a contribution; "" if they fit."""
         shapes = self.shapes(stage, held)
-        for name, shape in found.items():
+        for name, shape in given.items():
             if shapes.get(name) != shape:
                 wanted = list(shapes[name]) if name in shapes else "nothing of that name"
                 return f"{name} is {list(shape)} in phase {stage!r}; here it is {wanted}"
-        if found and not self.complete(frozenset(found), frozenset(shapes)):
-            return f"phase {stage!r} carries {', '.join(found)} alone; it takes {', '.join(shapes)}"
+        if given and not self.complete(frozenset(given), frozenset(shapes)):
+            return f"phase {stage!r} carries {', '.join(given)} alone; it takes {', '.join(shapes)}"
         return ""
 
     def dtype(self, stage: str) -> Dtype:
         """Return the number format in which a stage's arrays are sent."""
-        found: Dtype = self.config.wire_dtype
-        return found
+        dtype: Dtype = self.config.wire_dtype
+        return dtype
 
     def training(self, now: Round, tensors: Tensors, reference: Tensors = EMPTY) -> Job:
         """Return a job of this round's stage that trains tensors.

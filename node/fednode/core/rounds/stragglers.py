@@ -52,14 +52,14 @@ class Stragglers:
 
     def freeze(self) -> dict[str, Json]:
         """Return the storable form."""
-        found = sorted(self.records.items())
-        return {peer: [one.last, one.count] for peer, one in found}
+        records = sorted(self.records.items())
+        return {peer: [misses.last, misses.count] for peer, misses in records}
 
     @classmethod
     def thaw(cls, data: Json) -> Self:
         """Return the working form of a stored one."""
-        found = data if isinstance(data, dict) else {}
-        pairs = {peer: one for peer, one in found.items() if isinstance(one, list)}
+        tree = data if isinstance(data, dict) else {}
+        pairs = {peer: entry for peer, entry in tree.items() if isinstance(entry, list)}
         return cls({peer: Misses(int(str(at)), int(str(n))) for peer, (at, n) in pairs.items()})
 
     def missed(

@@ -3,9 +3,8 @@
     want -->  state (of a round)           from one of the peers that are far enough, drawn
     witness (of that round) -->  vouch     from all others that can be asked: their digest of it
 
-With n known members, this node among them, a state is taken when at least n / 2 others, its giver
-among them, hold the same. So fewer than half of the members cannot move a node together. A witness
-that does not know counts against. In a mesh that peers.yaml says has two nodes, one word is enough.
+A state is taken when enough other members, its giver among them, hold the same (proof.py). So no
+minority of the members can move a node. A witness that does not know counts against.
 """
 
 from __future__ import annotations
@@ -39,23 +38,17 @@ def number_in(message: Message, fact: str) -> int:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= DIGITS_MAX else -1
 
 
-def needed(others: int) -> int:
-    """Return how many of the other members make half of all, the asking node among all.
-
-    At least two: one word is never enough where a third member may exist.
-    """
-    return max(2, (others + 2) // 2)
-
-
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where a node goes by the word of half: after which round, and with which state.
 
-    tensors: None if no state has enough witnesses, but enough members are in that round.
+    tensors: None if no state has enough witnesses, but enough members are in that round. giver: the
+    peer whose state it is.
     """
 
     number: int
     tensors: Tensors | None = None
+    giver: str = field(default="", compare=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,7 +96,7 @@ class Transfer:
     def begin(self, givers: Iterable[str]) -> None:
         """Begin an attempt, with peers to ask in this order; the broken ones are asked last."""
         self.attempts += 1
-        self._givers = sorted(givers, key=lambda one: one in self.broken)  # stable
+        self._givers = sorted(givers, key=lambda giver: giver in self.broken)  # stable
 
     def next_giver(self) -> str:
         """Return whom to ask for its state now, "" if all were asked."""
@@ -138,7 +131,7 @@ class Transfer:
     def lost(self, peer: str) -> None:
         """Note that a peer can be asked nothing more."""
         self._waiting.discard(peer)
-        self._givers = [one for one in self._givers if one != peer]
+        self._givers = [giver for giver in self._givers if giver != peer]
 
     @property
     def heard_all(self) -> bool:
@@ -167,14 +160,14 @@ class Transfer:
         """Return who holds the state that is held by enough; nobody if none is."""
         for digest, count in self.held_by().items():
             if count >= need:
-                return sorted(one for one, held in self._vouched.items() if held == digest)
+                return sorted(peer for peer, held in self._vouched.items() if held == digest)
         return []
 
     # For others -----------------------------------------------------------------------------------
 
     def adopted(self, number: int, packed: Tensors) -> None:
         """Remember what this node's own state was after a round."""
-        self.past = {at: one for at, one in self.past.items() if number - PAST < at < number}
+        self.past = {at: digest for at, digest in self.past.items() if number - PAST < at < number}
         self.past[number] = packed.digest
         self._given.clear()
 
@@ -191,10 +184,10 @@ class Transfer:
 
     def owed(self, own_round: int) -> list[tuple[str, dict[str, str]]]:
         """Return whom to answer after a round was adopted, and with which facts."""
-        found, self._owed = sorted(self._owed.items()), {}
+        owed, self._owed = sorted(self._owed.items()), {}
         return [
             (peer, {OF: str(of), ADOPTED: str(own_round), DIGEST: self.past.get(of, "")})
-            for peer, of in found
+            for peer, of in owed
         ]
 
     def may_give(self, peer: str) -> bool:

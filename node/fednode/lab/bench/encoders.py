@@ -39,7 +39,7 @@ class Plain:
         model: Any = frozen.model
         if frozen.precision == "bfloat16":
             model = copy.deepcopy(model).to(torch.bfloat16)
-        self._visual, self._transformer = model.visual, frozen.vision.promptable
+        self._visual, self._transformer = model.visual, frozen.vision.plain
         # A convolutional trunk stays in float32: bfloat16 convolutions are slow on most processors.
         self._embeds = frozen.model if hybrid(frozen) else model
         self._text = getattr(model, "text", model)
@@ -50,7 +50,7 @@ class Plain:
 
     def texts(self, context: Tensor, deep: Tensor | None = None) -> Tensor:
         if context.dim() == 3:
-            return torch.stack([self.texts(one) for one in context])
+            return torch.stack([self.texts(client) for client in context])
         tower, ids, length = self._text, self._ids, len(context)
         embedded = tower.token_embedding(ids)
         shared = context.to(self._dtype).expand(len(ids), -1, -1)

@@ -64,7 +64,7 @@ def plain_operations(frozen: Backbone, given: Inputs) -> float:
     work = passes * once + back
     if not len(given.pixels):
         return work
-    if not frozen.vision.promptable:
+    if not frozen.vision.plain:
         return work + _counted(frozen, given)
     prompts = task.clients if task.method == "feddpt" else task.context_length * task.visual
     length = _tokens(frozen) + prompts
@@ -82,7 +82,7 @@ def _tokens(frozen: Backbone) -> int:
 def hybrid(frozen: Backbone) -> bool:
     """Tell whether the vision transformer has a convolutional trunk."""
     conv1 = getattr(frozen.model.visual, "conv1", None)
-    return frozen.vision.promptable and not isinstance(conv1, torch.nn.Conv2d)
+    return frozen.vision.plain and not isinstance(conv1, torch.nn.Conv2d)
 
 
 def _patches(frozen: Backbone, given: Inputs) -> float:

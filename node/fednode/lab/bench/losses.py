@@ -35,7 +35,10 @@ def loss(encoders: Encoders, given: Inputs, prompts: Prompts, scale: float) -> T
             drift = F.kl_div(student, taught, reduction="batchmean", log_target=True)
             return F.nll_loss(student, given.labels) + drift
         case "plan-b":
-            merged = {name: aggregate(prompts, name, one) for name, one in given.constants.items()}
+            merged = {
+                name: aggregate(prompts, name, constant)
+                for name, constant in given.constants.items()
+            }
             return F.cross_entropy(_deep(encoders, given, merged, scale), given.labels)
 
 

@@ -83,7 +83,7 @@ def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Tuni
     Tasks with visual prompts need a ViT. Tasks with the cache need a model whose nodes keep tokens.
     """
     for task in tasks:
-        fits = frozen.vision.promptable or not task.visual
+        fits = frozen.vision.plain or not task.visual
         if fits and (frozen.vision.compact or not task.cached):
             yield measure(frozen, task, repeats)
 
@@ -103,8 +103,8 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
             kept.append(_seconds(side.run, frozen.device))
             while time.perf_counter() < until:
                 kept.append(_seconds(side.run, frozen.device))
-    reference_s, ours_s = (median(one) for one in times)
-    rate, own_rate = (median(one) for one in zip(*rates, strict=True))
+    reference_s, ours_s = (median(seconds) for seconds in times)
+    rate, own_rate = (median(side_rates) for side_rates in zip(*rates, strict=True))
     floor_s = operations(frozen, given, task.cached) / rate
     return TuningRow(
         name=task.name + ("-bf16" if frozen.precision == "bfloat16" else ""),
@@ -126,8 +126,8 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
 def matrix_rates(frozen: Backbone) -> tuple[float, float]:
     """Return operations per second of a large matrix product: torch's and fednode's."""
     dtype = torch.bfloat16 if frozen.precision == "bfloat16" else torch.float32
-    one = torch.randn(MATRIX, MATRIX, device=frozen.device, dtype=dtype)
-    products = (lambda: one @ one, lambda: blocks.linear(one, one))
+    square = torch.randn(MATRIX, MATRIX, device=frozen.device, dtype=dtype)
+    products = (lambda: square @ square, lambda: blocks.linear(square, square))
     rates = [2 * MATRIX**3 / _seconds(product, frozen.device) for product in products]
     return rates[0], rates[1]
 
@@ -140,7 +140,7 @@ class Step:
         names = given.names if side is Plain else given.needed
         self._encoders = side(frozen, names, given.task.context_length)
         start = given.start.items()
-        self.prompts = {name: one.clone().requires_grad_() for name, one in start}
+        self.prompts = {name: array.clone().requires_grad_() for name, array in start}
         self._descent = _descent(given.task.method, list(self.prompts.values()))
 
     def run(self) -> tuple[float, list[Tensor]]:
@@ -150,7 +150,7 @@ class Step:
         torch.autograd.backward(value)
         self._descent.step()
         return float(value.detach()), [
-            one.grad for one in self.prompts.values() if one.grad is not None
+            prompt.grad for prompt in self.prompts.values() if prompt.grad is not None
         ]
 
 
@@ -165,7 +165,9 @@ def _descent(method: Method, leaves: list[Tensor]) -> torch.optim.Optimizer:
 
 def _difference(theirs: tuple[float, list[Tensor]], ours: tuple[float, list[Tensor]]) -> float:
     pairs = zip(theirs[1], ours[1], strict=True)
-    return max(float((one - two).abs().max() / one.abs().max()) for one, two in pairs)
+    return max(
+        float((reference - own).abs().max() / reference.abs().max()) for reference, own in pairs
+    )
 
 
 def _seconds(work: Callable[[], Any], device: torch.device) -> float:

@@ -97,15 +97,15 @@ async def measure(
     """
     endless = ("rounds.max=0", *prompts.settings)
     async with _mesh(folder / "pace", mode, nodes, tls, *endless, poll_s=PACE_POLL_S) as mesh:
-        await _wait_for(mesh, lambda: all(one.round for one in known(mesh)))
+        await _wait_for(mesh, lambda: all(status.round for status in known(mesh)))
         first, began = known(mesh), time.perf_counter()
         await _wait_for(mesh, lambda: min(_passed(first, known(mesh))) >= rounds)
         last, seconds = known(mesh), time.perf_counter() - began
     passed = _passed(first, last)
     slowest, mean = min(passed), sum(passed) / nodes
     sent, numbers, wire = (
-        sum(getattr(one.traffic, field) for one in last)
-        - sum(getattr(one.traffic, field) for one in first)
+        sum(getattr(status.traffic, field) for status in last)
+        - sum(getattr(status.traffic, field) for status in first)
         for field in ("messages_out", "payload_out", "wire_out")
     )
     return MeshRow(
@@ -130,10 +130,10 @@ async def recovery(
     """Return the seconds from a death to the second round that every survivor adopted after it."""
     endless = ("rounds.max=0", "rounds.min_interval_s=0.1", *prompts.settings)
     async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
-        await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= BEFORE)
+        await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= BEFORE)
         victim, *left = reversed(mesh.members)
         mesh.kill(victim)
-        began, before = time.perf_counter(), max(one.round for one in known(mesh))
+        began, before = time.perf_counter(), max(status.round for status in known(mesh))
 
         def on() -> bool:
             rounds = [status.round for name in left if (status := mesh.status()[name])]
@@ -160,7 +160,7 @@ async def tuning_recovery(
     endless = ("rounds.max=0", f"tuning.step_s={tuning_s / STEPS}", *prompts.settings)
     async with _mesh(folder, mode, nodes, tls, *endless) as mesh:
         victim, *left = reversed(mesh.members)
-        await _wait_for(mesh, lambda: min(one.round for one in known(mesh)) >= before)
+        await _wait_for(mesh, lambda: min(status.round for status in known(mesh)) >= before)
         await _wait_for(mesh, lambda: 0 < _step(mesh, victim) <= STEPS // 2)
         mesh.kill(victim)
         began = time.perf_counter()
@@ -185,7 +185,7 @@ async def _wait_for(mesh: LocalMesh, condition: Callable[[], bool]) -> None:
     try:
         await mesh.wait_for(condition, LIMIT_S)
     except TimeoutError:
-        rounds = ", ".join(f"{one.name} in round {one.round}" for one in known(mesh))
+        rounds = ", ".join(f"{status.name} in round {status.round}" for status in known(mesh))
         raise MeshError(
             f"The mesh did not get on within {LIMIT_S:.0f} s and stands at {rounds}; "
             "a machine with fewer other programs or fewer --nodes may do."
@@ -199,7 +199,7 @@ def _passed(first: list[StatusReply], last: list[StatusReply]) -> list[int]:
 
 def known(mesh: LocalMesh) -> list[StatusReply]:
     """Return what the nodes said; one that said nothing yet counts as at round 0."""
-    return [one or StatusReply(name=name) for name, one in mesh.status().items()]
+    return [status or StatusReply(name=name) for name, status in mesh.status().items()]
 
 
 @asynccontextmanager

@@ -68,7 +68,7 @@ def show(form: str, title: str, rows: Sequence[Any], columns: Sequence[Column], 
         name = f"{column.name}\n{column.unit}" if column.unit else column.name
         table.add_column(name, justify="right" if number else "left")
     for row in rows:
-        table.add_row(*(_cell(getattr(row, one.key), one.digits) for one in columns))
+        table.add_row(*(_cell(getattr(row, shown.key), shown.digits) for shown in columns))
     Console().print(table)
     click.echo(note)
 

@@ -239,15 +239,15 @@ def _finish(world: World, rounds: int, told: Callable[[str], None]) -> None:
 
 
 def _traffic(world: World) -> dict[str, Traffic]:
-    found: dict[str, Traffic] = {}
-    for phase, one in world.traffic.items():
-        found[phase] = Traffic()
-        found[phase].add(one)
-    return found
+    totals: dict[str, Traffic] = {}
+    for phase, traffic in world.traffic.items():
+        totals[phase] = Traffic()
+        totals[phase].add(traffic)
+    return totals
 
 
 def _of(traffic: dict[str, Traffic], phases: Iterable[str]) -> Traffic:
-    found = Traffic()
+    total = Traffic()
     for phase in phases:
-        found.add(traffic.get(phase, Traffic()))
-    return found
+        total.add(traffic.get(phase, Traffic()))
+    return total

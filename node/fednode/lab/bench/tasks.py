@@ -164,7 +164,9 @@ def inputs(frozen: Backbone, task: Task) -> Inputs:
             made.start = {name: 0.02 * normal(*shape) for name, shape in shapes.items()}
             made.constants = {name: 0.02 * normal(*shape) for name, shape in shapes.items()}
         else:
-            made.constants = {name: 0.02 * normal(clients, *one) for name, one in shapes.items()}
+            made.constants = {
+                name: 0.02 * normal(clients, *shape) for name, shape in shapes.items()
+            }
             for name, (layers, rows, width) in shapes.items():
                 narrow = max(1, width // BOTTLENECK)
                 for part in ("query", "value"):

@@ -1,16 +1,20 @@
 """Time one exchange between two nodes on loopback, an echo and gRPC's own echo, in one run.
 
-Three ways take turns, call by call, both ends in this process, so all share its noise:
+The ways take turns, call by call, both ends in this process, so all share its noise:
 
     raw        grpc.aio alone, with gRPC's own TLS: bytes there, two bytes back
     echo       fednode's transport: its TLS, its limits and its checks of the caller
     exchange   the same with a message: encoded, checked and decoded, and its answer read
+    relayed    an echo through a relay, which runs in a process of its own; with TLS alone
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime
+import json
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,12 +31,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from fednode.core.types import Message, Tensors
+from fednode.errors import Unreachable
 from fednode.identity.identity import Identity
+from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
 from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.tls import Tls
+from fednode.transports.links import RelayAt
+from fednode.transports.meter import Rates
+from fednode.transports.ports import free_ports
+from fednode.transports.tls import Tls, Ways
 from fednode.wire import codec
+from fednode_bootstrap.relay_host import key_in
 
 ANSWER: Final = codec.encode_ack("ok")
 HOST: Final = "127.0.0.1"
@@ -42,6 +52,10 @@ BYTES_MAX: Final = 256 << 20
 CALLS_MIN: Final = 5
 WARM: Final = 3
 TIMEOUT_S: Final = 60.0
+TRIES: Final = 100
+"""Tries to reach a node that has only just begun to wait at a relay."""
+UNBOUNDED: Final = Rates.around(messages_s=1e6, megabytes_s=1e6)
+"""The meter counts as in a daemon, and never slows the calls that are timed."""
 Send = Callable[[], Awaitable[None]]
 
 
@@ -51,7 +65,8 @@ class WireRow:
 
     size: bytes of the prompts. frame: bytes of the message. calls: of each way. exchange_p99_ms: of
     99 % of the exchanges. encode_ms, decode_ms: the parts of an exchange that are the codec's.
-    ratio: exchange over echo. gate: echo over raw.
+    ratio: exchange over echo. gate: echo over raw. relayed_ms: an echo through a relay; None
+    without TLS. relayed: that over echo.
     """
 
     size: int
@@ -68,6 +83,8 @@ class WireRow:
     gate: float
     raw_mb_s: float
     exchange_mb_s: float
+    relayed_ms: float | None
+    relayed: float | None
 
 
 async def measure(size: int, tls: bool, calls: int) -> WireRow:
@@ -77,8 +94,13 @@ async def measure(size: int, tls: bool, calls: int) -> WireRow:
     calls = max(CALLS_MIN, min(calls, BYTES_MAX // size))
     codecs: dict[str, list[float]] = {"encode": [], "decode": []}
     with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
-        async with _raw(tls, frame) as raw, _nodes(tls, Path(folder), said, codecs) as (a, b):
+        async with (
+            _raw(tls, frame) as raw,
+            _nodes(tls, Path(folder), said, codecs) as (a, b),
+            _through_a_relay(tls, Path(folder), frame) as c,
+        ):
             ways: dict[str, Send] = {"raw": raw, "echo": a, "exchange": b}
+            ways |= {} if c is None else {"relayed": c}
             times: dict[str, list[float]] = {name: [] for name in ways}
             for call in range(WARM + calls):
                 for name, send in ways.items():
@@ -86,7 +108,7 @@ async def measure(size: int, tls: bool, calls: int) -> WireRow:
                     await send()
                     if call >= WARM:
                         times[name].append(1e3 * (time.perf_counter() - began))
-    middle = {name: float(np.median(found)) for name, found in times.items()}
+    middle = {name: float(np.median(taken)) for name, taken in times.items()}
     return WireRow(
         size=size,
         frame=len(frame),
@@ -102,6 +124,8 @@ async def measure(size: int, tls: bool, calls: int) -> WireRow:
         gate=middle["echo"] / middle["raw"],
         raw_mb_s=size / middle["raw"] / 1e3,
         exchange_mb_s=size / middle["exchange"] / 1e3,
+        relayed_ms=middle.get("relayed"),
+        relayed=middle["relayed"] / middle["echo"] if tls else None,
     )
 
 
@@ -125,11 +149,13 @@ async def _nodes(
 ) -> AsyncIterator[tuple[Send, Send]]:
     """Give the ways "echo" and "exchange" of one node to two others."""
     known = {name: Identity(folder / name, "bench", name) for name in ("a", "echo", "b")}
-    trust = Trust(mesh="bench", listed={name: one.id for name, one in known.items()})
+    trust = Trust(mesh="bench", listed={name: identity.id for name, identity in known.items()})
 
     def transport(name: str) -> GrpcTransport:
         shown = known[name].credentials
-        return GrpcTransport(Tls(shown, trust.judge, lambda *_: None) if tls else None)
+        return GrpcTransport(
+            Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED) if tls else None
+        )
 
     def timed(what: str, began: float) -> None:
         codecs[what].append(1e3 * (time.perf_counter() - began))
@@ -139,9 +165,9 @@ async def _nodes(
 
     async def take(frame: bytes, caller: str) -> bytes:
         began = time.perf_counter()
-        found = codec.decode(frame)
+        decoded = codec.decode(frame)
         timed("decode", began)
-        wrong = trust.refusal(caller, found.sender) if tls else ""
+        wrong = trust.refusal(caller, decoded.sender) if tls else ""
         return codec.encode_ack("refused" if wrong else "ok", wrong)
 
     ends = {name: transport(name) for name in known}
@@ -165,6 +191,59 @@ async def _nodes(
     finally:
         for end in ends.values():
             await end.close()
+
+
+@contextlib.asynccontextmanager
+async def _through_a_relay(tls: bool, folder: Path, frame: bytes) -> AsyncIterator[Send | None]:
+    """Give the way "relayed": an echo through a relay in a process of its own; None without TLS."""
+    if not tls:
+        yield None
+        return
+    where = f"{HOST}:{free_ports(1)[0]}"
+    names = ("from", "to")
+    known = {name: Identity(folder / name, "bench", name) for name in names}
+    ids = {name: identity.id for name, identity in known.items()}
+    relays = (RelayAt(where, node_id(key_in(folder / "relay"))),)
+    peers = [{"name": name, "address": "relay", "id": id} for name, id in ids.items()]
+    listed = [{"address": one.address, "id": one.id} for one in relays]
+    (folder / "peers.yaml").write_text(
+        json.dumps({"mesh": "bench", "peers": peers, "relays": listed})
+    )
+    words = ["relay", "run", "--state", folder / "relay", "--peers", folder / "peers.yaml"]
+    relay = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fednode.cli", *map(str, words), "--listen", where),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert relay.stdout is not None
+    await relay.stdout.readline()
+    trust = Trust(mesh="bench", listed=ids)
+    ways = Ways(relays=relays, reach="relay", id_of=lambda _, name: trust.id_of(name))
+
+    def transport(name: str) -> GrpcTransport:
+        shown = known[name].credentials
+        return GrpcTransport(Tls(shown, trust.judge, lambda *_: None, rates=UNBOUNDED, ways=ways))
+
+    async def echo(frame: bytes, caller: str) -> bytes:
+        return ANSWER
+
+    ends = [transport(name) for name in names]
+    await ends[1].listen("relay", echo)
+
+    async def send() -> None:
+        await ends[0].send("relay", frame, TIMEOUT_S, "to")
+
+    try:
+        for _ in range(TRIES):
+            with contextlib.suppress(Unreachable):
+                await send()
+                break
+            await asyncio.sleep(0.05)
+        yield send
+    finally:
+        for end in ends:
+            await end.close()
+        relay.terminate()
+        await relay.wait()
 
 
 @contextlib.asynccontextmanager
@@ -197,11 +276,11 @@ async def _raw(tls: bool, frame: bytes) -> AsyncIterator[Send]:
         port = server.add_insecure_port(f"{HOST}:0")
         channel = grpc.aio.insecure_channel(f"{HOST}:{port}")
     await server.start()
-    one, many = channel.unary_unary("/raw/One"), channel.stream_unary("/raw/Many")
+    single, many = channel.unary_unary("/raw/One"), channel.stream_unary("/raw/Many")
     pieces = [frame[at : at + PIECE_BYTES] for at in range(0, len(frame), PIECE_BYTES)]
 
     async def send() -> None:
-        await (one(frame) if len(pieces) == 1 else many(iter(pieces)))
+        await (single(frame) if len(pieces) == 1 else many(iter(pieces)))
 
     try:
         yield send

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
 from pathlib import Path
 from typing import Final
 
 import click
+import uvloop
 
 from fednode.lab.bench.output import Column, Panel, draw, output_options, show
 
@@ -61,11 +61,11 @@ def mesh(
     from fednode.lab.bench.mesh import MeshRow, measure
 
     rows: list[MeshRow] = []
-    for one in mode or MODES:
+    for kind in mode or MODES:
         for count in nodes or (4,):
-            click.echo(f"{one}, {count} nodes", err=True)
+            click.echo(f"{kind}, {count} nodes", err=True)
             with tempfile.TemporaryDirectory(prefix="fednode-bench-") as folder:
-                rows.append(asyncio.run(measure(Path(folder), one, count, rounds, tls, death)))
+                rows.append(uvloop.run(measure(Path(folder), kind, count, rounds, tls, death)))
     title = "Daemons on this machine, closed-form learner"
     show(form, title, rows, MESH_COLUMNS, MESH_NOTE)
     if plot:
@@ -75,8 +75,8 @@ def mesh(
                 shown,
                 "nodes",
                 {
-                    one: [(row.nodes, getattr(row, key)) for row in rows if row.mode == one]
-                    for one in mode or MODES
+                    kind: [(row.nodes, getattr(row, key)) for row in rows if row.mode == kind]
+                    for kind in mode or MODES
                 },
             )
             for key, shown in keys.items()

@@ -87,17 +87,17 @@ def scale(
             f"{sim.NODES_MAX:,}."
         )
     chosen = policy or tuple(sim.KINDS)
-    runs = [(one, size) for one in chosen for size in sizes if size <= sim.KINDS[one].most]
+    runs = [(kind, size) for kind in chosen for size in sizes if size <= sim.KINDS[kind].most]
     if not runs:
         raise ConfigError(
             f"--nodes is {min(sizes)}; {', '.join(chosen)} runs with at most "
-            f"{max(sim.KINDS[one].most for one in chosen)} nodes here."
+            f"{max(sim.KINDS[kind].most for kind in chosen)} nodes here."
         )
     rows: list[ScaleRow] = []
-    for one, size in runs:
-        click.echo(f"{one}, {size:,} nodes", err=True)
+    for kind, size in runs:
+        click.echo(f"{kind}, {size:,} nodes", err=True)
         tell = partial(click.echo, err=True)
-        rows.append(sim.measure(one, size, rounds, seed, tell, churn))
+        rows.append(sim.measure(kind, size, rounds, seed, tell, churn))
     title = f"Simulated meshes, {rounds} rounds (all-to-all: 50 at most), with crashes"
     show(form, title, rows, COLUMNS, NOTE)
     if plot:
@@ -105,7 +105,7 @@ def scale(
 
 
 def _panels(rows: list[ScaleRow]) -> list[Panel]:
-    found = []
+    panels = []
     for key, title in (
         ("watch_bytes", "membership, bytes/s a node"),
         ("prompt_bytes", "prompts, bytes a node and round"),
@@ -116,5 +116,5 @@ def _panels(rows: list[ScaleRow]) -> list[Panel]:
         for row in rows:
             if getattr(row, key) > 0:  # no logarithm of 0: all nodes hold the same prompts
                 lines.setdefault(row.policy, []).append((row.nodes, getattr(row, key)))
-        found.append(Panel(title, "nodes", lines))
-    return found
+        panels.append(Panel(title, "nodes", lines))
+    return panels

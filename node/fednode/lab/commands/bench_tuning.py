@@ -76,30 +76,30 @@ def tuning(
         raise ConfigError("--repeats and --threads must be at least 1.")
     from fednode.lab.bench import measure, tasks
 
-    chosen = [one for name in sweep for one in tasks.SWEEPS[name]] or list(tasks.TASKS)
-    unknown = sorted(set(only) - {one.name for one in chosen})
+    chosen = [task for name in sweep for task in tasks.SWEEPS[name]] or list(tasks.TASKS)
+    unknown = sorted(set(only) - {task.name for task in chosen})
     if unknown:
-        names = ", ".join(one.name for one in chosen)
+        names = ", ".join(task.name for task in chosen)
         raise ConfigError(f"There is no row {unknown[0]!r}; there are {names}.")
-    chosen = [one for one in chosen if not only or one.name in only]
-    found: list[measure.TuningRow] = []
+    chosen = [task for task in chosen if not only or task.name in only]
+    rows: list[measure.TuningRow] = []
     precisions: list[measure.Precision] = ["float32"]
     if bf16:
         precisions.append("bfloat16")
     for precision in precisions:
         frozen = measure.random_model(model, precision, device, threads)
         for row in measure.rows(frozen, chosen, repeats):
-            found.append(row)
+            rows.append(row)
             if form == "table":
                 click.echo(f"{row.name}: {row.ratio:.1f} times", err=True)
-    rates = {f"{row.rate / 1e9:.0f} ({row.own_rate / 1e9:.0f})" for row in found}
+    rates = {f"{row.rate / 1e9:.0f} ({row.own_rate / 1e9:.0f})" for row in rows}
     title = f"{model}, {threads} threads, {device}"
     show(
-        form, f"{title}; torch (and ours): {', '.join(sorted(rates))} GFLOP/s", found, COLUMNS, NOTE
+        form, f"{title}; torch (and ours): {', '.join(sorted(rates))} GFLOP/s", rows, COLUMNS, NOTE
     )
     if plot:
-        draw([_panel(found)], title, plot)
-    _judge(found, measure.REFERENCE_SHARE)
+        draw([_panel(rows)], title, plot)
+    _judge(rows, measure.REFERENCE_SHARE)
 
 
 def _judge(rows: Sequence[Any], least: float) -> None:

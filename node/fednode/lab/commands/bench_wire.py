@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Final
 
 import click
+import uvloop
 
 from fednode.lab.bench.output import Column, Panel, draw, output_options, show
 
@@ -23,13 +23,15 @@ WIRE_COLUMNS: Final = (
     Column("ratio", "of", "echo"),
     Column("raw_mb_s", "raw", "MB/s"),
     Column("exchange_mb_s", "exch.", "MB/s"),
+    Column("relayed_ms", "relayed", "ms"),
+    Column("relayed", "of", "echo"),
 )
 WIRE_NOTE: Final = (
     "The reference is echo: the same bytes through fednode's transport, answered at once. raw\n"
     "is grpc.aio alone, with gRPC's own TLS. Times are medians; both ends run in this process,\n"
     "and the three ways take turns. exchange - echo is the codec (encode, decode) and trust.\n"
     "echo - raw is fednode's limits and, with TLS, that TLS ends outside gRPC: each byte passes\n"
-    "a socket more on both sides."
+    "a socket more on both sides. relayed is an echo through a relay in a process of its own."
 )
 
 
@@ -57,18 +59,19 @@ def wire(kib: tuple[int, ...], calls: int, plot: Path | None, form: str) -> None
 
     rows: list[WireRow] = []
     for tls in (True, False):
-        for one in kib or KIB:
-            click.echo(f"{one} KiB, {'TLS' if tls else 'plain'}", err=True)
-            rows.append(asyncio.run(measure(one << 10, tls, calls)))
+        for size in kib or KIB:
+            click.echo(f"{size} KiB, {'TLS' if tls else 'plain'}", err=True)
+            rows.append(uvloop.run(measure(size << 10, tls, calls)))
     title = "One exchange on loopback"
     show(form, title, rows, WIRE_COLUMNS, WIRE_NOTE)
     if plot:
         panels = []
         for tls in (True, False):
-            found = [row for row in rows if row.tls is tls]
+            measured = [row for row in rows if row.tls is tls]
             ways = ("raw", "echo", "exchange")
             lines = {
-                way: [(row.size / 1024, getattr(row, f"{way}_ms")) for row in found] for way in ways
+                way: [(row.size / 1024, getattr(row, f"{way}_ms")) for row in measured]
+                for way in ways
             }
             panels.append(Panel(f"median, ms, {'TLS' if tls else 'plain'}", "KiB", lines))
         draw(panels, title, plot)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import click
+import uvloop
 from rich.console import Console
 
 from fednode.lab.demo.demo import CONFIG, NODES, OUT, SEEDS, DemoOptions, run
@@ -15,7 +15,7 @@ from fednode.terminal.paths import PATH
 
 def _seeds(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
     try:
-        return tuple(int(one) for one in text.split(","))
+        return tuple(int(seed) for seed in text.split(","))
     except ValueError:
         raise click.BadParameter(
             f"'{text}' is no list of whole numbers: write them as 1,2,3."
@@ -67,4 +67,4 @@ def demo(
     async def main() -> int:
         return await run(options, Client(), Console())
 
-    return asyncio.run(main())
+    return uvloop.run(main())

@@ -84,22 +84,24 @@ def experiment(
         )
     needs(executor)
     part = share(shard, os.environ) if shard else (0, 1)
-    found = load_experiment(file, smoke, flags)
+    loaded = load_experiment(file, smoke, flags)
     known = read(scores) if scores else {}
     from fednode.lab.experiment import vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
     from fednode.learn.cache import check_cache
 
     if executor == "local":  # otherwise the cells run on machines with other disks
-        check_cache(found.cache)
+        check_cache(loaded.cache)
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
-    variants = vary.variants(found, file, smoke, flags, folder)
+    variants = vary.variants(loaded, file, smoke, flags, folder)
     if plot:
-        variants = [replace(one, experiment=_with_curve(one.experiment)) for one in variants]
-    spread = all(one.experiment.model.device in ANY_GPU for one in variants)
+        variants = [
+            replace(variant, experiment=_with_curve(variant.experiment)) for variant in variants
+        ]
+    spread = all(variant.experiment.model.device in ANY_GPU for variant in variants)
     with _ended_by_sigterm(), opened(executor, workers, folder, spread) as pool:
-        start = _Start(found, variants, pool, console, known)
+        start = _Start(loaded, variants, pool, console, known)
         if worker or shard:
             return start.work(*part)
         return start.report(folder, _command(file, smoke, flags), plot)
@@ -109,7 +111,7 @@ def experiment(
 class _Start:
     """One start of the command. known: outcomes by the cell's key, from --scores."""
 
-    found: Experiment
+    experiment: Experiment
     variants: Sequence[Variant]
     pool: Pool
     console: Console
@@ -117,47 +119,47 @@ class _Start:
 
     def work(self, place: int, count: int) -> int:
         """Run each cell number place, place + count, ... that no other worker runs."""
-        jobs = [job for one in self.variants for job in self._jobs(one)][place::count]
+        jobs = [job for variant in self.variants for job in self._jobs(variant)][place::count]
         with self._view(jobs) as view:
             done = self._run(jobs, view)
         ended = "All runs have" if count == 1 else f"Share {place + 1}/{count} of the runs has"
         self._say(
             f"{ended} ended. The same command without --worker and --shard writes the tables."
         )
-        return 2 if any(one.fault for one in done) else 0
+        return 2 if any(cell_done.fault for cell_done in done) else 0
 
     def report(self, folder: Path, command: str, plot: bool) -> int:
         """Run the cells that are missing, and write all tables."""
         from fednode.lab.experiment import picture, report, vary
 
         parts = []
-        jobs = [self._jobs(one) for one in self.variants]
+        jobs = [self._jobs(variant) for variant in self.variants]
         with self._view([job for some in jobs for job in some]) as view:
-            for one, mine in zip(self.variants, jobs, strict=True):
+            for variant, mine in zip(self.variants, jobs, strict=True):
                 done = self._run(mine, view)
-                written = report.write(one.experiment, done, one.folder, command)
+                written = report.write(variant.experiment, done, variant.folder, command)
                 if plot:
-                    picture.draw(picture.panels_of(done), one.folder / "curves.png")
-                parts.append((one, done))
-        if self.found.vary:
+                    picture.draw(picture.panels_of(done), variant.folder / "curves.png")
+                parts.append((variant, done))
+        if self.experiment.vary:
             shown = vary.figures(parts)
-            written = vary.write(self.found, parts, shown, folder, command)
-            panel = vary.panel(self.found, parts, shown) if plot else None
+            written = vary.write(self.experiment, parts, shown, folder, command)
+            panel = vary.panel(self.experiment, parts, shown) if plot else None
             if panel is not None:
                 picture.draw([panel], folder / "curves.png")
         self._say(written.read_text(encoding="utf-8"))
         self._say(f"All of it is in {folder}")
-        return 2 if any(one.fault for _, done in parts for one in done) else 0
+        return 2 if any(ended.fault for _, done in parts for ended in done) else 0
 
     def _run(self, jobs: Sequence[Job], view: _View) -> Sequence[Done]:
         from fednode.lab.experiment.run import run_all
 
         return run_all(jobs, self.pool, view.note, self._say, self.known)
 
-    def _jobs(self, one: Variant) -> Sequence[Job]:
+    def _jobs(self, variant: Variant) -> Sequence[Job]:
         from fednode.lab.experiment.run import cells
 
-        return [Job(one.experiment, cell, one.folder) for cell in cells(one.experiment)]
+        return [Job(variant.experiment, cell, variant.folder) for cell in cells(variant.experiment)]
 
     def _view(self, jobs: Sequence[Job]) -> _View:
         return _View(self.console, len(jobs))
@@ -176,11 +178,11 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, old)
 
 
-def _with_curve(found: Experiment) -> Experiment:
+def _with_curve(asked: Experiment) -> Experiment:
     """Return an experiment with points for a curve, if it asks for none."""
-    if found.curve_every:
-        return found
-    return replace(found, curve_every=max(1, found.rounds // POINTS))
+    if asked.curve_every:
+        return asked
+    return replace(asked, curve_every=max(1, asked.rounds // POINTS))
 
 
 def _command(file: Path, smoke: bool, flags: tuple[str, ...]) -> str:
@@ -213,10 +215,16 @@ class _View:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._bar.stop()
-        if kind in {KeyboardInterrupt, SystemExit}:
-            self._console.print("Stopped. The same command goes on from here.")
         if self._kept:
             self._console.print(f"{self._kept} of {self._total} runs were there from before.")
+        if kind is SystemExit:
+            self._console.print(f"Stopped. {self._left()}")
+        if kind is KeyboardInterrupt:
+            raise KeyboardInterrupt(self._left()) from None
+
+    def _left(self) -> str:
+        done = self._kept + self._ended
+        return f"{done} of {self._total} runs are kept; the same command goes on from there."
 
     def note(self, done: Done) -> None:
         """Show that one more run ended."""

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from fednode.api import load
+from fednode.api import Prompts, load
 from fednode.app.given import image_files
 from fednode.app.saved import find
 from fednode.core import foreign
+from fednode.core.types import Array
+from fednode.data.base import Told
 from fednode.errors import ConfigError, DataError
 from fednode.lab.explain_pictures import draw_maps, draw_scatter
 from fednode.terminal.formats import format_option
+from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
 from fednode.terminal.show import grid
 
 IMAGES_MAX = 12
+AT_ONCE = 64
+"""Images whose features are computed together."""
+NOTHING = "Nothing was written."
 STATE = click.option(
     "--state", type=PATH, help="State directory, or name of a node [the only one here]."
 )
 
 
-@click.group()
+@click.group(cls=Whole)
 def explain() -> None:
     """Show what tuned prompts say, where they look, and how they separate images."""
 
@@ -43,18 +51,20 @@ def words(state: Path | None, top: int, as_json: bool) -> None:
     """
     if top < 1:
         raise ConfigError(f"--top is {top}; give 1 or more.")
-    found = load(find(state)).words(top)
+    with Shown(NOTHING) as told:
+        told("loading the model", 0, 0)
+        nearest = load(find(state)).words(top)
     if as_json:
         shown = {
-            name: [[{"word": one.word, "distance": one.distance} for one in row] for row in rows]
-            for name, rows in found.items()
+            name: [[{"word": word.word, "distance": word.distance} for word in row] for row in rows]
+            for name, rows in nearest.items()
         }
         click.echo(json.dumps(shown, ensure_ascii=False))
         return
     table = grid("context", "vector", *("nearest", *("then" for _ in range(top - 1))))
-    for name, rows in found.items():
+    for name, rows in nearest.items():
         for at, row in enumerate(rows, start=1):
-            cells = [Text(f"{one.word} {one.distance:.2f}") for one in row]
+            cells = [Text(f"{word.word} {word.distance:.2f}") for word in row]
             table.add_row(Text(name), str(at), *cells)
     Console().print(table)
 
@@ -74,9 +84,13 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
     paths = list(image_files(images))
     if not 0 < len(paths) <= IMAGES_MAX:
         raise DataError(f"{len(paths)} images were given; a picture shows 1 to {IMAGES_MAX}.")
-    prompts = load(find(state))
-    named = [wanted] * len(paths) if wanted else prompts.names(paths)
-    plain, tuned = prompts.maps(paths, named)
+    with Shown(NOTHING) as told:
+        told("loading the model", 0, 0)
+        prompts = load(find(state))
+        told("drawing maps", 0, 0)
+        named = [wanted] * len(paths) if wanted else prompts.names(paths)
+        plain, tuned = prompts.maps(paths, named)
+        answers = prompts.answers(tuple(dict.fromkeys((*prompts.classes, *named))))
     known = set(prompts.classes)
     titles = [
         _title(name, path.resolve().parent.name, bool(wanted), known)
@@ -84,6 +98,8 @@ def maps(images: tuple[Path, ...], state: Path | None, wanted: str | None, to: P
     ]
     for path, title in zip(paths, titles, strict=True):
         click.echo(foreign.line(f"{path}: {title.replace(chr(10), ', ')}"))
+    if answers:
+        click.echo(f"{answers}.")
     draw_maps(paths, titles, plain, tuned, to, prompts.settings.data.window)
     click.echo(f"wrote {to}")
 
@@ -110,12 +126,25 @@ def scatter(folder: Path, state: Path | None, seed: int, to: Path) -> None:
     if len(set(labels)) < 2 or len(paths) < 8:
         raise DataError(f"{folder} holds {len(paths)} images of {len(set(labels))} classes: t-SNE "
                         "wants 8 or more, of two classes or more.")  # fmt: skip
-    prompts = load(find(state))
-    plain, tuned = prompts.image_features(paths)
-    panels = [(f"{prompts.model}", plain)]
-    if tuned is not None:
-        panels.append((f"{prompts.model} with {prompts.policy}", tuned))
-    draw_scatter(panels, labels, seed, to)
+    with Shown(NOTHING) as told:
+        told("loading the model", 0, 0)
+        prompts = load(find(state))
+        panels = _features(prompts, paths, told)
+        told("placing images on a plane", 0, 0)
+        draw_scatter(panels, labels, seed, to)
     click.echo(f"wrote {to}")
-    if tuned is None:
+    if len(panels) == 1:
         click.echo(f"{prompts.policy} tunes no visual prompts: images are seen as before.")
+
+
+def _features(prompts: Prompts, paths: Sequence[Path], told: Told) -> list[tuple[str, Array]]:
+    """Return the title and the features [images, width] of each panel."""
+    parts = []
+    for at in range(0, len(paths), AT_ONCE):
+        told("encoding images", at, len(paths))
+        parts.append(prompts.image_features(paths[at : at + AT_ONCE]))
+    plain = [(f"{prompts.model}", np.concatenate([features for features, _ in parts]))]
+    tuned = [features for _, features in parts if features is not None]
+    if not tuned:
+        return plain
+    return [*plain, (f"{prompts.model} with {prompts.policy}", np.concatenate(tuned))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ from typing import Any, Final
 import click
 
 from fednode.errors import ConfigError, FednodeError
-from fednode.lab.simulate.scenario import Outcome, Scenario, draw, play, shrink
+from fednode.lab.simulate.scenario import CaseEnd, Scenario, draw, play, shrink
 from fednode.settings.read import checked, chosen_of, read_yaml
 from fednode.storage import files
 from fednode.terminal.paths import PATH
+from fednode.terminal.stop import held_back
 
 BROKEN: Final = 1
 EVERY_S: Final = 5.0
@@ -61,8 +63,8 @@ def simulate(
             shown = time.monotonic()
             click.echo(f"{number:,} of {count:,} seeds", err=True)
     if digests is not None:
-        text = "".join(ends[one] for one in sorted(ends))
-        files.put(digests, text, "--digests")
+        text = "".join(ends[seed] for seed in sorted(ends))
+        files.put(digests, text, "--digests", for_all=True)
     seconds = time.monotonic() - began
     kinds = "".join(f", {times} {name}" for name, times in sorted(broken.items()))
     click.echo(
@@ -91,23 +93,25 @@ def load(file: Path) -> tuple[Scenario, tuple[Any, ...]]:
 
 def _outcomes(
     scenario: Scenario, configs: tuple[Any, ...], seeds: range, jobs: int
-) -> Iterator[Outcome]:
+) -> Iterator[CaseEnd]:
     if jobs < 1:
         raise FednodeError(f"--jobs is {jobs}; give at least 1.")
-    work = ((scenario, configs, one) for one in seeds)
+    work = ((scenario, configs, seed) for seed in seeds)
     if jobs == 1 or len(seeds) == 1:
         yield from map(_one, work)
         return
-    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+    with held_back(signal.SIGINT):  # Ctrl-C is for this process, which ends the others
+        made = multiprocessing.get_context("spawn").Pool(jobs)
+    with made as pool:
         yield from pool.imap_unordered(_one, work, chunksize=8)
 
 
-def _one(given: tuple[Scenario, tuple[Any, ...], int]) -> Outcome:
+def _one(given: tuple[Scenario, tuple[Any, ...], int]) -> CaseEnd:
     scenario, configs, seed = given
     return play(scenario, draw(scenario, configs, seed))
 
 
-def _report(file: Path, scenario: Scenario, outcome: Outcome, first: bool) -> None:
+def _report(file: Path, scenario: Scenario, outcome: CaseEnd, first: bool) -> None:
     click.echo(f"seed {outcome.case.seed} breaks {outcome.violation}")
     if first:  # the first violation of this promise
         least = shrink(scenario, outcome)

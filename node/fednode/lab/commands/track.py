@@ -5,12 +5,12 @@ The command reads what a node or a folder holds. A node does not know of it and 
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import NoReturn, get_args
 
 import click
+import uvloop
 
 from fednode.app.reach import reach
 from fednode.errors import FednodeError
@@ -58,7 +58,7 @@ def track(
             make, address, tracker, patient, click.echo, name=name, folder=folder, once=once
         )
     try:
-        asyncio.run(work)
+        uvloop.run(work)
     except (FednodeError, KeyboardInterrupt) as fault:
         if patient.broken:
             _leave(fault)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fednode import __version__
+from fednode.app.cases import CASES
 from fednode.clip.settings import ModelSettings
 from fednode.core.types import ZERO_SHOT as UNTUNED
 from fednode.lab.experiment.cells import Cell, Done, Outcome
-from fednode.lab.experiment.figures import difference, mean
+from fednode.lab.experiment.figures import Difference, difference, mean
 from fednode.lab.experiment.settings import (
     ZERO_SHOT,
     DataPart,
@@ -24,9 +25,23 @@ from fednode.lab.experiment.settings import (
 )
 from fednode.wire.gen.status_pb2 import Round, StatusReply
 
+SEEDS_ENOUGH: Final = 5
+"""With fewer seeds the interval of a difference is a rough guide."""
 TESTS: Final = ("base", "new", "own")
 METHOD: Final = MethodSettings(label="zerodfl", policy={"name": "zerodfl"})
+_CASE: Final = CASES["other-classes"]
+RECOMMENDED: Final = MethodSettings(label=_CASE.policy, policy={"name": _CASE.policy}, rounds=1)
+"""What `init --others other-classes` writes: the nodes of the demo have other classes. Its later
+rounds send what is new, and the images of a demo stay as they are."""
+ROUNDS: Final = 50
+"""Of the other methods, as configs/demo/node.yaml says."""
 CONTROL: Final = MethodSettings(label="local", policy={"name": "local"})
+SAME_HEAD: Final = MethodSettings(
+    label="local, same head", policy={"name": "local", "head": _CASE.policy}, rounds=1
+)
+"""The classifier of the recommended policy without peers, which tells what the peers bring."""
+CONTROLS: Final = ((METHOD, CONTROL), (RECOMMENDED, SAME_HEAD))
+"""The methods that exchange something, each with the control that exchanges nothing."""
 WRITTEN: Final = MethodSettings(label=ZERO_SHOT, policy={"name": ZERO_SHOT})
 Said = Mapping[str, tuple[StatusReply, Sequence[Round]]]
 """The last status of each node that has a result, and its rounds, oldest first."""
@@ -40,7 +55,7 @@ def experiment(
     return Experiment(
         title=f"{nodes} daemons on the built-in images",
         data=DataPart(path=data.get("path", "builtin"), shots=data.get("shots", 16)),
-        methods=(WRITTEN, CONTROL, METHOD),
+        methods=(WRITTEN, CONTROL, METHOD, SAME_HEAD, RECOMMENDED),
         protocol=ProtocolSettings("base-to-new", clients=nodes),
         model=ModelSettings(**tree.get("model", {})),
         tuning=tree.get("tuning", {}),
@@ -55,13 +70,13 @@ def cell(method: MethodSettings, seed: int, settings: Iterable[str]) -> Cell:
     return Cell(method, seed, "", hashlib.sha256(text.encode()).hexdigest()[:12])
 
 
-def outcome(one: Cell, said: Said, warnings: Sequence[str], seconds: float) -> Done:
+def outcome(played: Cell, said: Said, warnings: Sequence[str], seconds: float) -> Done:
     """Return what the daemons of a mesh reported at its end, as an experiment's outcome.
 
     warnings: sentences on what went otherwise than planned.
     """
     if not said:
-        return Done(one, {}, "no node has a result")
+        return Done(played, {}, "no node has a result")
     statuses = [status for status, _ in said.values()]
     ends = {name: rounds[-1].metrics for name, (_, rounds) in said.items() if rounds}
     last = max((rounds[-1].round for _, rounds in said.values() if rounds), default=0)
@@ -69,10 +84,10 @@ def outcome(one: Cell, said: Said, warnings: Sequence[str], seconds: float) -> D
         key: sum(getattr(node.traffic, f"{key}_out") for node in statuses)
         for key in ("messages", "payload", "serialized", "wire")
     }
-    found: Outcome = {
-        "method": one.method.label,
-        "seed": one.seed,
-        "target": one.target,
+    reported: Outcome = {
+        "method": played.method.label,
+        "seed": played.seed,
+        "target": played.target,
         "backbone": statuses[0].model,
         "fingerprint": statuses[0].backbone,
         "scores": _scores(ends),
@@ -84,12 +99,12 @@ def outcome(one: Cell, said: Said, warnings: Sequence[str], seconds: float) -> D
         "warnings": list(warnings),
         "seconds": seconds,
     }
-    return Done(one, found)
+    return Done(played, reported)
 
 
 def zero_shot(seed: int, said: Said, settings: Iterable[str]) -> Done:
     """Return what the untuned model scored, which every node measures before its first round."""
-    one = cell(WRITTEN, seed, settings)
+    written = cell(WRITTEN, seed, settings)
     untuned = {
         name: {
             key.removeprefix(UNTUNED): value
@@ -100,26 +115,26 @@ def zero_shot(seed: int, said: Said, settings: Iterable[str]) -> Done:
     }
     scores = _scores(untuned)
     if not scores:
-        return Done(one, {}, "no node has a result")
+        return Done(written, {}, "no node has a result")
     parts = {"method": ZERO_SHOT, "seed": seed, "target": "", "scores": scores, "seconds": 0.0}
-    return Done(one, parts)
+    return Done(written, parts)
 
 
 def _scores(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
     """Return accuracies (0..1) by test and node, from each node's figures."""
-    found = {
+    by_test = {
         test: {name: held[test] for name, held in sorted(metrics.items()) if test in held}
         for test in TESTS
     }
-    return {test: nodes for test, nodes in found.items() if nodes}
+    return {test: nodes for test, nodes in by_test.items() if nodes}
 
 
 def _curve(said: Said) -> dict[str, dict[str, dict[str, float]]]:
     """Return the accuracies by round, test and node, of the rounds that measured any."""
     by_round: dict[int, dict[str, Mapping[str, float]]] = {}
     for name, (_, rounds) in said.items():
-        for one in rounds:
-            by_round.setdefault(one.round, {})[name] = one.metrics
+        for entry in rounds:
+            by_round.setdefault(entry.round, {})[name] = entry.metrics
     scored = ((number, _scores(metrics)) for number, metrics in sorted(by_round.items()))
     return {str(number): scores for number, scores in scored if scores}
 
@@ -128,31 +143,93 @@ def _losses(said: Said, last: int) -> list[float]:
     """Return the training loss of each round, mean over nodes; none if a round has no loss."""
     held: dict[int, list[float]] = {}
     for _, rounds in said.values():
-        for one in rounds:
-            if "loss" in one.metrics:
-                held.setdefault(one.round, []).append(one.metrics["loss"])
+        for entry in rounds:
+            if "loss" in entry.metrics:
+                held.setdefault(entry.round, []).append(entry.metrics["loss"])
     numbers = range(1, last + 1)
-    return [mean(held[one]) for one in numbers] if all(one in held for one in numbers) else []
+    return (
+        [mean(held[number]) for number in numbers]
+        if all(number in held for number in numbers)
+        else []
+    )
 
 
 def differences(done: Sequence[Done], resamples: int = 10_000) -> list[str]:
-    """Return a sentence for each test on the method minus its control, paired by seed and node."""
-    said = []
+    """Return a sentence for each method and test on the method minus its control, paired."""
+    return [
+        f"{points.method} minus {points.control} on {points.metric} classes: "
+        f"{_points(points)}, better in {points.wins} of {points.pairs} pairs of node and seed."
+        for method, control in CONTROLS
+        for points in _differences(done, method, control, resamples)
+    ]
+
+
+def _points(points: Difference) -> str:
+    low, high = 100 * points.low, 100 * points.high
+    return f"{100 * points.mean:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
+
+
+def _differences(
+    done: Sequence[Done], method: MethodSettings, control: MethodSettings, resamples: int
+) -> Iterator[Difference]:
+    """Yield the difference in each test that both the method and its control have."""
     for test in TESTS:
         ours, theirs = (
             {
-                (one.cell.seed, node): value
-                for one in done
-                if one.cell.method == method
-                for node, value in one.outcome.get("scores", {}).get(test, {}).items()
+                (ended.cell.seed, node): value
+                for ended in done
+                if ended.cell.method == which
+                for node, value in ended.outcome.get("scores", {}).get(test, {}).items()
             }
-            for method in (METHOD, CONTROL)
+            for which in (method, control)
         )
-        found = difference(test, (METHOD.label, ours), (CONTROL.label, theirs), resamples)
-        if found.pairs:
-            said.append(
-                f"{found.method} minus {found.control} on {test} classes: {100 * found.mean:+.1f} "
-                f"points, 95 % interval {100 * found.low:+.1f} to {100 * found.high:+.1f}, better "
-                f"in {found.wins} of {found.pairs} pairs of node and seed."
-            )
-    return said
+        points = difference(test, (method.label, ours), (control.label, theirs), resamples)
+        if points.pairs:
+            yield points
+
+
+def verdict(done: Sequence[Done], resamples: int = 10_000) -> str:
+    """Return one sentence for a newcomer: what the exchange brought on the classes of all nodes.
+
+    Return "" if no method has a pair with the control. If no method gained, say why.
+    """
+    candidates = [
+        points
+        for method, control in CONTROLS
+        for points in _differences(done, method, control, resamples)
+        if points.metric == "base"
+    ]
+    if not candidates:
+        return ""
+    best = max(candidates, key=lambda points: points.mean)
+    seen: dict[str, list[float]] = {}
+    for ended in done:
+        nodes = ended.outcome.get("scores", {}).get("base", {})
+        if nodes:
+            seen.setdefault(ended.cell.method.label, []).append(100 * mean(list(nodes.values())))
+    untuned, alone, together = (
+        mean(seen.get(label, [])) for label in (ZERO_SHOT, best.control, best.method)
+    )
+    rounds = max(ended.outcome.get("rounds", 0) for ended in done)
+    if best.mean <= 0:
+        few = (
+            " A minute allows a few rounds only, which move prompts only a little: `fednode demo` "
+            f"runs {ROUNDS}."
+        )
+        return (
+            f"In short: after {rounds} rounds the exchange does not help ({best.method} less "
+            f"{best.control}: {_points(best)}).{few if rounds < ROUNDS else ''}"
+        )
+    seeds = len({ended.cell.seed for ended in done})
+    rough = (
+        f" With {seeds} seed{'s' if seeds > 1 else ''} the interval is a rough guide: "
+        "`fednode demo --seeds 1,2,3,4,5` tells more."
+    )
+    return (
+        "In short: each node has images of a few classes and is asked about the classes of all "
+        f"nodes. Untuned it is right in {untuned:.1f} % of the test images, without peers "
+        f"({best.control}) in {alone:.1f} %, and with what its peers send ({best.method}) in "
+        f"{together:.1f} %. So its peers bring {_points(best)}"
+        f"{'' if best.low > 0 else ' (it may be chance)'}, and no "
+        f"image left its node.{rough if seeds < SEEDS_ENOUGH else ''}"
+    )

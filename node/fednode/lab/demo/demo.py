@@ -1,7 +1,8 @@
-"""`fednode demo`: ZeroDFL and its control on the built-in images, and a table that tells.
+"""`fednode demo`: two methods and their control on the built-in images, and a table that tells.
 
 Every figure comes from the daemons' own status RPC; this module starts meshes, waits, asks and
-writes down. Both methods get the same images, steps, optimizer, initial prompts and seeds.
+writes down. All methods get the same images, steps and seeds; ZeroDFL and the control also get the
+same optimizer and initial prompts.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import yaml
 from rich.console import Console
 
 from fednode.errors import ConfigError
 from fednode.lab.demo import cells
-from fednode.lab.demo.cells import CONTROL, METHOD
+from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD
 from fednode.lab.experiment import picture, report
 from fednode.lab.experiment.cells import ELSEWHERE, Done, Job
 from fednode.lab.experiment.figures import mean
+from fednode.lab.experiment.settings import MethodSettings
 from fednode.settings import trees
 from fednode.shipped import config_file
 from fednode.storage.files import put
@@ -36,7 +39,8 @@ from fednode_bootstrap.process import PROGRAM
 CONFIG: Final = config_file("demo/node.yaml")
 OUT: Final = Path("runs") / "demo"
 NODES: Final = 5
-SEEDS: Final = (1, 2, 3)
+METHODS: Final = (METHOD, RECOMMENDED, SAME_HEAD, CONTROL)
+SEEDS: Final = (1, 2)
 QUICK_ROUNDS: Final = 5
 # A mesh that takes longer than this is named as hanging; on two idle cores one takes about 40 s.
 MESH_TIMEOUT_S: Final = 1200.0
@@ -49,7 +53,7 @@ class DemoOptions:
     """What `fednode demo` was asked for.
 
     rounds: None for the configuration's. keep: keep the daemons' state directories and logs.
-    settings: "section.key=value" for all daemons of both methods. module: the daemon's program.
+    settings: "section.key=value" for all daemons of all methods. module: the daemon's program.
     """
 
     out: Path = OUT
@@ -85,11 +89,14 @@ class DemoOptions:
         limit = () if rounds is None else (f"rounds.max={rounds}",)
         return (*limit, *self.settings)
 
-    def overrides(self, method: str, seed: int) -> tuple[str, ...]:
+    def overrides(self, method: MethodSettings, seed: int) -> tuple[str, ...]:
         """Return what one mesh sets on top of the configuration file."""
-        # The control has none of the method's keys, so it takes the whole section's place.
-        policy = f"policy.name={method}" if method == METHOD.label else f"policy={{name: {method}}}"
-        return (policy, f"seed={seed}", f"data.seed={seed}", *self.common)
+        # The others have none of ZeroDFL's keys, so they take the whole section's place.
+        section = yaml.safe_dump(dict(method.policy), default_flow_style=True).strip()
+        policy = "policy.name=zerodfl" if method == METHOD else f"policy={section}"
+        tuning = [f"tuning.{key}={value}" for key, value in method.tuning.items()]
+        limit = () if method.rounds is None else (f"rounds.max={method.rounds}",)
+        return (policy, *tuning, f"seed={seed}", f"data.seed={seed}", *self.common, *limit)
 
 
 @dataclass(slots=True)
@@ -168,15 +175,15 @@ async def _meshes(
     options: DemoOptions, observer: Observer, console: Console, folder: Path
 ) -> list[Done]:
     """Run a mesh for each method and seed; return the cells, in the order of the table."""
-    plan = [(method, seed) for method in (METHOD, CONTROL) for seed in options.seeds_run]
+    plan = [(method, seed) for method in METHODS for seed in options.seeds_run]
     clock = Clock(total=len(plan))
-    found: list[Done] = []
+    ended: list[Done] = []
     untuned: dict[int, Done] = {}
     for method, seed in plan:
         clock.label = f"{method.label}, seed {seed}"
-        flags = options.overrides(method.label, seed)
+        flags = (*options.overrides(method, seed), "compare_alone=false")
         settings = MeshSettings(
-            run_dir=folder / f"{method.label}-{seed}",
+            run_dir=folder / f"{method.label.replace(', ', '-').replace(' ', '-')}-{seed}",
             nodes=options.nodes,
             config=options.config,
             settings=flags,
@@ -195,27 +202,27 @@ async def _meshes(
         silent = sorted(set(mesh.members) - set(names))
         warnings = [f"{text}." for text in mesh.events]
         warnings += [f"{name} has no result." for name in silent]
-        one = cells.outcome(cells.cell(method, seed, flags), said, warnings, clock.now() - began)
-        found.append(one)
+        result = cells.outcome(cells.cell(method, seed, flags), said, warnings, clock.now() - began)
+        ended.append(result)
         untuned.setdefault(seed, cells.zero_shot(seed, said, flags))
-        console.print(line(one), soft_wrap=True, highlight=False, markup=False)
-    return [*untuned.values(), *found]
+        console.print(line(result), soft_wrap=True, highlight=False, markup=False)
+    return [*untuned.values(), *ended]
 
 
 def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None:
     """Write the cells and their tables, and print the report."""
     tree = trees.read(options.config.read_text("utf-8"))[1] or {}
-    rounds = max((one.outcome.get("rounds", 0) for one in done), default=0)
+    rounds = max((result.outcome.get("rounds", 0) for result in done), default=0)
     made = cells.experiment(tree, options.nodes, options.seeds_run, rounds)
-    for one in done:
-        if one.outcome:
-            path = Job(made, one.cell, options.out).path
+    for result in done:
+        if result.outcome:
+            path = Job(made, result.cell, options.out).path
             path.parent.mkdir(exist_ok=True)
-            put(path, json.dumps(one.outcome, indent=1), ELSEWHERE)
+            put(path, json.dumps(result.outcome, indent=1), ELSEWHERE, for_all=True)
     notes = cells.differences(done)
-    for one in done:
-        said = one.outcome.get("warnings", ())
-        notes += [f"{one.cell.title}: {text}" for text in said]
+    for result in done:
+        said = result.outcome.get("warnings", ())
+        notes += [f"{result.cell.title}: {text}" for text in said]
     command = " ".join(("fednode demo", *_flags(options)))
     written = report.write(made, done, options.out, command, notes)
     console.print(written.read_text("utf-8"), soft_wrap=True, highlight=False, markup=False)
@@ -224,6 +231,7 @@ def _write(options: DemoOptions, done: Sequence[Done], console: Console) -> None
     except ConfigError as fault:
         console.print(f"curves.png was not drawn: {fault}")
     console.print(f"Written: {options.out}/report.md", highlight=False)
+    console.print(cells.verdict(done), soft_wrap=True, highlight=False, markup=False)
 
 
 def line(done: Done) -> str:
@@ -242,4 +250,4 @@ def _flags(options: DemoOptions) -> list[str]:
     flags += [] if options.nodes == NODES else [f"--nodes {options.nodes}"]
     flags += ["--quick"] if options.quick else []
     flags += [] if options.config == CONFIG else [f"--config {options.config}"]
-    return flags + [f"--set {one}" for one in options.settings]
+    return flags + [f"--set {setting}" for setting in options.settings]

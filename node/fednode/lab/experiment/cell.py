@@ -20,9 +20,11 @@ from typing import Any, Final, cast
 import numpy as np
 
 from fednode import registry
+from fednode.core.merge.mean import mean
 from fednode.core.policy import start_seed
+from fednode.core.redo import OFFERED
 from fednode.core.settings import LAN, StartSettings
-from fednode.core.types import Json, Snapshot, Tensors
+from fednode.core.types import Json, Message, Snapshot, Tensors
 from fednode.data.base import NodeData, Split
 from fednode.errors import FednodeError
 from fednode.lab.experiment import classes, leak
@@ -40,6 +42,8 @@ from fednode.learn.torch_learner import TorchLearner
 from fednode.settings.read import Settings, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
+from fednode.transports.framing import Traffic
+from fednode.wire import codec
 
 LIMIT_S: Final = 1e6
 """Virtual seconds, far more than any run takes."""
@@ -141,7 +145,7 @@ def play(prepared: Prepared) -> Played:
             if experiment.leak and name not in prepared.lying
         }
         tongues = prepared.lying if prepared.method.lie != FLIPPED else ()
-        told = {name: one for name, (one, _) in learners.items()}
+        told = {name: learner for name, (learner, _) in learners.items()}
         both = cast("dict[str, Learner]", {**told, **heard})
         _play(world, plan, prepared.method, both, tongues)
     leaks = [heard[name].figures() for name in sorted(heard)]
@@ -155,19 +159,22 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
     if played is None:
         return _judged(judged, scene, {})
     rounds, kept = settings.rounds.max, played.diary.kept
+    if prepared.method.mean_at_end:
+        kept = {number: _averaged(prompts) for number, prompts in kept.items()}
     outcome = _judged(judged, scene, kept[rounds])
     curve = {
         str(number): _json(judged.scores(scene, prompts))
         for number, prompts in sorted(kept.items())
     }
     policy, world = settings.policy, played.world
+    traffic = _once(kept[rounds]) if prepared.method.mean_at_end else world.traffic
     shapes = prepared.objective.initial(prepared.seed).shapes
     return {
         **outcome,
         "curve": curve,
         "loss": list(played.diary.losses),
         "consensus": list(played.diary.distances),
-        "bytes": {phase: asdict(one) for phase, one in sorted(world.traffic.items())},
+        "bytes": {phase: asdict(meter) for phase, meter in sorted(traffic.items())},
         "paper_bytes": policy.kind.paper_bytes(policy.config, shapes, rounds, len(scene.clients)),
         "nodes": len(scene.clients),
         "rounds": rounds,
@@ -177,7 +184,7 @@ def judge(prepared: Prepared, played: Played | None) -> dict[str, Any]:
                 f"{name}: {record.text}"
                 for name, host in world.hosts.items()
                 for record in host.records
-                if record.level in {"warning", "error"}
+                if record.level in {"warning", "error"} and record.kind != OFFERED
             }
         )[:20],
     }
@@ -187,6 +194,33 @@ def _judged(judge: Judge, scene: Scene, prompts: Mapping[str, Tensors]) -> dict[
     """Return the results by class and the accuracies of prompts, as JSON."""
     by_class = classes.packed(judge.results(scene, prompts))
     return {"scores": _json(judge.scores(scene, prompts)), "by_class": by_class}
+
+
+def _averaged(prompts: Mapping[str, Tensors]) -> dict[str, Tensors]:
+    """Return the plain mean of all nodes' prompts, for each node."""
+    held = [prompts[name] for name in sorted(prompts)]
+    equal = [1.0] * len(held)
+    merged = Tensors({key: mean([tensors[key] for tensors in held], equal) for key in held[0]})
+    return dict.fromkeys(prompts, merged)
+
+
+def _once(prompts: Mapping[str, Tensors]) -> dict[str, Traffic]:
+    """Return what it costs that each node sends its prompts to every other once, in float32."""
+    traffic = Traffic()
+    for name, tensors in prompts.items():
+        message = Message(
+            mesh="mean",
+            fingerprint="",
+            policy="local",
+            sender=name,
+            round=1,
+            phase="prompts",
+            tensors=tensors,
+        )
+        frame = len(codec.encode(message, "float32"))
+        for _ in range(len(prompts) - 1):
+            traffic.count(codec.payload_bytes(message, "float32"), frame)
+    return {"prompts": traffic}
 
 
 def _own_texts(
@@ -216,10 +250,17 @@ def _learners(prepared: Prepared, accounts: Path) -> dict[str, tuple[Learner, To
     is repeatable, and its noise protects nobody.
     """
     settings, seed, parts = prepared.settings, prepared.seed, prepared.parts
-    found: dict[str, tuple[Learner, TorchLearner]] = {}
+    learners: dict[str, tuple[Learner, TorchLearner]] = {}
     for at, client in enumerate(prepared.scene.clients):
         objective = prepared.own.get(client.name, prepared.objective)
-        inner = TorchLearner(parts.frozen, objective, client.data, settings.tuning, parts.features)
+        inner = TorchLearner(
+            parts.frozen,
+            objective,
+            client.data,
+            settings.tuning,
+            parts.features,
+            least_images=settings.privacy.least_images,
+        )
         told: Learner = inner
         if settings.privacy.clip is not None:
             own = accounts / client.name
@@ -227,8 +268,8 @@ def _learners(prepared: Prepared, accounts: Path) -> dict[str, tuple[Learner, To
             noise = np.random.default_rng([seed, at])
             first = start_seed(start_of(settings), seed, client.name)
             told = PrivateLearner(inner, settings.privacy, first, own, noise)
-        found[client.name] = (told, inner)
-    return found
+        learners[client.name] = (told, inner)
+    return learners
 
 
 def _tested(experiment: Experiment, scene: Scene, name: str) -> Split:
@@ -277,7 +318,9 @@ def _among_liars(scene: Scene, method: MethodSettings, seed: int) -> tuple[Scene
             "can lie where each domain keeps one that does not."
         )
     tests = tuple(
-        replace(test, images={one: split for one, split in test.images.items() if one not in lying})
+        replace(
+            test, images={node: split for node, split in test.images.items() if node not in lying}
+        )
         for test in scene.tests
     )
     flipped = lying if method.lie == FLIPPED else set()
@@ -294,7 +337,7 @@ def _flipped(data: NodeData) -> NodeData:
 
     def turned(split: Split) -> Split:
         return replace(
-            split, images=tuple(replace(one, label=last - one.label) for one in split.images)
+            split, images=tuple(replace(image, label=last - image.label) for image in split.images)
         )
 
     return replace(data, train=turned(data.train), validation=turned(data.validation))
@@ -318,8 +361,12 @@ class _Diary:
         if len(held) < self._nodes:
             return
         del self._open[number]
-        prompts = {one: held[one].used(self._keep_best)[0] for one in sorted(held)}
-        losses = [one.metrics["loss"] for one in held.values() if "loss" in one.metrics]
+        prompts = {node: held[node].used(self._keep_best)[0] for node in sorted(held)}
+        losses = [
+            node_state.metrics["loss"]
+            for node_state in held.values()
+            if "loss" in node_state.metrics
+        ]
         self.losses.append(float(np.mean(losses)) if losses else float("nan"))
         self.distances.append(consensus_distance(list(prompts.values())))
         if number == self._last or (self._every and number % self._every == 0):

@@ -28,7 +28,7 @@ class Cell:
     @property
     def file(self) -> str:
         """Name of its file."""
-        shown = "".join(one if one.isalnum() else "-" for one in self.method.label.lower())
+        shown = "".join(letter if letter.isalnum() else "-" for letter in self.method.label.lower())
         parts = [shown, f"seed-{self.seed}", *([self.target] if self.target else []), self.key]
         return "_".join(parts) + ".json"
 

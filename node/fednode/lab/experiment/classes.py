@@ -35,7 +35,7 @@ class Result:
     cell: Cell
     test: str
     node: str
-    found: Evaluation
+    evaluation: Evaluation
 
     @property
     def place(self) -> list[Any]:
@@ -52,19 +52,19 @@ def packed(results: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for test, nodes in results.items():
         alike: dict[int, tuple[Evaluation, list[str]]] = {}
-        for node, one in nodes.items():
-            alike.setdefault(id(one), (one, []))[1].append(node)
+        for node, evaluation in nodes.items():
+            alike.setdefault(id(evaluation), (evaluation, []))[1].append(node)
         tree[test] = [
             {
                 "nodes": names,
-                "classes": list(one.classes),
-                "auc": [None if math.isnan(value) else value for value in one.auc.tolist()],
+                "classes": list(shared.classes),
+                "auc": [None if math.isnan(value) else value for value in shared.auc.tolist()],
                 "confusion": [
-                    [int(row), int(column), int(one.confusion[row, column])]
-                    for row, column in zip(*np.nonzero(one.confusion), strict=True)
+                    [int(row), int(column), int(shared.confusion[row, column])]
+                    for row, column in zip(*np.nonzero(shared.confusion), strict=True)
                 ],
             }
-            for one, names in alike.values()
+            for shared, names in alike.values()
         ]
     return tree
 
@@ -72,10 +72,10 @@ def packed(results: Mapping[str, Mapping[str, Evaluation]]) -> dict[str, Any]:
 def results(done: Sequence[Done]) -> list[Result]:
     """Return the results in the outcomes of cells; those of old versions of fednode have none."""
     return [
-        Result(one.cell, test, node, found)
-        for one in done
-        for test, nodes in _unpacked(one.outcome).items()
-        for node, found in sorted(nodes.items())
+        Result(ended.cell, test, node, evaluation)
+        for ended in done
+        for test, nodes in _unpacked(ended.outcome).items()
+        for node, evaluation in sorted(nodes.items())
     ]
 
 
@@ -88,36 +88,44 @@ def _unpacked(outcome: Mapping[str, Any]) -> Results:
             confusion = np.zeros((len(names), len(names)), np.int64)
             for row, column, images in entry["confusion"]:
                 confusion[row, column] = images
-            auc = np.array([math.nan if one is None else one for one in entry["auc"]], np.float64)
-            one = Evaluation(names, confusion, auc)
-            read.setdefault(test, {}).update(dict.fromkeys(entry["nodes"], one))
+            auc = np.array(
+                [
+                    math.nan if auc_of_class is None else auc_of_class
+                    for auc_of_class in entry["auc"]
+                ],
+                np.float64,
+            )
+            evaluation = Evaluation(names, confusion, auc)
+            read.setdefault(test, {}).update(dict.fromkeys(entry["nodes"], evaluation))
     return read
 
 
-def class_lines(found: Sequence[Result]) -> list[list[Any]]:
+def class_lines(node_results: Sequence[Result]) -> list[list[Any]]:
     """Return classes.csv: a line for each test, node and class; undefined figures are empty."""
     head = ["method", "seed", "left out", "test", "node", "class", "images", *FIGURES]
     lines: list[list[Any]] = [head]
-    for result in found:
-        for one in result.found.by_class:
-            shown = ["" if math.isnan(value) else f"{value:.6f}" for value in one.figures]
-            lines.append([*result.place, one.name, one.images, *shown])
+    for result in node_results:
+        for figures in result.evaluation.by_class:
+            shown = ["" if math.isnan(value) else f"{value:.6f}" for value in figures.figures]
+            lines.append([*result.place, figures.name, figures.images, *shown])
     return lines
 
 
-def confusion_lines(found: Sequence[Result]) -> list[list[Any]]:
+def confusion_lines(node_results: Sequence[Result]) -> list[list[Any]]:
     """Return confusion.csv: a line for each entry of a confusion matrix that is not 0."""
     head = ["method", "seed", "left out", "test", "node", "true class", "predicted class", "images"]
     lines: list[list[Any]] = [head]
-    for result in found:
-        matrix, classes = result.found.confusion, result.found.classes
+    for result in node_results:
+        matrix, classes = result.evaluation.confusion, result.evaluation.classes
         for row, column in zip(*np.nonzero(matrix), strict=True):
             names = [classes[row], classes[column]]
             lines.append([*result.place, *names, int(matrix[row, column])])
     return lines
 
 
-def markdown(experiment: Experiment, table: Sequence[MethodRow], found: Sequence[Result]) -> str:
+def markdown(
+    experiment: Experiment, table: Sequence[MethodRow], node_results: Sequence[Result]
+) -> str:
     """Return classes.md: for each test and figure, a table of the classes and methods."""
     many = len(experiment.seeds) > 1
     lines = [
@@ -128,13 +136,13 @@ def markdown(experiment: Experiment, table: Sequence[MethodRow], found: Sequence
         "docs/evaluation.md defines the figures; a dash stands for an undefined figure.",
     ]
     tests: dict[str, list[Result]] = {}
-    for one in found:
-        tests.setdefault(one.test, []).append(one)
+    for result in node_results:
+        tests.setdefault(result.test, []).append(result)
     for test, mine in tests.items():
         lines += ["", f"## {foreign.markdown(test)}"]
         by_method = {
             row.method.label: _by_class(
-                [one for one in mine if one.cell.method.label == row.method.label]
+                [result for result in mine if result.cell.method.label == row.method.label]
             )
             for row in table
         }
@@ -143,11 +151,11 @@ def markdown(experiment: Experiment, table: Sequence[MethodRow], found: Sequence
     return "\n".join(lines) + "\n"
 
 
-def _by_class(found: Sequence[Result]) -> ByClass:
+def _by_class(node_results: Sequence[Result]) -> ByClass:
     """Return one method's results in one test by class."""
     cells: dict[str, list[Evaluation]] = {}
-    for one in found:
-        cells.setdefault(one.cell.key, []).append(one.found)
+    for result in node_results:
+        cells.setdefault(result.cell.key, []).append(result.evaluation)
     read: ByClass = {}
     for nodes in cells.values():
         mine: dict[str | None, list[ClassResult]] = {}
@@ -166,7 +174,7 @@ def _table(table: Sequence[MethodRow], by_method: Mapping[str, ByClass], figure:
     for read in by_method.values():
         for name, cells in read.items():
             if name is not None:
-                seen = max(one.images for nodes in cells for one in nodes)
+                seen = max(class_result.images for nodes in cells for class_result in nodes)
                 images[name] = max(images.get(name, 0), seen)
     head = ["class", "test images", *(row.method.label for row in table)]
     body = [
@@ -187,7 +195,7 @@ def _shown(cells: Sequence[Sequence[ClassResult]], figure: str) -> str:
     """Return the mean over seeds of the mean over nodes of a figure, in percent, or a dash."""
     means = []
     for nodes in cells:
-        values = [getattr(one, figure) for one in nodes]
+        values = [getattr(class_result, figure) for class_result in nodes]
         defined = [value for value in values if not math.isnan(value)]
         if defined:
             means.append(mean(defined))

@@ -28,6 +28,7 @@ from fednode.errors import ConfigError, Unreachable
 from fednode.lab.experiment import claims
 from fednode.lab.experiment.workers import Kind
 from fednode.learn.build import gpus, use_threads
+from fednode.terminal.stop import held_back
 
 JOBS: Final = "slurm"
 """Folder of the files of Slurm's jobs."""
@@ -125,11 +126,12 @@ class _Processes(Executor):
         self._pool = self._new()
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        try:
-            return self._pool.submit(fn, *args, **kwargs)
-        except BrokenProcessPool:
-            self._pool = self._new()
-            return self._pool.submit(fn, *args, **kwargs)
+        with held_back(signal.SIGINT):  # a call may start a process, which must not get Ctrl-C
+            try:
+                return self._pool.submit(fn, *args, **kwargs)
+            except BrokenProcessPool:
+                self._pool = self._new()
+                return self._pool.submit(fn, *args, **kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._pool.shutdown(wait, cancel_futures=cancel_futures)
@@ -308,7 +310,7 @@ class _Slurm(Executor):
                 new, self._new = self._new[:ARRAY_MAX], self._new[ARRAY_MAX:]
             if new:
                 self._begin(new)
-            for future in [one for one, job in self._jobs.items() if _result(job).exists()]:
+            for future in [waiting for waiting, job in self._jobs.items() if _result(job).exists()]:
                 job = self._jobs.pop(future)
                 try:
                     future.set_result(job.result())

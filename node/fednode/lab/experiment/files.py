@@ -13,6 +13,7 @@ from fednode import registry
 from fednode.errors import ConfigError
 from fednode.lab.experiment.settings import ZERO_SHOT, Experiment, MethodSettings
 from fednode.settings.read import (
+    POLICY,
     Settings,
     Source,
     Tree,
@@ -45,14 +46,16 @@ def load_experiment(path: Path, smoke: bool = False, flags: Sequence[str] = ()) 
         tree = _merged(tree, over)
         tree["methods"] = _methods(tree["methods"], path)
         if "rounds" in over:  # of every method
-            tree["methods"] = [{**one, "rounds": None} for one in tree["methods"]]
+            tree["methods"] = [{**method, "rounds": None} for method in tree["methods"]]
     put_flags(tree, places, flags)
     _name_model(tree)
-    found = checked(Experiment, Source(str(path), tree, places))
-    faults = [fault for one in found.methods for fault in _method_faults(found, one, path)]
+    experiment = checked(Experiment, Source(str(path), tree, places))
+    faults = [
+        fault for method in experiment.methods for fault in _method_faults(experiment, method, path)
+    ]
     if faults:
         raise ConfigError("\n".join(faults))
-    return found
+    return experiment
 
 
 def _name_model(tree: dict[str, Any]) -> None:
@@ -65,17 +68,17 @@ def _missing(path: Path) -> str:
     """Return a sentence on a file that is not there, with those that it may have been."""
     folders = [sorted(folder.glob("*.yaml")) for folder in (path.parent, SHIPPED)]
     for files in folders:
-        near = get_close_matches(path.stem, [one.stem for one in files], NAMED, 0.5)
+        near = get_close_matches(path.stem, [file.stem for file in files], NAMED, 0.5)
         if near:
             return _holds(path, files, near)
     if not folders[-1]:
         return f"There is no file {path}: docs/experiments.md says how to write one."
-    return _holds(path, folders[-1], [one.stem for one in folders[-1][:NAMED]])
+    return _holds(path, folders[-1], [file.stem for file in folders[-1][:NAMED]])
 
 
 def _holds(path: Path, files: Sequence[Path], named: Sequence[str]) -> str:
     more = "" if len(files) == len(named) else f", of {len(files)}"
-    shown = ", ".join(f"{one}.yaml" for one in named)
+    shown = ", ".join(f"{stem}.yaml" for stem in named)
     return f"There is no file {path}. {files[0].parent} holds {shown}{more}."
 
 
@@ -88,7 +91,7 @@ def settings_of(
     """
     policy: dict[str, Any] = dict(method.policy) if learns(method) else {"name": CONTROL}
     kind = registry.policy(str(policy.get("name", "")))
-    if domains and any(one.name == "domains" for one in fields(kind.config_type)):
+    if domains and any(field.name == "domains" for field in fields(kind.config_type)):
         policy.setdefault("domains", list(domains))
     rounds = asdict(experiment.rounds_of(method))
     if "mode" in policy:
@@ -119,18 +122,36 @@ def _methods(given: Any, path: Path) -> list[Tree]:
     """Let a method be its policy's name alone."""
     if not isinstance(given, list):
         raise ConfigError(f"{path}: methods is not a list; name one policy at least.")
-    found: list[Tree] = []
-    for one in given:
-        if isinstance(one, str):
-            found.append({"label": one, "policy": {"name": one}})
-        elif isinstance(one, dict):
-            policy = one.get("policy")
+    methods: list[Tree] = []
+    for entry in given:
+        if isinstance(entry, str):
+            methods.append({"label": entry, "policy": {"name": entry}})
+        elif isinstance(entry, dict):
+            policy = entry.get("policy")
             named = {"name": policy} if isinstance(policy, str) else policy
-            row = {**one, **({} if named is None else {"policy": named})}
-            found += _grid(row, path) if "grid" in row else [row]
+            row = {**entry, **({} if named is None else {"policy": named})}
+            row = _of_node(row, path) if "node" in row else row
+            methods += _grid(row, path) if "grid" in row else [row]
         else:
-            raise ConfigError(f"{path}: methods holds {one!r}; name a policy, or give a section.")
-    return found
+            raise ConfigError(f"{path}: methods holds {entry!r}; name a policy, or give a section.")
+    return methods
+
+
+def _of_node(row: Tree, path: Path) -> Tree:
+    """Return a row with the policy, tuning and rounds of a node.yaml under what it says itself.
+
+    If the row names another policy, only the tuning and the rounds are those of the file.
+    """
+    name = row.pop("node")
+    if not isinstance(name, str):
+        raise ConfigError(f"{path}: node is {name!r}; give the path of a node.yaml.")
+    tree = read_yaml(path.parent / name).tree
+    under: Tree = {"tuning": tree.get("tuning") or {}}
+    policy = tree.get("policy") or {"name": POLICY}
+    if (row.get("policy") or policy).get("name") == policy["name"]:
+        under["policy"] = policy
+    rounds = (tree.get("rounds") or {}).get("max")
+    return _merged({**under, **({"rounds": rounds} if rounds else {})}, row)
 
 
 def _grid(row: Tree, path: Path) -> list[Tree]:
@@ -138,22 +159,24 @@ def _grid(row: Tree, path: Path) -> list[Tree]:
     choices = row.pop("grid")
     label = row.get("label")
     sections = isinstance(choices, list) and all(
-        isinstance(one, dict) and one and all(isinstance(over, dict) for over in one.values())
-        for one in choices
+        isinstance(choice, dict)
+        and choice
+        and all(isinstance(over, dict) for over in choice.values())
+        for choice in choices
     )
     if not sections or not choices:
         raise ConfigError(
             f"{path}, method {label!r}: grid is {choices!r}; give a list of mappings, each from a "
             "name to what it sets, e.g. [{low: {tuning: {lr: 0.01}}, high: {tuning: {lr: 0.1}}}]."
         )
-    found: list[Tree] = []
-    for chosen in itertools.product(*(one.items() for one in choices)):
+    rows: list[Tree] = []
+    for chosen in itertools.product(*(choice.items() for choice in choices)):
         tree = row
         for _, over in chosen:
             tree = _merged(tree, over)
         names = (str(name) for name, _ in chosen)
-        found.append(tree if label is None else {**tree, "label": ", ".join([str(label), *names])})
-    return found
+        rows.append(tree if label is None else {**tree, "label": ", ".join([str(label), *names])})
+    return rows
 
 
 def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -> list[str]:
@@ -169,9 +192,9 @@ def _method_faults(experiment: Experiment, method: MethodSettings, path: Path) -
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     """Return a tree with another put over it, section by section."""
-    found = dict(under)
+    merged = dict(under)
     for key, value in over.items():
-        held = found.get(key)
+        held = merged.get(key)
         both = isinstance(held, dict) and isinstance(value, dict)
-        found[key] = _merged(held, value) if both else value  # type: ignore[arg-type]
-    return found
+        merged[key] = _merged(held, value) if both else value  # type: ignore[arg-type]
+    return merged

@@ -59,20 +59,20 @@ class Judge:
 
     def results(self, scene: Scene, prompts: Mapping[str, Tensors]) -> Results:
         """Return the results by class of each node's prompts in its tests that have images."""
-        found: Results = {}
+        results: Results = {}
         for test in scene.tests:
             for name, split in test.images.items():
                 if split.images:
-                    found.setdefault(test.name, {})[name] = self._result(
+                    results.setdefault(test.name, {})[name] = self._result(
                         split, prompts.get(name, EMPTY), name
                     )
-        return found
+        return results
 
     def _score(self, split: Split, prompts: Tensors, name: str) -> float:
         key = (split, prompts.digest)
         if key not in self._known:
-            found = self._learner(split, name).evaluate(prompts, lambda: False)
-            self._known[key] = found.get("own", float("nan"))
+            figures = self._learner(split, name).evaluate(prompts, lambda: False)
+            self._known[key] = figures.get("own", float("nan"))
         return self._known[key]
 
     def _result(self, split: Split, prompts: Tensors, name: str) -> Evaluation:

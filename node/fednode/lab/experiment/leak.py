@@ -75,11 +75,11 @@ class Overheard:
 
     def figures(self) -> dict[str, float]:
         """Return, for each attack, its AUC and how many members it finds at few false alarms."""
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for name, (members, others) in zip(ATTACKS, (self._last, self._drop), strict=True):
-            found[f"{name}_auc"] = auc(members, others)
-            found[f"{name}_found"] = found_at(members, others, FALSE_ALARMS)
-        return found
+            figures[f"{name}_auc"] = auc(members, others)
+            figures[f"{name}_found"] = found_at(members, others, FALSE_ALARMS)
+        return figures
 
     def _losses(self, tensors: Tensors) -> tuple[Numbers, Numbers]:
         return (
@@ -90,7 +90,10 @@ class Overheard:
 
 def candidates(members: Split, tested: Split) -> Split:
     """Return non-members: of each class as many of the images tested as of the rarest."""
-    counts = [sum(one.label == at for one in tested.images) for at in range(len(members.classes))]
+    counts = [
+        sum(tested_image.label == at for tested_image in tested.images)
+        for at in range(len(members.classes))
+    ]
     if tested.classes != members.classes or not all(counts):
         raise FednodeError(
             "leak is true, and a node lacks test images of some of its own classes to compare its "
@@ -120,4 +123,4 @@ def found_at(members: Numbers, others: Numbers, false_alarms: float) -> float:
 
 def mean_of(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the mean over nodes of each figure."""
-    return {name: fmean(one[name] for one in nodes) for name in nodes[0]}
+    return {name: fmean(node[name] for node in nodes) for name in nodes[0]}

@@ -61,11 +61,11 @@ def draw(panels: Sequence[Panel], path: Path) -> None:
 
 def _named(axes: Any) -> tuple[list[Any], list[str]]:
     """Return the lines of all panels and their labels, each label once."""
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for axis in axes:
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
+            handles.setdefault(label, handle)
+    return list(handles.values()), list(handles)
 
 
 def below(figure: Any, handles: Sequence[Any], labels: Sequence[str]) -> None:
@@ -90,14 +90,14 @@ def panels_of(done: Sequence[Done]) -> list[Panel]:
     Tests of base and of new classes have a panel each. A method that learns nothing is a dashed
     line.
     """
-    tests = {test for one in done for test in one.outcome.get("scores", {})}
-    kinds = [one for one in ("base", "new") if any(_kind(test) == one for test in tests)]
+    tests = {test for ended in done for test in ended.outcome.get("scores", {})}
+    kinds = [kind for kind in ("base", "new") if any(_kind(test) == kind for test in tests)]
     panels = [_accuracy(done, kind) for kind in kinds or [""]]
     for key, title in (("loss", "training loss"), ("consensus", "consensus distance")):
         lines = _lines()
-        for one in done:
-            for number, value in enumerate(one.outcome.get(key, ()), 1):
-                lines[one.cell.method.label][number].append(value)
+        for ended in done:
+            for number, value in enumerate(ended.outcome.get(key, ()), 1):
+                lines[ended.cell.method.label][number].append(value)
         if lines:
             panels.append(Panel(title, lines))
     return panels
@@ -107,11 +107,11 @@ def _accuracy(done: Sequence[Done], kind: str) -> Panel:
     """Return the mean accuracy over tests; kind: of the tests to take, "" for all."""
     lines = _lines()
     flat: defaultdict[str, list[float]] = defaultdict(list)
-    for one in done:
-        label = one.cell.method.label
-        if "scores" in one.outcome and "curve" not in one.outcome:
-            flat[label] += _percent(one.outcome["scores"], kind)
-        for number, scores in one.outcome.get("curve", {}).items():
+    for ended in done:
+        label = ended.cell.method.label
+        if "scores" in ended.outcome and "curve" not in ended.outcome:
+            flat[label] += _percent(ended.outcome["scores"], kind)
+        for number, scores in ended.outcome.get("curve", {}).items():
             lines[label][int(number)] += _percent(scores, kind)
     level = next(((label, mean(values)) for label, values in flat.items() if values), None)
     title = f"accuracy on {kind} classes (%)" if kind else "accuracy (%)"

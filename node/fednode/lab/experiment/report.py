@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fednode.core import foreign
-from fednode.lab.experiment import classes, scores
+from fednode.lab.experiment import classes, paired, scores
 from fednode.lab.experiment.cells import ELSEWHERE, Done
 from fednode.lab.experiment.figures import markdown_table, mean
 from fednode.lab.experiment.scores import ATTACKS, FALSE_ALARMS
@@ -50,7 +50,7 @@ def write(
     if experiment.leak:
         files["leak.csv"] = csv_table(scores.leak_lines(done))
     for name, text in files.items():
-        put(folder / name, text, ELSEWHERE)
+        put(folder / name, text, ELSEWHERE, for_all=True)
     return folder / "report.md"
 
 
@@ -64,7 +64,7 @@ def markdown(
     """Return the report for people."""
     # A cell that --scores tells of knows its scores alone.
     model = next(
-        (one.outcome["backbone"] for one in done if "backbone" in one.outcome),
+        (ended.outcome["backbone"] for ended in done if "backbone" in ended.outcome),
         experiment.model.name,
     )
     data, protocol = experiment.data, experiment.protocol
@@ -81,22 +81,25 @@ def markdown(
         "",
         *_accuracy_lines(experiment, table, done),
         "",
+        *paired.lines(experiment, done),
         *_class_lines(done),
         *_spread_lines(experiment, table),
         *_traffic_lines(table),
         *_privacy_lines(table),
         *_leak_lines(experiment, table),
     ]
-    faults = [f"- {one.cell.title}: {foreign.markdown(one.fault)}" for one in done if one.fault]
+    faults = [
+        f"- {ended.cell.title}: {foreign.markdown(ended.fault)}" for ended in done if ended.fault
+    ]
     if faults:
         lines += ["", "## Cells that failed", "", *faults]
     if notes:
-        lines += ["", *(f"- {foreign.markdown(one)}" for one in notes)]
+        lines += ["", *(f"- {foreign.markdown(note)}" for note in notes)]
     return "\n".join(lines) + "\n"
 
 
 def _class_lines(done: Sequence[Done]) -> list[str]:
-    if not any(one.outcome.get("by_class") for one in done):
+    if not any(ended.outcome.get("by_class") for ended in done):
         return []
     files = "classes.md, classes.csv and confusion.csv"
     return [f"Sensitivity, specificity, AUC and confusions by class: {files}.", ""]
@@ -112,7 +115,7 @@ def _accuracy_lines(
     for row in table:
         cells = [*_about(row), *(str(row.figures.get(name, "-")) for name in names)]
         said = [row.method.paper.get(name) for name in papers]
-        cells += ["-" if one is None else f"{one:g}" for one in said]
+        cells += ["-" if figure is None else f"{figure:g}" for figure in said]
         body.append(cells)
     sizes = test_images(experiment, done)
     counted = [f"{sizes[name]:.0f}" if name in sizes else "-" for name in names]
@@ -139,7 +142,7 @@ def _spread_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[st
     for row in table:
         spreads = [row.figures[name].over_nodes if name in row.figures else None for name in names]
         if any(spreads):
-            cells = ["-" if one is None else f"{one:.2f}" for one in spreads]
+            cells = ["-" if spread is None else f"{spread:.2f}" for spread in spreads]
             body.append([*_about(row), *cells])
     many = "" if len(experiment.seeds) == 1 else ", mean over seeds"
     return [f"Standard deviation over nodes{many}:", "",
@@ -162,7 +165,7 @@ def _traffic_lines(table: Sequence[MethodRow]) -> list[str]:
             [
                 *_about(row),
                 f"{sent.messages:.0f}",
-                *(f"{one / MIB:.2f}" for one in sizes),
+                *(f"{size / MIB:.2f}" for size in sizes),
                 "-" if sent.paper is None else f"{sent.paper / MIB:.2f}",
                 "-" if row.consensus is None else f"{row.consensus:.3g}",
                 f"{row.seconds:.0f}",
@@ -219,19 +222,19 @@ def _leak_lines(experiment: Experiment, table: Sequence[MethodRow]) -> list[str]
 
 def _curve_lines(done: Sequence[Done]) -> list[list[Any]]:
     lines: list[list[Any]] = [["method", "seed", "left out", "round", "quantity", "value"]]
-    for one in done:
-        for number, tested in one.outcome.get("curve", {}).items():
+    for ended in done:
+        for number, tested in ended.outcome.get("curve", {}).items():
             for test, nodes in tested.items():
                 shown = f"{mean(list(nodes.values())):.6f}"
-                lines.append([*_place(one), number, f"accuracy {test}", shown])
+                lines.append([*_place(ended), number, f"accuracy {test}", shown])
         for what in ("loss", "consensus"):
-            for number, value in enumerate(one.outcome.get(what, ()), 1):
-                lines.append([*_place(one), number, what, f"{value:.6g}"])
+            for number, value in enumerate(ended.outcome.get(what, ()), 1):
+                lines.append([*_place(ended), number, what, f"{value:.6g}"])
     return lines
 
 
-def _place(one: Done) -> list[Any]:
-    return [one.cell.method.label, one.cell.seed, one.cell.target]
+def _place(ended: Done) -> list[Any]:
+    return [ended.cell.method.label, ended.cell.seed, ended.cell.target]
 
 
 def _json(
@@ -241,6 +244,9 @@ def _json(
         "command": command,
         "experiment": asdict(experiment),
         "rows": [asdict(row) for row in table],
-        "cells": [{"file": one.cell.file, "fault": one.fault, **one.outcome} for one in done],
+        "differences": [asdict(difference) for difference in paired.differences(experiment, done)],
+        "cells": [
+            {"file": ended.cell.file, "fault": ended.fault, **ended.outcome} for ended in done
+        ],
     }
     return json.dumps(tree, indent=1) + "\n"

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -25,6 +26,8 @@ from typing import Any, Final
 from fednode import __version__
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
+from fednode.core import foreign
+from fednode.core.waiting import BOUNDED_S
 from fednode.errors import FednodeError, StateError
 from fednode.lab.experiment import cell, claims, scene
 from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Job, Outcome
@@ -61,7 +64,7 @@ def cells(experiment: Experiment) -> list[Cell]:
 
 def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str) -> str:
     tree = asdict(experiment)
-    for name in ("title", "methods", "seeds", "smoke", "vary", "cache"):
+    for name in ("title", "methods", "seeds", "smoke", "vary", "cache", "against"):
         del tree[name]
     del tree["protocol"]["targets"]
     for name in ("templates", "domains"):  # files of before these settings keep their names
@@ -72,11 +75,19 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
         whole = tree_of(settings_of(experiment, method, experiment.title, ("x",)))
         if whole["rounds"]["mode"] != "async":  # files of before this setting keep their names
             del whole["rounds"]["lead"]
+        if whole["rounds"]["start"]["timeout_s"] is None:  # files of before name this time
+            whole["rounds"]["start"]["timeout_s"] = BOUNDED_S
         if whole["tuning"]["kind"] == "torch":  # likewise
             del whole["tuning"]["step_s"]
+        if not whole["rounds"]["redo"]:  # files of before this setting keep their names
+            del whole["rounds"]["redo"]
+        if whole["policy"]["name"] != "gda":
+            del whole["privacy"]["least_images"]  # no other policy reads it
         own["settings"] = {name: whole[name] for name in PARTS}
     if method.liars:
         own.update(liars=method.liars, lie=method.lie)
+    if method.mean_at_end:
+        own.update(mean_at_end=True)
     own.update(target=target, rounds=method.rounds, version=__version__, experiment=tree)
     text = json.dumps(own, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -95,20 +106,20 @@ def run_all(
     that are left, and this call waits for them. known: outcomes by the cell's key, which are not
     run again either.
     """
-    todo, found = [], dict[Path, Done]()
+    todo, ended = [], dict[Path, Done]()
     for job in jobs:
         held = _read(job.path) or (known or {}).get(job.cell.key)
         if held is None:
             todo.append(job)
         else:
-            found[job.path] = Done(job.cell, held, fresh=False)
-            progress(found[job.path])
+            ended[job.path] = Done(job.cell, held, fresh=False)
+            progress(ended[job.path])
     for folder in {job.folder for job in jobs}:  # tables are written even if no cell is missing
         _make(folder / FOLDER)
     for job, done in _Queue(todo, pool, say).run():
-        found[job.path] = done
+        ended[job.path] = done
         progress(done)
-    return [found[job.path] for job in jobs]
+    return [ended[job.path] for job in jobs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +180,7 @@ class _Queue:
     def _ended(self, job: Job, future: Future[Attempt]) -> Done | None:
         """Return the cell with what came out; None if it must wait for another worker."""
         try:
-            found = future.result()
+            tried = future.result()
         except BrokenProcessPool:
             text = (
                 "a process of the experiment was ended, for lack of memory, say; use fewer "
@@ -184,17 +195,17 @@ class _Queue:
                 return None
             said = " ".join(str(fault).split())[-REASON_MAX:]
             return Done(job.cell, {}, f"{TRIES} workers were lost with this cell, at last: {said}")
-        if found.fault:
-            return Done(job.cell, {}, found.fault)
-        if found.outcome is None:
+        if tried.fault:
+            return Done(job.cell, {}, tried.fault)
+        if tried.outcome is None:
             return None
-        return Done(job.cell, found.outcome, fresh=found.fresh, other=not found.fresh)
+        return Done(job.cell, tried.outcome, fresh=tried.fresh, other=not tried.fresh)
 
 
 def attempt(job: Job) -> Attempt:
     """Run a cell and write its file, unless another worker has done so or is about to.
 
-    Raise StateError if the folder cannot be written.
+    Raise StateError if the folder cannot be written. The trace of a defect goes into a file.
     """
     with _claimed(job.path) as mine:
         if not mine:
@@ -206,8 +217,18 @@ def attempt(job: Job) -> Attempt:
             outcome = _outcome(job.experiment, job.cell)
         except FednodeError as fault:
             return Attempt(fault=str(fault))
-        put(job.path, json.dumps(outcome, indent=1), ELSEWHERE)
+        except Exception as fault:
+            return Attempt(fault=_defect(job, fault))
+        put(job.path, json.dumps(outcome, indent=1), ELSEWHERE, for_all=True)
         return Attempt(outcome, fresh=True)
+
+
+def _defect(job: Job, fault: Exception) -> str:
+    """Write the trace of an unforeseen fault beside the cell's file; return a sentence on it."""
+    trace = job.path.with_suffix(".fault.txt")
+    put(trace, "".join(traceback.format_exception(fault)), ELSEWHERE, for_all=True)
+    said = foreign.line(str(fault), most=REASON_MAX)
+    return f"{type(fault).__name__}: {said} (a defect; its trace is in {trace})"
 
 
 @contextlib.contextmanager
@@ -226,29 +247,29 @@ def _parts(model: ModelSettings, settings: CacheSettings) -> Parts:
     return Parts(frozen, Features(frozen, cache), cache)
 
 
-def _outcome(experiment: Experiment, one: Cell) -> Outcome:
+def _outcome(experiment: Experiment, wanted: Cell) -> Outcome:
     parts = _parts(experiment.model, experiment.cache)
-    made = scene.scene(experiment, one.seed, one.target, parts.cache)
+    made = scene.scene(experiment, wanted.seed, wanted.target, parts.cache)
     return {
-        "method": one.method.label,
-        "seed": one.seed,
-        "target": one.target,
+        "method": wanted.method.label,
+        "seed": wanted.seed,
+        "target": wanted.target,
         "backbone": parts.frozen.label,
         "fingerprint": parts.frozen.fingerprint,
         "torch": metadata.version("torch"),
         "ended": time.time(),
-        **cell.run(experiment, one.method, one.seed, made, parts),
+        **cell.run(experiment, wanted.method, wanted.seed, made, parts),
     }
 
 
 def _read(path: Path) -> Outcome | None:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        outcome = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
         return None  # torn by a crash of the machine: made anew
-    return found if isinstance(found, dict) and "scores" in found else None
+    return outcome if isinstance(outcome, dict) and "scores" in outcome else None
 
 
 def _make(folder: Path) -> None:

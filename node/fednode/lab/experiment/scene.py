@@ -100,15 +100,15 @@ def _folders(experiment: Experiment) -> dict[str, Path]:
             f"data.path is {BUILTIN}, which has no domains; give a folder with one folder for each "
             "domain, or protocol.kind: base-to-new."
         )
-    found = domain_folders(Path(path).expanduser())
+    folders = domain_folders(Path(path).expanduser())
     wanted = experiment.data.domains
     for name in wanted or ():
-        if name not in found:
+        if name not in folders:
             raise ConfigError(
                 f"data.domains names {name!r}, which is no folder of images in {path}; there are "
-                f"{', '.join(found)}."
+                f"{', '.join(folders)}."
             )
-    chosen = {name: one for name, one in found.items() if wanted is None or name in wanted}
+    chosen = {name: folder for name, folder in folders.items() if wanted is None or name in wanted}
     if len(chosen) < 2 and experiment.protocol.kind == "leave-one-domain-out":
         raise ConfigError(
             f"protocol.kind is leave-one-domain-out, and {', '.join(chosen)} is the only domain to "
@@ -155,12 +155,12 @@ def _domains(experiment: Experiment, seed: int, target: str, cache: Cache | None
         settings = replace(_settings(experiment, str(folders[target]), seed, 0.0), shots=0)
         whole = load(settings, cache)
         split = _limited(whole.train, experiment.data.test_images)
-        tests = [ImageTest(target, dict.fromkeys([one.name for one in clients], split))]
+        tests = [ImageTest(target, dict.fromkeys([client.name for client in clients], split))]
     else:
         for domain in sources:
             own = load(_settings(experiment, str(folders[domain]), seed, test), cache).own
             split = _limited(own, experiment.data.test_images)
-            who = [one.name for one in clients if one.domain == spoken_of(domain)]
+            who = [client.name for client in clients if client.domain == spoken_of(domain)]
             tests.append(ImageTest(domain, dict.fromkeys(who, split)))
     return Scene(tuple(clients), tuple(tests), tuple(map(spoken_of, sources)))
 
@@ -182,7 +182,7 @@ def _base_to_new(experiment: Experiment, seed: int, cache: Cache | None) -> Scen
         ]
         tests += _base_and_new(experiment, name, whole, mine, blocks)
         clients += mine
-    return Scene(tuple(clients), tuple(tests), tuple(one for one in sets if one))
+    return Scene(tuple(clients), tuple(tests), tuple(set_name for set_name in sets if set_name))
 
 
 def _base_and_new(
@@ -193,15 +193,17 @@ def _base_and_new(
     blocks: Sequence[range],
 ) -> list[ImageTest]:
     limit, prefix = experiment.data.test_images, f"{name}/" if name else ""
-    found: list[ImageTest] = []
+    tests: list[ImageTest] = []
     for part, split in (("base", whole.base), ("new", whole.new)):
         if split is None:
             raise DataError(f"'{experiment.data.path}' has no base and new classes.")
         shared = _limited(split, limit)
-        found.append(ImageTest(prefix + part, dict.fromkeys([one.name for one in clients], shared)))
+        tests.append(
+            ImageTest(prefix + part, dict.fromkeys([client.name for client in clients], shared))
+        )
     base = _limited(whole.own, limit)
-    own = {one.name: _only(base, block) for one, block in zip(clients, blocks, strict=True)}
-    return [*found, ImageTest(prefix + "own", own)]
+    own = {client.name: _only(base, block) for client, block in zip(clients, blocks, strict=True)}
+    return [*tests, ImageTest(prefix + "own", own)]
 
 
 def _blocks(experiment: Experiment, classes: int, number: int, sets: int) -> tuple[range, ...]:
@@ -233,7 +235,9 @@ def _restricted(whole: NodeData, block: range) -> NodeData:
 def _only(split: Split, block: range) -> Split:
     """Return the images of some classes, numbered anew from 0."""
     images = tuple(
-        Image(one.path, one.label - block.start) for one in split.images if one.label in block
+        Image(image.path, image.label - block.start)
+        for image in split.images
+        if image.label in block
     )
     return Split(tuple(split.classes[at] for at in block), images)
 
@@ -242,13 +246,14 @@ def _limited(split: Split, most: int) -> Split:
     """Return at most so many images of each class, always the same ones."""
     if not most:
         return split
-    found: list[Image] = []
+    limited: list[Image] = []
     for label, name in enumerate(split.classes):
         mine = sorted(
-            (one for one in split.images if one.label == label), key=lambda one: str(one.path)
+            (image for image in split.images if image.label == label),
+            key=lambda image: str(image.path),
         )
         chosen = range(len(mine))
         if len(mine) > most:
             chosen = sorted(random.Random(f"limit/{name}").sample(chosen, most))  # type: ignore[assignment]
-        found += [mine[at] for at in chosen]
-    return Split(split.classes, tuple(found))
+        limited += [mine[at] for at in chosen]
+    return Split(split.classes, tuple(limited))

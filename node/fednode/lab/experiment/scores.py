@@ -22,23 +22,23 @@ LEAK_COLUMNS: Final = ("method", "seed", "left out", "figure", "value", "cell")
 
 def lines(done: Sequence[Done]) -> list[list[Any]]:
     """Return the rows of scores.csv, the header first: one row for each test of each node."""
-    found: list[list[Any]] = [list(COLUMNS)]
-    for one in done:
-        place = [one.cell.method.label, one.cell.seed, one.cell.target]
-        for test, nodes in one.outcome.get("scores", {}).items():
+    rows: list[list[Any]] = [list(COLUMNS)]
+    for ended in done:
+        place = [ended.cell.method.label, ended.cell.seed, ended.cell.target]
+        for test, nodes in ended.outcome.get("scores", {}).items():
             for node, value in sorted(nodes.items()):
-                found.append([*place, test, node, f"{value:.6f}", one.cell.key])
-    return found
+                rows.append([*place, test, node, f"{value:.6f}", ended.cell.key])
+    return rows
 
 
 def leak_lines(done: Sequence[Done]) -> list[list[Any]]:
     """Return the rows of leak.csv, the header first: one row for each figure of each cell."""
-    found: list[list[Any]] = [list(LEAK_COLUMNS)]
-    for one in done:
-        place = [one.cell.method.label, one.cell.seed, one.cell.target]
-        for name, value in one.outcome.get("leak", {}).items():
-            found.append([*place, name, f"{value:.6f}", one.cell.key])
-    return found
+    rows: list[list[Any]] = [list(LEAK_COLUMNS)]
+    for ended in done:
+        place = [ended.cell.method.label, ended.cell.seed, ended.cell.target]
+        for name, value in ended.outcome.get("leak", {}).items():
+            rows.append([*place, name, f"{value:.6f}", ended.cell.key])
+    return rows
 
 
 def read(path: Path) -> dict[str, Outcome]:
@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Outcome]:
 
     Raise ConfigError if the file cannot be read or is not such a file.
     """
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = csv.DictReader(file)
@@ -57,12 +57,12 @@ def read(path: Path) -> dict[str, Outcome]:
                     f"columns {', '.join(COLUMNS)}."
                 )
             for number, row in enumerate(rows, 2):
-                outcome = found.setdefault(row["cell"], {"scores": {}, "seconds": 0.0})
+                outcome = outcomes.setdefault(row["cell"], {"scores": {}, "seconds": 0.0})
                 nodes = outcome["scores"].setdefault(row["test"], {})
                 nodes[row["node"]] = _accuracy(path, number, row["accuracy"])
     except (OSError, UnicodeDecodeError, csv.Error) as fault:
         raise ConfigError(f"{path} cannot be read: {fault}; name a scores.csv.") from fault
-    return found
+    return outcomes
 
 
 def _accuracy(path: Path, number: int, text: str | None) -> float:

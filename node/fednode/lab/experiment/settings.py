@@ -92,7 +92,8 @@ class MethodSettings:
     rounds: of this method alone. paper: what its paper reports in the same columns, in percent.
     liars: nodes, drawn by the seed, that send what `lie` says
     (node/fednode/lab/simulate/byzantine.py, or "label-flip") in place of their own; figures are of
-    the others. privacy, guard: as in node.yaml.
+    the others. privacy, guard: as in node.yaml. mean_at_end: a control for policy local: each node
+    is tested with the plain mean of all nodes' finished prompts, which they exchange once.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -106,9 +107,15 @@ class MethodSettings:
     lie: str = "sign-flip"
     privacy: dict[str, Any] = field(default_factory=dict)
     guard: dict[str, Any] = field(default_factory=dict)
+    mean_at_end: bool = False
 
     def __post_init__(self) -> None:
         bounded("liars", self.liars, 0)
+        if self.mean_at_end and self.policy.get("name") != "local":
+            raise ValueError(
+                f"mean_at_end is set with policy {self.policy.get('name')!r}; it averages what "
+                "nodes tuned alone, so set policy: local, or leave it out."
+            )
         if self.lie != FLIPPED and self.lie not in LIES:
             raise ValueError(f"lie is {self.lie!r}; there are {', '.join([*LIES, FLIPPED])}.")
 
@@ -122,6 +129,8 @@ class Experiment:
     was trained on (node/fednode/lab/experiment/leak.py). smoke: what --smoke puts over all this.
     vary: one key of this file, and its values; the experiment is run once for each
     (node/fednode/lab/experiment/vary.py). cache: as in node.yaml; no outcome depends on it.
+    against: labels of the methods that the report compares all others with, in pairs; None for the
+    first method of policy local.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -139,6 +148,7 @@ class Experiment:
     vary: dict[str, list[Any]] = field(default_factory=dict)
     smoke: dict[str, Any] = field(default_factory=dict)
     cache: CacheSettings = field(default_factory=CacheSettings)
+    against: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.vary) > 1:
@@ -147,17 +157,22 @@ class Experiment:
                 "of a second key can be methods, or stand in another file."
             )
         for key, values in self.vary.items():
-            if not values or any(values.count(one) > 1 for one in values):
+            if not values or any(values.count(value) > 1 for value in values):
                 raise ValueError(f"vary.{key} is {values}; give one value or more, none twice.")
         bounded("rounds", self.rounds, 1)
         bounded("curve_every", self.curve_every, 0)
-        labels = [one.label for one in self.methods]
+        labels = [method.label for method in self.methods]
         for what, values in (("methods", labels), ("seeds", list(map(str, self.seeds)))):
             if not values:
                 raise ValueError(f"{what} is empty; give one at least.")
-            twice = sorted({one for one in values if values.count(one) > 1})
+            twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(f"{what} names {twice[0]!r} twice.")
+        strange = sorted(set(self.against or ()) - set(labels))
+        if strange:
+            raise ValueError(
+                f"against names {strange[0]!r}, which is no method; there are {', '.join(labels)}."
+            )
         if self.data.domains is not None and self.protocol.kind == "base-to-new":
             raise ValueError(
                 "data.domains is set, and protocol.kind base-to-new has no domains; name folders "
@@ -188,6 +203,6 @@ def _named(key: str, names: tuple[str, ...] | None) -> None:
         return
     if not names:
         raise ValueError(f"{key} is empty; name folders, or leave it out for all.")
-    twice = sorted({one for one in names if names.count(one) > 1})
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{key} names {twice[0]!r} twice.")

@@ -10,6 +10,7 @@ none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -84,20 +85,20 @@ class MethodRow:
 def rows(experiment: Experiment, done: Sequence[Done]) -> list[MethodRow]:
     """Return a row for each method."""
     return [
-        _row(experiment, method, [one for one in done if one.cell.method == method])
+        _row(experiment, method, [ended for ended in done if ended.cell.method == method])
         for method in experiment.methods
     ]
 
 
 def shown_columns(experiment: Experiment) -> tuple[str, ...]:
     """Return the columns of the table, averages last."""
-    found = columns(experiment)
+    names = columns(experiment)
     if experiment.protocol.kind != "base-to-new":
-        return (*found, "avg")
+        return (*names, "avg")
     if experiment.protocol.datasets is None:
         return ("base", "new", HARMONIC, "own")
     return (
-        *(one for one in found if one.endswith("/new")),
+        *(name for name in names if name.endswith("/new")),
         "new",
         BY_NODE,
         "base",
@@ -107,13 +108,13 @@ def shown_columns(experiment: Experiment) -> tuple[str, ...]:
 
 
 def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> MethodRow:
-    ended = [one for one in done if one.outcome]
+    played = [ended for ended in done if ended.outcome]
     by_seed = {
         seed: {
             name: list(nodes.values())
-            for one in ended
-            if one.cell.seed == seed
-            for name, nodes in one.outcome["scores"].items()
+            for ended in played
+            if ended.cell.seed == seed
+            for name, nodes in ended.outcome["scores"].items()
         }
         for seed in experiment.seeds
     }
@@ -122,19 +123,22 @@ def _row(experiment: Experiment, method: MethodSettings, done: list[Done]) -> Me
         for column in shown_columns(experiment)
         if (figure := _figure(experiment, column, list(by_seed.values()))) is not None
     }
-    last = [one.outcome["consensus"][-1] for one in ended if one.outcome.get("consensus")]
+    last = [ended.outcome["consensus"][-1] for ended in played if ended.outcome.get("consensus")]
+    last = [
+        distance for distance in last if math.isfinite(distance)
+    ]  # nodes whose arrays differ have no distance
     return MethodRow(
         method=method,
-        seeds=len({one.cell.seed for one in ended}),
+        seeds=len({ended.cell.seed for ended in played}),
         planned=len(experiment.seeds),
         rounds=experiment.rounds_of(method).max if learns(method) else None,
         figures=figures,
-        traffic=_traffic([one.outcome for one in ended]),
+        traffic=_traffic([ended.outcome for ended in played]),
         consensus=mean(last) if last else None,
-        leak=_leak([one.outcome["leak"] for one in ended if one.outcome.get("leak")]),
-        seconds=sum(one.outcome["seconds"] for one in ended),
-        warnings=sum(len(one.outcome.get("warnings", ())) for one in ended),
-        missing=len(done) - len(ended),
+        leak=_leak([ended.outcome["leak"] for ended in played if ended.outcome.get("leak")]),
+        seconds=sum(ended.outcome["seconds"] for ended in played),
+        warnings=sum(len(ended.outcome.get("warnings", ())) for ended in played),
+        missing=len(done) - len(played),
     )
 
 
@@ -146,33 +150,33 @@ def test_images(experiment: Experiment, done: Sequence[Done]) -> dict[str, float
     that no outcome has counted, and H.
     """
     counts: dict[str, list[float]] = {}
-    for one in done:
-        for test, nodes in images_of(one.outcome).items():
+    for ended in done:
+        for test, nodes in images_of(ended.outcome).items():
             counts.setdefault(test, []).append(mean(nodes))
-    found = {test: mean(values) for test, values in counts.items()}
+    images = {test: mean(values) for test, values in counts.items()}
     for column in shown_columns(experiment):
         parts = _parts(experiment, "new" if column == BY_NODE else column)
-        if column not in found and parts and all(part in found for part in parts):
-            found[column] = sum(found[part] for part in parts)
-    return found
+        if column not in images and parts and all(part in images for part in parts):
+            images[column] = sum(images[part] for part in parts)
+    return images
 
 
 def images_of(outcome: Outcome) -> dict[str, list[int]]:
     """Return the number of images that each node was tested on in a cell, by test."""
-    found: dict[str, list[int]] = {}
+    images: dict[str, list[int]] = {}
     for test, entries in outcome.get("by_class", {}).items():
         for entry in entries:
             count = sum(images for _, _, images in entry["confusion"])
-            found.setdefault(test, []).extend([count] * len(entry["nodes"]))
-    return found
+            images.setdefault(test, []).extend([count] * len(entry["nodes"]))
+    return images
 
 
 def _leak(outcomes: list[dict[str, float]]) -> dict[str, Figure]:
     """Return what each attack found, in percent, over all cells."""
     if not outcomes:
         return {}
-    found = {name: [100 * one[name] for one in outcomes] for name in outcomes[0]}
-    return {name: _summed(values, []) for name, values in found.items()}
+    figures = {name: [100 * outcome[name] for outcome in outcomes] for name in outcomes[0]}
+    return {name: _summed(values, []) for name, values in figures.items()}
 
 
 def _figure(
@@ -181,11 +185,11 @@ def _figure(
     means: list[float] = []
     spreads: list[float] = []
     for scores in seeds:
-        found = _value(experiment, column, scores)
-        if found is not None:
-            means.append(100 * found)
+        value = _value(experiment, column, scores)
+        if value is not None:
+            means.append(100 * value)
         parts = [column] if column in scores else _parts(experiment, column)
-        apart = [std(scores[one]) for one in parts if len(scores.get(one, ())) > 1]
+        apart = [std(scores[part]) for part in parts if len(scores.get(part, ())) > 1]
         if apart:
             spreads.append(100 * mean(apart))
     return _summed(means, spreads) if means else None
@@ -205,38 +209,43 @@ def _value(experiment: Experiment, column: str, scores: dict[str, list[float]]) 
     if column in scores:
         return mean(scores[column])
     if column == HARMONIC:
-        base, new = (_value(experiment, one, scores) or 0.0 for one in ("base", "new"))
+        base, new = (_value(experiment, half, scores) or 0.0 for half in ("base", "new"))
         return harmonic(base, new) if base + new else None
     if column == BY_NODE:
-        values = [one for name, nodes in scores.items() if name.endswith("/new") for one in nodes]
+        values = [
+            accuracy
+            for name, nodes in scores.items()
+            if name.endswith("/new")
+            for accuracy in nodes
+        ]
         return mean(values) if values else None
     parts = _parts(experiment, column)
-    if not parts or not all(one in scores for one in parts):
+    if not parts or not all(part in scores for part in parts):
         return None
-    return mean([mean(scores[one]) for one in parts])
+    return mean([mean(scores[part]) for part in parts])
 
 
 def _parts(experiment: Experiment, column: str) -> list[str]:
     """Return the tests whose mean a column is."""
     if column == "avg":
         return list(columns(experiment))
-    return [one for one in columns(experiment) if one.endswith(f"/{column}")]
+    return [name for name in columns(experiment) if name.endswith(f"/{column}")]
 
 
 def _traffic(outcomes: list[dict[str, Any]]) -> Traffic | None:
-    spoken = [one for one in outcomes if one.get("bytes")]
+    spoken = [outcome for outcome in outcomes if outcome.get("bytes")]
     if not spoken:
         return None
     totals = {
         key: mean(
             [
-                sum(meter[key] for phase, meter in one["bytes"].items() if phase != "hello")
-                for one in spoken
+                sum(meter[key] for phase, meter in outcome["bytes"].items() if phase != "hello")
+                for outcome in spoken
             ]
         )
         for key in ("messages", "payload", "serialized", "wire")
     }
-    paper = [one["paper_bytes"] for one in spoken if one.get("paper_bytes") is not None]
+    paper = [outcome["paper_bytes"] for outcome in spoken if outcome.get("paper_bytes") is not None]
     return Traffic(
         **totals,
         paper=mean(paper) if paper else None,

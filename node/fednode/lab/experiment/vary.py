@@ -51,20 +51,20 @@ class Variant:
 
 
 def variants(
-    found: Experiment, file: Path, smoke: bool, flags: Sequence[str], folder: Path
+    experiment: Experiment, file: Path, smoke: bool, flags: Sequence[str], folder: Path
 ) -> list[Variant]:
     """Return one variant for each value of `vary`, or the experiment alone if it varies nothing.
 
     Raise ConfigError if a value is not allowed.
     """
-    if not found.vary:
-        return [Variant(None, found, folder)]
-    ((key, values),) = found.vary.items()
+    if not experiment.vary:
+        return [Variant(None, experiment, folder)]
+    ((key, values),) = experiment.vary.items()
     made = []
     for value in values:
         name = UNSAFE.sub("-", f"{key}={json.dumps(value)}").strip("-")
-        one = load_experiment(file, smoke, [*flags, f"{key}={json.dumps(value)}"])
-        made.append(Variant(value, one, folder / name))
+        variant = load_experiment(file, smoke, [*flags, f"{key}={json.dumps(value)}"])
+        made.append(Variant(value, variant, folder / name))
     return made
 
 
@@ -74,7 +74,7 @@ def column(experiment: Experiment) -> str:
 
 
 def write(
-    found: Experiment,
+    experiment: Experiment,
     parts: Sequence[tuple[Variant, Sequence[Done]]],
     shown: Figures,
     folder: Path,
@@ -84,62 +84,62 @@ def write(
 
     shown: what figures() returns.
     """
-    ((key, _),) = found.vary.items()
+    ((key, _),) = experiment.vary.items()
     head = ["method", *(variant.title for variant, _ in parts), MEAN]
     body = []
-    for method in found.methods:
+    for method in experiment.methods:
         cells = shown[method.label]
-        known = [one.mean for one in cells if one is not None]
+        known = [figure.mean for figure in cells if figure is not None]
         whole = f"{mean(known):.1f}" if len(known) == len(cells) else "-"
-        texts = ("-" if one is None else str(one) for one in cells)
+        texts = ("-" if figure is None else str(figure) for figure in cells)
         body.append([method.label, *texts, whole])
         said = [method.paper.get(name) for name in head[1:]]
-        if any(one is not None for one in said):
-            papers = ("-" if one is None else f"{one:g}" for one in said)
+        if any(figure is not None for figure in said):
+            papers = ("-" if figure is None else f"{figure:g}" for figure in said)
             body.append([f"{method.label} (paper)", *papers])
-    seeds = ", ".join(map(str, found.seeds))
+    seeds = ", ".join(map(str, experiment.seeds))
     lines = [
-        f"# {foreign.markdown(found.title)}",
+        f"# {foreign.markdown(experiment.title)}",
         "",
         f"`{command}`",
         "",
-        f"Accuracy in percent (column {column(found)!r} of each table), by `{key}`; "
-        f"{found.protocol.kind}, seeds {seeds}. The table of each value is in a folder beside this "
-        "file.",
+        f"Accuracy in percent (column {column(experiment)!r} of each table), by `{key}`; "
+        f"{experiment.protocol.kind}, seeds {seeds}. The table of each value is in a folder beside "
+        "this file.",
         "",
         *markdown_table(head, body),
         "",
     ]
     path = folder / "report.md"
-    put(path, "\n".join(lines), ELSEWHERE)
-    scored = [one for _, done in parts for one in done]
-    put(folder / "scores.csv", csv_table(scores.lines(scored)), ELSEWHERE)
+    put(path, "\n".join(lines), ELSEWHERE, for_all=True)
+    scored = [ended for _, done in parts for ended in done]
+    put(folder / "scores.csv", csv_table(scores.lines(scored)), ELSEWHERE, for_all=True)
     return path
 
 
 def panel(
-    found: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]], shown: Figures
+    experiment: Experiment, parts: Sequence[tuple[Variant, Sequence[Done]]], shown: Figures
 ) -> Panel | None:
     """Return the curves over the values, a line for each method; None if a value is no number."""
-    ((key, values),) = found.vary.items()
-    if any(isinstance(one, bool) or not isinstance(one, int | float) for one in values):
+    ((key, values),) = experiment.vary.items()
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
         return None
     lines = {
         label: {
-            variant.value: [one.mean]
-            for (variant, _), one in zip(parts, cells, strict=True)
-            if one is not None
+            variant.value: [figure.mean]
+            for (variant, _), figure in zip(parts, cells, strict=True)
+            if figure is not None
         }
         for label, cells in shown.items()
     }
-    return Panel(f"accuracy ({column(found)}) by {key}", lines)
+    return Panel(f"accuracy ({column(experiment)}) by {key}", lines)
 
 
 def figures(parts: Sequence[tuple[Variant, Sequence[Done]]]) -> Figures:
     """Return the shown figure of each method for each value."""
-    found: dict[str, list[Figure | None]] = {}
+    by_method: dict[str, list[Figure | None]] = {}
     for variant, done in parts:
         for row in rows(variant.experiment, done):
-            one = row.figures.get(column(variant.experiment))
-            found.setdefault(row.method.label, []).append(one)
-    return found
+            figure = row.figures.get(column(variant.experiment))
+            by_method.setdefault(row.method.label, []).append(figure)
+    return by_method

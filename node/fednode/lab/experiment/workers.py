@@ -35,13 +35,13 @@ def share(text: str, environment: Mapping[str, str]) -> tuple[int, int]:
     """
     if text == SLURM:
         return _of_array(environment)
-    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise ConfigError(
             f"--shard is {text!r}; give I/N with I from 1 to N, 2/4 for example, or {SLURM} in an "
             "array of Slurm's jobs."
         )
-    return int(found[1]) - 1, int(found[2])
+    return int(match[1]) - 1, int(match[2])
 
 
 def _of_array(environment: Mapping[str, str]) -> tuple[int, int]:
@@ -52,11 +52,11 @@ def _of_array(environment: Mapping[str, str]) -> tuple[int, int]:
         )
     names = {"ID": "", "COUNT": "", "MIN": "0", "STEP": "1"}
     given = {name: environment.get(f"SLURM_ARRAY_TASK_{name}", names[name]) for name in names}
-    if all(one.isdecimal() for one in given.values()) and int(given["STEP"]) > 0:
+    if all(text.isdecimal() for text in given.values()) and int(given["STEP"]) > 0:
         place, rest = divmod(int(given["ID"]) - int(given["MIN"]), int(given["STEP"]))
         if rest == 0 and 0 <= place < int(given["COUNT"]):
             return place, int(given["COUNT"])
-    said = ", ".join(f"SLURM_ARRAY_TASK_{name} is {one!r}" for name, one in given.items())
+    said = ", ".join(f"SLURM_ARRAY_TASK_{name} is {text!r}" for name, text in given.items())
     raise ConfigError(
         f"{said}; --shard {SLURM} takes an array without gaps, such as sbatch --array=1-N, or give "
         "--shard I/N."

@@ -17,9 +17,15 @@
     withhold       accepts requests for its state and never answers them
     readdress      claims other addresses in membership messages; most of them do not exist
     busy-helper    refuses to ping a third node when a peer asks it to
+    far-word       claims a far round in each message without arrays, and contributes as it should
+    again-flood    asks its peers ten times with each message to repeat what they sent
+    busy           accepts no arrays: it answers "busy" to every message that carries some
+    slow           holds each message with arrays back until it has sent sixty other messages
+    false-life     says that each peer's key has released more elsewhere, and signs that wrongly
     foreign-text   puts escape sequences and markup wherever the protocol allows text
+    renamed        gives the rows of each class to the next class name (policies that name classes)
 
-Label-flipped training is an honest node with a hostile learner: see `Flipped`.
+Label-flipped training is an honest node with a hostile learner (flipped.py).
 """
 
 from __future__ import annotations
@@ -33,9 +39,9 @@ import numpy as np
 
 from fednode.core.events import AckCode
 from fednode.core.members.phases import PHASES, Phase
+from fednode.core.rounds.exchange import AGAIN
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, WANT, number_in
-from fednode.core.types import Job, Message, Progress, Report, Tensors, Update
-from fednode.learn.learner import Learner
+from fednode.core.types import Mark, Message, Tensors, Update
 from fednode.sim.host import Liar
 
 Said = list[tuple[str, Message]]
@@ -46,6 +52,7 @@ COLLUDE_SHARE: Final = 0.1
 COLLUDING_MIN: Final = 2
 ENLARGED: Final = 3.0
 FLOOD: Final = 10
+HELD: Final = 60
 FAR: Final = 10**9
 OLD_MAX: Final = 50
 PLACES: Final = ("127.0.0.1:1", "[/ghost]", "nowhere", "::1", "example.org:99999")
@@ -106,13 +113,12 @@ def _each(change: Callable[[Tensors], Tensors]) -> Liar:
 
 def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
     def change(tensors: Tensors) -> Tensors:
-        return Tensors(
-            {
-                name: (base - ENLARGED * (one - base))
-                for name, one in tensors.items()
-                for base in [first[name] if name in first and first[name].shape == one.shape else 0]
-            }
-        )
+        turned = {
+            name: (base - ENLARGED * (array - base))
+            for name, array in tensors.items()
+            for base in [first[name] if name in first and first[name].shape == array.shape else 0]
+        }
+        return Tensors(turned, tensors.classes)
 
     return _each(change)
 
@@ -120,18 +126,19 @@ def _sign_flip(_: tuple[str, ...], __: random.Random, first: Tensors) -> Liar:
 def _noise(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     def change(tensors: Tensors) -> Tensors:
         numbers = np.random.default_rng(generator.getrandbits(32))
-        return Tensors({name: numbers.normal(0, 3, one.shape) for name, one in tensors.items()})
+        drawn = {name: numbers.normal(0, 3, array.shape) for name, array in tensors.items()}
+        return Tensors(drawn, tensors.classes)
 
     return _each(change)
 
 
 def _filled(value: float) -> Callable[..., Liar]:
-    def make(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
-        return _each(
-            lambda tensors: Tensors({n: np.full(a.shape, value) for n, a in tensors.items()})
-        )
+    return lambda _, __, ___: _each(lambda tensors: _all(value, tensors))
 
-    return make
+
+def _all(value: float, tensors: Tensors) -> Tensors:
+    filled = {name: np.full(one.shape, value) for name, one in tensors.items()}
+    return Tensors(filled, tensors.classes)
 
 
 def _wrong_schema(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
@@ -195,7 +202,7 @@ def _false_state(_: tuple[str, ...], generator: random.Random, __: Tensors) -> L
         if message.phase != STATE:
             return [(to, far)]
         facts = {ADOPTED: str(message.round + 3)}
-        return [(to, replace(far, tensors=_made_up(message.tensors), facts=facts))]
+        return [(to, replace(far, tensors=_all(FALSE, message.tensors), facts=facts))]
 
     return Liar(say)
 
@@ -207,13 +214,10 @@ def _flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
 def _equivocate(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     return _each(
         lambda tensors: Tensors(
-            {name: one + generator.gauss(0.0, 1.0) for name, one in tensors.items()}
+            {name: array + generator.gauss(0.0, 1.0) for name, array in tensors.items()},
+            tensors.classes,
         )
     )
-
-
-def _made_up(tensors: Tensors) -> Tensors:
-    return Tensors({name: np.full(one.shape, FALSE) for name, one in tensors.items()})
 
 
 def _colluding(plot: Plot) -> Liar:
@@ -223,7 +227,7 @@ def _colluding(plot: Plot) -> Liar:
         far = replace(message, round=message.round + plot.ahead)
         if message.phase == STATE:
             number = number_in(message, ADOPTED) + plot.ahead
-            made = _made_up(message.tensors)
+            made = _all(FALSE, message.tensors)
             plot.states[number] = made.digest
             return [(to, replace(far, tensors=made, facts={ADOPTED: str(number)}))]
         if message.phase == VOUCH:
@@ -272,6 +276,66 @@ def _busy_helper(_: tuple[str, ...], generator: random.Random, __: Tensors) -> L
     return Liar(lambda to, message: [(to, message)], answer)
 
 
+def _far_word(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
+    ahead = generator.choice([3, 1000, FAR])
+
+    def say(to: str, message: Message) -> Said:
+        return [(to, message if message.tensors else replace(message, round=message.round + ahead))]
+
+    return Liar(say)
+
+
+def _again_flood(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
+    def say(to: str, message: Message) -> Said:
+        asks = replace(message, phase=AGAIN, round=0, tensors=Tensors({}), facts={}, members=())
+        return [(to, message), *[(to, asks)] * FLOOD]
+
+    return Liar(say)
+
+
+def _busy(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
+    def answer(_: str, message: Message, code: AckCode, detail: str) -> tuple[AckCode, str]:
+        return ("busy", "later") if message.tensors else (code, detail)
+
+    return Liar(lambda to, message: [(to, message)], answer)
+
+
+def _slow(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
+    """Hold messages with arrays back; a hostile node has no clock, and counts its messages."""
+    held: list[tuple[int, str, Message]] = []
+    count = 0
+
+    def say(to: str, message: Message) -> Said:
+        nonlocal count, held
+        count += 1
+        due = [(peer, reply) for until, peer, reply in held if until <= count]
+        held = [waiting for waiting in held if waiting[0] > count]
+        if message.tensors:
+            held.append((count + HELD, to, message))
+            return due
+        return [(to, message), *due]
+
+    return Liar(say)
+
+
+def _false_life(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
+    """Show each peer a mark of its own key that no key signed; change the own mark's process."""
+    count = 0
+
+    def known(_: str, __: Mark | None) -> Mark:
+        nonlocal count
+        count += generator.choice([1, 10, FAR])
+        return Mark(process="f0", run=0, round=count, released=count, proof=b"no proof")
+
+    def say(to: str, message: Message) -> Said:
+        mark = message.mark
+        if mark is None or generator.random() < 0.5:
+            return [(to, message)]
+        return [(to, replace(message, mark=replace(mark, process=generator.choice(["a0", "b0"]))))]
+
+    return Liar(say, known=known)
+
+
 def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> Liar:
     """Send hostile text in facts that the receiver quotes, in addresses and in answers."""
 
@@ -293,6 +357,20 @@ def _foreign_text(_: tuple[str, ...], generator: random.Random, __: Tensors) -> 
     return Liar(say, answer)
 
 
+def _renamed(_: tuple[str, ...], __: random.Random, ___: Tensors) -> Liar:
+    """Move each class's rows to the next class name; arrays without classes stay as they are."""
+
+    def change(tensors: Tensors) -> Tensors:
+        count = len(tensors.classes)
+        turned = {
+            name: np.roll(one, 1, axis=0) if count and len(one) == count else one
+            for name, one in tensors.items()
+        }
+        return Tensors(turned, tensors.classes)
+
+    return _each(change)
+
+
 KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Liar]]] = {
     "sign-flip": _sign_flip,
     "noise": _noise,
@@ -311,23 +389,11 @@ KINDS: Final[Mapping[str, Callable[[tuple[str, ...], random.Random, Tensors], Li
     "withhold": _withhold,
     "readdress": _readdress,
     "busy-helper": _busy_helper,
+    "far-word": _far_word,
+    "again-flood": _again_flood,
+    "busy": _busy,
+    "slow": _slow,
+    "false-life": _false_life,
     "foreign-text": _foreign_text,
+    "renamed": _renamed,
 }
-
-
-class Flipped:
-    """A learner that moves away from where its inner learner moves, as with flipped labels."""
-
-    def __init__(self, inner: Learner) -> None:
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def tune(
-        self, job: Job, cancelled: Callable[[], bool], progress: Callable[[Progress], None]
-    ) -> Report:
-        """Return the inner learner's report with the sign of its change reversed."""
-        report = self._inner.tune(job, cancelled, progress)
-        turned = {name: 2 * job.tensors[name] - one for name, one in report.tensors.items()}
-        return replace(report, tensors=Tensors(turned))

@@ -8,16 +8,20 @@ read are in node/fednode/lab/simulate/speech.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from fednode.core import events as ev
+from fednode.core.company import merged
 from fednode.core.members.phases import PHASES, Phase
 from fednode.core.rounds.exchange import AGAIN
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, QUESTIONS, STATE, VOUCH, number_in
-from fednode.core.types import Message, Tensors
+from fednode.core.rounds.transfer import QUESTIONS
+from fednode.core.types import Tensors
+from fednode.lab.simulate.bounds import RepeatsItselfOnce
 from fednode.lab.simulate.check import Check
+from fednode.lab.simulate.lives import LivesAreTrue
+from fednode.lab.simulate.moves import MovesByProof, begins_again
 from fednode.lab.simulate.speech import SaysOnlyText
 from fednode.sim.world import World
 
@@ -36,10 +40,14 @@ class ResumesWhereItWas(Check):
 
 @dataclass(slots=True)
 class RoundsGoForward(Check):
-    """Adopted rounds never fall, and go at most one beyond the newest honest round."""
+    """Adopted rounds never fall, and go at most one beyond the newest honest round.
+
+    If a node begins its rounds again, its round falls to 0; unasked, it does so alone only.
+    """
 
     _newest: dict[str, int] = field(default_factory=dict)
     _furthest: int = 0  # of honest nodes, also of those whose disk was wiped since
+    _asked: set[str] = field(default_factory=set)  # whose operator asked to begin again
 
     def started(self, world: World, name: str) -> None:
         """Set the node's newest round to the round on its disk."""
@@ -50,10 +58,18 @@ class RoundsGoForward(Check):
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
     ) -> None:
         """Check the round of each snapshot that the node is about to adopt."""
+        if isinstance(event, ev.Commanded) and event.command == "redo":
+            self._asked.add(name)
         for effect in effects:
             if not isinstance(effect, ev.Adopt) or isinstance(event, ev.AdoptFailed):
                 continue
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
+            if number == 0 and begins_again(world, name, effect):
+                held = world.hosts[name].durable
+                if held and merged(held.company) and name not in {*self.liars, *self._asked}:
+                    raise self.broken(world, name, "gives up prompts into which it merged others'")
+                self._newest[name] = 0
+                continue
             if number < before or (number == before and not self._repeats(world, name, effect)):
                 raise self.broken(world, name, f"adopts round {number} after round {before}")
             self._newest[name] = number
@@ -237,77 +253,6 @@ class HonestStayFree(Check):
 
 
 @dataclass(slots=True)
-class MovesByHalf(Check):
-    """Claims of fewer than half of the members never move a node's round or its state.
-
-    The record "round.taken" names a state that the node took over. Its supporters are the peers
-    that gave or vouched for that state. Where a node jumps in rounds alone, the supporters are the
-    peers whose messages named a later round. After a drift, nodes may agree on merged prompts
-    ("round.mended"); that moves no round and is not judged. A node that restarts may still use the
-    claims that it had heard at its last commit, because a policy may store them (ZeroDFL does).
-    """
-
-    _heard: dict[str, dict[str, int]] = field(default_factory=dict)
-    _stored: dict[str, dict[str, int]] = field(default_factory=dict)  # as heard at the last commit
-    _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
-    _newest: dict[str, int] = field(default_factory=dict)
-    _granted: dict[str, int] = field(default_factory=dict)  # round of the last state taken over
-
-    def started(self, world: World, name: str) -> None:
-        """Forget the claims that the node heard after its last commit."""
-        held = world.hosts[name].durable
-        self._newest[name] = held.policy.round if held else 0
-        self._heard[name] = dict(self._stored.get(name, {})) if held else {}
-        self._states[name], self._granted[name] = {}, 0
-
-    def stepped(
-        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
-    ) -> None:
-        """Record the claims of peers; check each state taken over and each round adopted."""
-        if name in self.liars:
-            return
-        if isinstance(event, ev.Received):
-            self._hear(name, event.message)
-        for effect in effects:
-            if isinstance(effect, ev.Record) and effect.kind == "round.taken":
-                number, digest = effect.fields["round"], effect.fields["digest"]
-                assert isinstance(number, int)
-                assert isinstance(digest, str)
-                self._judge(world, name, effect.text, self._states[name].get((number, digest), ()))
-                self._granted[name] = number
-            elif isinstance(effect, ev.Adopt):
-                self._stored[name] = dict(self._heard[name])
-                self._adopted(world, name, effect.snapshot.policy.round)
-
-    def _hear(self, name: str, message: Message) -> None:
-        heard, states = self._heard[name], self._states[name]
-        heard[message.sender] = max(message.round, heard.get(message.sender, 0))
-        if message.phase == STATE:
-            key = number_in(message, ADOPTED), message.tensors.digest
-        elif message.phase == VOUCH:
-            key = number_in(message, OF), message.facts.get(DIGEST, "")
-        else:
-            return
-        states.setdefault(key, set()).add(message.sender)
-
-    def _adopted(self, world: World, name: str, number: int) -> None:
-        before, self._newest[name] = self._newest[name], number
-        most = world.kernel(name).context.rounds.max
-        if number <= before + 1:
-            return
-        if most and number > most:
-            raise self.broken(world, name, f"goes to round {number} of {most} by others' claims")
-        if number > self._granted[name]:
-            beyond = [peer for peer, at in self._heard[name].items() if at > number]
-            self._judge(world, name, f"goes to round {number} after {before}", beyond)
-
-    def _judge(self, world: World, name: str, what: str, voices: Collection[str]) -> None:
-        if 2 * len(voices) < len(world.hosts):
-            text = f"moves by the claims of {len(voices)} of {len(world.hosts)} members: {what}"
-            raise self.broken(world, name, text)
-
-
-@dataclass(slots=True)
 class WaitsWithinDeadlines(Check):
     """A node waits for others at most one deadline per stage, and one more while it catches up."""
 
@@ -354,8 +299,10 @@ ALL: Final[tuple[type[Check], ...]] = (
     TellsOnlyWhatIsStored,
     KeepsWithinBounds,
     HonestStayFree,
-    MovesByHalf,
+    MovesByProof,
     WaitsWithinDeadlines,
+    RepeatsItselfOnce,
+    LivesAreTrue,
     SaysOnlyText,
 )
 """All safety checkers; scenario.py judges what must hold once all faults have ended."""

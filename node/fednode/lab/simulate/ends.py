@@ -22,30 +22,33 @@ LENGTH: Final = 16
 
 def digest(world: World) -> str:
     """Return 16 hexadecimal digits; equal runs give equal digits on machines of the same kind."""
-    found = hashlib.sha256()
+    summed = hashlib.sha256()
     for name in sorted(world.hosts):
         kernel = world.hosts[name].kernel
         if kernel is None:
-            found.update(f"{name} is down\n".encode())
+            summed.update(f"{name} is down\n".encode())
             continue
         view, state = kernel.view(), kernel.policy.state()
-        held = [one.digest for one in (state.tensors, state.tuned, state.carry)]
+        held = [tensors.digest for tensors in (state.tensors, state.tuned, state.carry)]
         metrics = [f"{key}={value!r}" for key, value in sorted(view.metrics.items())]
         peers = [f"{peer.name}={peer.state}" for peer in view.peers]
         parts = [name, view.life, str(state.round), *held, *metrics, *peers]
-        found.update((" ".join(parts) + "\n").encode())
-    return found.hexdigest()[:LENGTH]
+        summed.update((" ".join(parts) + "\n").encode())
+    return summed.hexdigest()[:LENGTH]
 
 
 def consensus_distance(prompts: Sequence[Tensors]) -> float:
     """Return the root mean square distance of nodes' prompts from their mean, all arrays together.
 
-    sqrt(mean_i |x_i - mean_j x_j|^2); 0 where all nodes hold the same.
+    sqrt(mean_i |x_i - mean_j x_j|^2); 0 where all nodes hold the same; nan where their arrays
+    differ in shape or in the classes of their rows.
     """
-    if len({one.digest for one in prompts}) < 2:
+    if len({tensors.digest for tensors in prompts}) < 2:
         return 0.0
+    if len({(tensors.classes, *tensors.shapes.items()) for tensors in prompts}) > 1:
+        return float("nan")
     total = 0.0
     for name in prompts[0]:
-        stack = np.stack([one[name] for one in prompts]).astype(np.float64)
+        stack = np.stack([tensors[name] for tensors in prompts]).astype(np.float64)
         total += float(np.square(stack - stack.mean(axis=0)).sum()) / len(prompts)
     return float(np.sqrt(total))

@@ -54,18 +54,28 @@ def _wipe(world: World, whom: tuple[str, ...]) -> None:
     world.wipe(whom[0])
 
 
+def _back_up(world: World, whom: tuple[str, ...]) -> None:
+    world.back_up(whom[0])
+
+
+def _restore(world: World, whom: tuple[str, ...]) -> None:
+    world.crash(whom[0])
+    world.restore(whom[0])
+    world.start(whom[0])
+
+
 def _links(world: World, whom: tuple[str, ...]) -> list[tuple[str, str]]:
-    return [(one, other) for one in whom for other in sorted(set(world.hosts) - set(whom))]
+    return [(node, other) for node in whom for other in sorted(set(world.hosts) - set(whom))]
 
 
 def _part(world: World, whom: tuple[str, ...]) -> None:
-    for one, other in _links(world, whom):
-        world.cut(one, other)
+    for node, other in _links(world, whom):
+        world.cut(node, other)
 
 
 def _join(world: World, whom: tuple[str, ...]) -> None:
-    for one, other in _links(world, whom):
-        world.mend(one, other)
+    for node, other in _links(world, whom):
+        world.mend(node, other)
 
 
 def _deafen(world: World, whom: tuple[str, ...]) -> None:
@@ -110,5 +120,6 @@ FAULTS: Final[dict[str, tuple[Switch, Switch]]] = {
     "clog": (_clog, _clear),
     "fill": (_fill, _empty),
     "pause": (_pause, _resume),
+    "backup": (_back_up, _restore),
 }
 """The functions that begin and end each kind of fault."""

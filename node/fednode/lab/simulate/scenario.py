@@ -24,20 +24,21 @@ from fednode.core.settings import (
     bounded,
     positive,
 )
-from fednode.lab.simulate import ends
+from fednode.lab.simulate import ends, judge
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
     COLLUDE_SHARE,
     COLLUDING_MIN,
     FLIPPED,
     KINDS,
-    Flipped,
     Plot,
     liar,
 )
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.checkers import ALL
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
+from fednode.lab.simulate.flipped import Flipped
+from fednode.lab.simulate.lives import decide, unfound
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
@@ -76,7 +77,8 @@ class FaultSettings:
 
     loss, duplicates: shares (0..1) of frames. delay_s: of a frame. How many: crashes, wipes
     (crashes that lose the disk), cuts (some nodes from the rest), one_way and clogs (of a link),
-    full_disks, pauses (by the operator). slow_disk_s: of a commit. skew_s: of clocks.
+    full_disks, pauses (by the operator), backups (that are restored). slow_disk_s: of a commit.
+    skew_s: of clocks.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -91,6 +93,7 @@ class FaultSettings:
     clogs: int = 3
     full_disks: int = 2
     pauses: int = 1
+    backups: int = 0
     slow_disk_s: float = 0.5
     skew_s: float = HOUR_S
 
@@ -110,6 +113,10 @@ class Scenario:
     "label-flip"). A seed draws at most liar_share (0..1) of the nodes, or exactly liar_count. If it
     draws "collude" (a tenth of the seeds, or all if there is no other kind), all liars collude,
     there are at least five nodes, and at least two of them lie unless liar_count says otherwise.
+    redo: rounds.redo of all nodes; a seed then also cuts some nodes off from everybody until
+    `fault_s`. Nodes that both want to begin their rounds again must do so; groups that merged apart
+    need not agree.
+    private: whether privacy is on at all nodes.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -123,6 +130,8 @@ class Scenario:
     liars: tuple[str, ...] = ()
     liar_share: float = 0.34
     liar_count: int | None = None
+    redo: bool = False
+    private: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -161,6 +170,16 @@ class ScenarioCase:
     slow_disk_s: float
     skew_s: float
 
+    @property
+    def honest(self) -> list[str]:
+        """The nodes that do not lie."""
+        return [name for name in self.names if name not in self.liars]
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all nodes end with equal bits."""
+        return self.mesh.agrees and self.mode == "sync" and not self.liars
+
     def lines(self) -> list[str]:
         """Describe the case for people: one line for the mesh, then one per fault."""
         network = (
@@ -173,7 +192,7 @@ class ScenarioCase:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseEnd:
     """How a case ended: events, virtual seconds, a digest of all nodes, and the violation."""
 
     case: ScenarioCase
@@ -235,50 +254,56 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
         "clog": (faults.clogs, 2),
         "fill": (faults.full_disks, 1),
         "pause": (faults.pauses, 1),
+        **({"backup": (faults.backups, 1)} if faults.backups else {}),  # 0 draws no number
     }
-    found = []
+    drawn = []
     for kind, (most, whom) in counts.items():
         for _ in range(chance.randint(0, most)):
             if whom <= len(names):
                 at = chance.uniform(0, end)
                 chosen = tuple(chance.sample(names, whom))
-                found.append(Fault(at, kind, chosen, chance.uniform(0.05, max(0.1, end - at))))
-    return found
+                drawn.append(Fault(at, kind, chosen, chance.uniform(0.05, max(0.1, end - at))))
+    alone = chance.sample(names, chance.randint(0, len(names))) if scenario.redo else []
+    return [*drawn, *(Fault(0.0, "cut", (name,), end) for name in alone)]
 
 
-def play(scenario: Scenario, case: ScenarioCase) -> Outcome:
+def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     """Run a case until it ends or breaks a promise."""
-    world = _world(scenario, case)
+    world, honest = _world(scenario, case), case.honest
     broken: Violation | None = None
     try:
         world.start(*case.names)
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
         until = world.now + scenario.heal_s
-        while not _well(world, case):
+        while not judge.well(world, honest):
+            decide(world)
             if world.now >= until:
-                raise Violation("AllEndsWell", _unwell(world, case))
+                raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
-        _agreed(world, case)
-        world.run(lambda: not unsaid(world, _honest(case)), TOLD_S)
-        if text := unsaid(world, _honest(case)):
+        if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
+            judge.agreed(world)
+        world.run(lambda: not unsaid(world, honest), TOLD_S)
+        if text := unsaid(world, honest):
             raise Violation("NobodyDiffersUnsaid", text)
-    except Violation as found:
-        broken = found
-    return Outcome(case, world.events, world.now, ends.digest(world), broken)
+        if text := unfound(world, honest):
+            raise Violation("NothingReleasedIsLost", text)
+    except Violation as violation:
+        broken = violation
+    return CaseEnd(case, world.events, world.now, ends.digest(world), broken)
 
 
-def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
+def shrink(scenario: Scenario, failed: CaseEnd, tries: int = 200) -> CaseEnd:
     """Drop faults in turn; return the smallest case found that breaks the same promise."""
     assert failed.violation is not None, "it failed"
     least = failed
     for _ in range(tries):
         smaller = next(
             (
-                found
+                end
                 for case in _simpler(least.case)
-                for found in [play(scenario, case)]
-                if found.violation and found.violation.checker == failed.violation.checker
+                for end in [play(scenario, case)]
+                if end.violation and end.violation.checker == failed.violation.checker
             ),
             None,
         )
@@ -290,30 +315,32 @@ def shrink(scenario: Scenario, failed: Outcome, tries: int = 200) -> Outcome:
 
 def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
     """Return the cases that have one fault or one hostile node less."""
-    found = [
+    simpler = [
         replace(case, faults=case.faults[:at] + case.faults[at + 1 :])
         for at in range(len(case.faults))
     ]
     for name in case.liars:
-        honest = {one: kind for one, kind in case.liars.items() if one != name}
-        found.append(replace(case, liars=honest))
+        honest = {liar_name: lie for liar_name, lie in case.liars.items() if liar_name != name}
+        simpler.append(replace(case, liars=honest))
     calmer = [
         replace(case, loss=0.0),
         replace(case, duplicates=0.0),
         replace(case, slow_disk_s=0.0),
         replace(case, skew_s=0.0),
     ]
-    return [*found, *(one for one in calmer if one != case)]
+    return [*simpler, *(calm for calm in calmer if calm != case)]
 
 
 def _world(scenario: Scenario, case: ScenarioCase) -> World:
     kind = registry.policy(str(case.mesh.policy["name"]))
-    start = StartSettings(peers=len(case.names) - 1, timeout_s=5.0)
+    others = len(case.names) - 1
+    start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
     rounds = RoundSettings(
         mode=case.mode,
         max=scenario.rounds,
         deadline_s=scenario.deadline_s,
         start=start,
+        redo=scenario.redo,
     )
     plan = Setup(
         policy=kind,
@@ -322,6 +349,7 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
         seed=1,
         guard=case.mesh.guard,
         domains=_domains(case),
+        private=scenario.private,
         tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
@@ -361,37 +389,3 @@ def _heal(world: World, case: ScenarioCase) -> None:
         world.hosts[name].full = False
         switch_on(world, name)
         world.command(name, "resume")
-
-
-def _honest(case: ScenarioCase) -> list[str]:
-    return [name for name in case.names if name not in case.liars]
-
-
-def _well(world: World, case: ScenarioCase) -> bool:
-    """Tell whether every honest node has finished and sees every other honest node as alive."""
-    if any(host.kernel is None for host in world.hosts.values()):
-        return False
-    for name in _honest(case):
-        view = world.kernel(name).view()
-        seen = {peer.name for peer in view.peers if peer.state == "alive"}
-        if view.life != "finished" or not seen >= set(_honest(case)) - {name}:
-            return False
-    return True
-
-
-def _unwell(world: World, case: ScenarioCase) -> str:
-    parts = []
-    for name in _honest(case):
-        view = world.kernel(name).view()
-        states = ", ".join(f"{peer.name} {peer.state}" for peer in view.peers)
-        parts.append(f"{name} is {view.life} ({view.phase}) in round {view.round}, sees {states}")
-    return f"not well {world.now:.0f} s after the start: " + "; ".join(parts)
-
-
-def _agreed(world: World, case: ScenarioCase) -> None:
-    """Raise Violation if `sync` without hostile nodes ended with different prompts."""
-    if not case.mesh.agrees or case.mode != "sync" or case.liars:
-        return
-    ends = {name: world.kernel(name).policy.state().tensors.digest[:8] for name in case.names}
-    if len(set(ends.values())) > 1:
-        raise Violation("AllAgree", f"nodes ended with different prompts: {ends}")

@@ -24,8 +24,12 @@ class SaysOnlyText(Check):
         """Check each record; check the status after a hostile node sent or answered something."""
         if name in self.liars:
             return
-        records = [one for one in effects if isinstance(one, Record)]
-        texts = [text for one in records for text in (one.kind, one.text, *map(str, one.fields))]
+        records = [effect for effect in effects if isinstance(effect, Record)]
+        texts = [
+            text
+            for record in records
+            for text in (record.kind, record.text, *map(str, record.fields))
+        ]
         if self._spoken_to(event):
             texts += shown(world.kernel(name).view())
         for text in texts:
@@ -46,13 +50,13 @@ def unsaid(world: World, names: Sequence[str]) -> str:
     hold the same prompts.
     """
     states = {name: world.kernel(name).policy.state() for name in names}
-    for one, other in permutations(names, 2):
-        same_round = states[one].round == states[other].round
-        if not same_round or states[one].tensors == states[other].tensors:
+    for node, other in permutations(names, 2):
+        same_round = states[node].round == states[other].round
+        if not same_round or states[node].tensors == states[other].tensors:
             continue
-        said = other in world.kernel(one).view().apart and other in _told(world, one)
-        if not said and _in_sync(world, one):
-            return f"{one} does not say that {other} holds others after round {states[one].round}"
+        said = other in world.kernel(node).view().apart and other in _told(world, node)
+        if not said and _in_sync(world, node):
+            return f"{node} does not say that {other} holds others after round {states[node].round}"
     return ""
 
 
@@ -63,8 +67,8 @@ def _in_sync(world: World, name: str) -> bool:
 
 def _told(world: World, name: str) -> set[str]:
     """Return the peers that a node's records name as different."""
-    records = (one for one in world.hosts[name].records if one.kind == DIFFERS)
-    return {str(peer) for one in records for peer in cast("list[Json]", one.fields[PEERS])}
+    records = (record for record in world.hosts[name].records if record.kind == DIFFERS)
+    return {str(peer) for record in records for peer in cast("list[Json]", record.fields[PEERS])}
 
 
 def shown(view: KernelView) -> Iterator[str]:

@@ -79,14 +79,14 @@ def finite(values: Mapping[str, Any]) -> dict[str, float]:
 
 def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Plain]:
     """Return the leaves of a tree by dotted names; values of other types become text."""
-    found: dict[str, Plain] = {}
+    leaves: dict[str, Plain] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{above}{key}.")
+            leaves |= flat(value, f"{above}{key}.")
         else:
             plain = value is None or isinstance(value, str | int | float | bool)
-            found[f"{above}{key}"] = value if plain else str(value)
-    return found
+            leaves[f"{above}{key}"] = value if plain else str(value)
+    return leaves
 
 
 def kept_id(run: Run, tracker: str) -> str:

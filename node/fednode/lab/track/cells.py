@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from fednode.data.base import BUILTIN
 from fednode.errors import ConfigError
 from fednode.lab.experiment.figures import mean
 from fednode.lab.track.base import Plain, Run, flat
@@ -17,10 +20,12 @@ from fednode.lab.track.writing import Patient, Say, Writer
 
 CELLS: Final = "cells"
 FOLDER: Final = "tracker"
+REPORT: Final = "report.md"
 TABLES: Final = (
-    *("report.md", "scores.csv", "curves.csv", "report.json"),
+    *(REPORT, "scores.csv", "curves.csv"),
     *("classes.md", "classes.csv", "confusion.csv", "curves.png"),
 )
+FAILED: Final = "## Cells that failed"
 Line = tuple[int, dict[str, float]]
 """A round, and its figures."""
 Cell = tuple[Run, list[Line]]
@@ -34,52 +39,76 @@ async def track(
     """Write each finished cell as a run, and the tables as a run named `tables`.
 
     Cells and tables that the tracker holds already are left out. Where an experiment varies a
-    setting, the folders of its values are read, too. out: where the tracker writes; None for
-    folder/tracker. Raise ConfigError if the folder holds no cells.
+    setting, the folders of its values are read, too. Paths stay here: in settings, in a report's
+    command, and in the faults of cells. out: where the tracker writes; None for folder/tracker.
+    Raise ConfigError if the folder holds no cells.
     """
-    found, tables, digest = _found(folder, out)
+    cells, tables, digest = _found(folder, out)
     count, where = 0, ""
-    for run, lines in found:
+    for run, lines in cells:
         writer = Writer(tracker, patient, run)
         if writer.note.last < lines[-1][0]:
             async with writer:
                 for step, values in lines:
                     await writer.log(step, values)
             count, where = count + 1, writer.where
-    first, _ = found[0]
+    first, _ = cells[0]
     writer = Writer(tracker, patient, replace(first, name="tables", settings={}))
     if tables and writer.note.digest != digest:
-        async with writer:
-            await writer.tables(tables, digest)
+        with tempfile.TemporaryDirectory() as copies:
+            async with writer:
+                await writer.tables(_told(tables, Path(copies)), digest)
         where = writer.where
     if where:
         say(where)
-    say(f"{count} of {len(found)} cells were written; the others were there from before.")
+    say(f"{count} of {len(cells)} cells were written; the others were there from before.")
 
 
 def _found(folder: Path, out: Path | None) -> tuple[list[Cell], list[Path], str]:
     """Return the cells in an experiment's folder, its tables, and a digest of the tables."""
     folder = folder.resolve()
-    parts = [one for one in (folder, *sorted(folder.iterdir())) if (one / CELLS).is_dir()]
-    found = [cell for part in parts for cell in _cells(folder, part, out or folder / FOLDER)]
-    if not found:
+    parts = [part for part in (folder, *sorted(folder.iterdir())) if (part / CELLS).is_dir()]
+    cells = [cell for part in parts for cell in _cells(folder, part, out or folder / FOLDER)]
+    if not cells:
         raise ConfigError(
             f"{folder} holds no finished cells: give the output folder of `fednode experiment` "
             "(runs/experiment-NAME), or the name or address of a node."
         )
     places = dict.fromkeys([folder, *parts])
-    tables = [one / name for one in places for name in TABLES if (one / name).is_file()]
+    tables = [place / name for place in places for name in TABLES if (place / name).is_file()]
     digest = hashlib.sha256(b"\0".join(path.read_bytes() for path in tables)).hexdigest()
-    return found, tables, digest
+    return cells, tables, digest
+
+
+def _told(tables: Sequence[Path], copies: Path) -> list[Path]:
+    """Return the tables as a tracker gets them: reports as copies without names of files."""
+    told = []
+    for number, path in enumerate(tables):
+        if path.name == REPORT:
+            text = _without_places(path.read_text("utf-8"))
+            path = copies / str(number) / REPORT
+            path.parent.mkdir()
+            path.write_text(text, "utf-8")
+        told.append(path)
+    return told
+
+
+def _without_places(report: str) -> str:
+    """Return a report without its command and the faults of its cells, which may name files."""
+    head, failed, rest = report.partition(FAILED)
+    lines = [line for line in head.splitlines(keepends=True) if not line.startswith("`fednode ")]
+    titles = re.sub(r"(?m)^(- .*?): .*$", r"\1", rest)
+    return "".join([*lines, failed, titles])
 
 
 def _cells(folder: Path, part: Path, out: Path) -> list[Cell]:
     """Return each finished cell of a folder: its run, and its figures by round."""
     experiment = dict((_read(part / "report.json") or {}).get("experiment", {}))
-    methods = {one["label"]: one for one in experiment.pop("methods", ())}
+    methods = {chosen["label"]: chosen for chosen in experiment.pop("methods", ())}
     for name in ("seeds", "smoke", "cache"):
         experiment.pop(name, None)
-    found = []
+    experiment |= {name: _words(dict(experiment.get(name, {}))) for name in ("data", "model")}
+    cells = []
     for file in sorted((part / CELLS).glob("*.json")):
         outcome = _read(file)
         if outcome is None or "scores" not in outcome:  # another process may be writing it
@@ -90,17 +119,26 @@ def _cells(folder: Path, part: Path, out: Path) -> list[Cell]:
         # The file's name ends with the cell's key, so a cell of other settings is another run.
         name = " ".join([*part.relative_to(folder).parts, file.stem])
         run = Run(name=name, group=folder.name, folder=out, settings=settings)
-        found.append((run, sorted(steps(outcome).items())))
-    return found
+        cells.append((run, sorted(steps(outcome).items())))
+    return cells
+
+
+def _words(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings of images or of the model without paths; the words for both stay."""
+    path, weights = settings.get("path"), settings.get("pretrained")
+    hidden = {"path"} if path != BUILTIN else set()
+    if weights and (Path(weights).suffix or Path(weights).name != weights):
+        hidden.add("pretrained")
+    return {key: setting for key, setting in settings.items() if key not in hidden}
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     """Return the JSON object in a file; None if there is none."""
     try:
-        found = json.loads(file.read_text("utf-8"))
+        tree = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return tree if isinstance(tree, dict) else None
 
 
 def steps(outcome: Mapping[str, Any]) -> dict[int, dict[str, float]]:
@@ -110,16 +148,16 @@ def steps(outcome: Mapping[str, Any]) -> dict[int, dict[str, float]]:
     that learns nothing has its accuracies at round 0.
     """
     last = int(outcome.get("rounds", 0))
-    found: dict[int, dict[str, float]] = {last: {}}
+    by_round: dict[int, dict[str, float]] = {last: {}}
     curve = {**outcome.get("curve", {}), str(last): outcome["scores"]}
     for number, scores in curve.items():
         means = {f"accuracy/{test}": mean(list(nodes.values())) for test, nodes in scores.items()}
-        found.setdefault(int(number), {}).update(means)
+        by_round.setdefault(int(number), {}).update(means)
     for name, shown in (("loss", "loss/training"), ("consensus", "consensus distance")):
         for number, value in enumerate(outcome.get(name, ()), 1):
-            found.setdefault(number, {})[shown] = value
+            by_round.setdefault(number, {})[shown] = value
     for key in TOTALS if "bytes" in outcome else ():
-        meters = [one[key] for phase, one in outcome["bytes"].items() if phase != "hello"]
-        found[last][f"traffic/{key}"] = float(sum(meters))
-    found[last]["seconds"] = float(outcome["seconds"])
-    return found
+        meters = [meter[key] for phase, meter in outcome["bytes"].items() if phase != "hello"]
+        by_round[last][f"traffic/{key}"] = float(sum(meters))
+    by_round[last]["seconds"] = float(outcome["seconds"])
+    return by_round

@@ -41,12 +41,12 @@ class Mlflow:
         self._closed = False
         with _alone(run.folder):  # all runs of a mesh make the database and the experiment at once
             self._client = MlflowClient(tracking_uri=self._uri)
-            found = self._client.get_experiment_by_name(run.group)
+            known = self._client.get_experiment_by_name(run.group)
             files = None if given else (run.folder.resolve() / "mlflow-files").as_uri()
             experiment = (
                 self._client.create_experiment(run.group, artifact_location=files)
-                if found is None
-                else found.experiment_id
+                if known is None
+                else known.experiment_id
             )
         self._id = self._continued(run) or self._begun(run, experiment)
 
@@ -61,7 +61,9 @@ class Mlflow:
 
     def _begun(self, run: Run, experiment: str) -> str:
         made = self._client.create_run(experiment, run_name=run.name, tags={"group": run.group})
-        params = [Param(name, str(one)[:VALUE_MAX]) for name, one in sorted(run.settings.items())]
+        params = [
+            Param(name, str(setting)[:VALUE_MAX]) for name, setting in sorted(run.settings.items())
+        ]
         for at in range(0, len(params), PARAMS_MAX):
             self._client.log_batch(made.info.run_id, params=params[at : at + PARAMS_MAX])
         return keep_id(run, "mlflow", str(made.info.run_id))
@@ -75,10 +77,10 @@ class Mlflow:
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log the figures of a step, in one call."""
         now = int(1000 * time.time())
-        found = [
+        metrics = [
             Metric(NOT_ALLOWED.sub("_", name), value, now, step) for name, value in values.items()
         ]
-        self._client.log_batch(self._id, metrics=found)
+        self._client.log_batch(self._id, metrics=metrics)
 
     def table(self, path: Path) -> None:
         """Copy the file to the run's artifacts."""

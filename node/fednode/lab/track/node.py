@@ -87,15 +87,15 @@ async def _write(client: Client, address: str, name: str, writer: Writer, say: S
             f"{name!r} does not hold the round {last} that the run holds: the node was reset, or "
             f"it recovered from damage. Begin another run: --run {name}-2, say."
         )
-    first = next((one.round for one in rounds if one.round > last), None)
+    first = next((entry.round for entry in rounds if entry.round > last), None)
     if first is not None and first > last + 1:
         say(
             f"{name!r} holds no rounds before {first}, so the rounds from {last + 1} to "
             f"{first - 1} are not written."
         )
-    for one in rounds:
-        traffic = {key: getattr(one.traffic, key) for key in COUNTERS}
-        await writer.log(one.round, figures(one.metrics, traffic), one.digest)
+    for entry in rounds:
+        traffic = {key: getattr(entry.traffic, key) for key in COUNTERS}
+        await writer.log(entry.round, figures(entry.metrics, traffic), entry.digest)
 
 
 def run_of(status: status_pb2.StatusReply, name: str | None, folder: Path | None) -> Run:
@@ -130,8 +130,8 @@ def figures(metrics: Mapping[str, float], traffic: Mapping[str, int]) -> dict[st
         zero-shot accuracy/own, ...       of the hand-written prompt
         traffic/payload_out, traffic/wire_in, ..., traffic/messages_out
     """
-    found = {_name(name): value for name, value in metrics.items()}
-    return found | {f"traffic/{name}": float(value) for name, value in traffic.items()}
+    named = {_name(name): value for name, value in metrics.items()}
+    return named | {f"traffic/{name}": float(value) for name, value in traffic.items()}
 
 
 def _name(metric: str) -> str:

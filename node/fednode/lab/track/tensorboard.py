@@ -44,7 +44,7 @@ class TensorBoard:
         """Write the file's text, with four spaces before each line, so that it stays as it is."""
         text = path.read_text("utf-8", errors="replace")[:TEXT_MAX]
         kept = (
-            text if path.suffix == ".md" else "\n".join(f"    {one}" for one in text.splitlines())
+            text if path.suffix == ".md" else "\n".join(f"    {line}" for line in text.splitlines())
         )
         self._writer.add_text(path.name, kept, 0)
         self._writer.flush()

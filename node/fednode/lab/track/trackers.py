@@ -39,11 +39,11 @@ TRACKERS: Final[Mapping[Kind, Shipped]] = {
 
 def shipped(kind: Kind) -> Shipped:
     """Return a tracker by its name; raise ConfigError if its package is not installed."""
-    found = TRACKERS[kind]
-    spec = importlib.util.find_spec(found.package)
+    tracker = TRACKERS[kind]
+    spec = importlib.util.find_spec(tracker.package)
     if spec is None or spec.origin is None:  # a folder of that name is no package
         raise ConfigError(
-            f"The tracker {kind} needs the package {found.package}, which is not installed: run "
+            f"The tracker {kind} needs the package {tracker.package}, which is not installed: run "
             f"pip install 'fednode[{kind}]'."
         )
-    return found
+    return tracker

@@ -49,8 +49,8 @@ class Note:
     def read(cls, path: Path) -> Self:
         """Return the note in a file; an empty one if there is none."""
         try:
-            found = json.loads(path.read_text("utf-8"))
-            return cls(int(found["last"]), str(found["digest"]))
+            tree = json.loads(path.read_text("utf-8"))
+            return cls(int(tree["last"]), str(tree["digest"]))
         except (OSError, ValueError, KeyError, TypeError):
             return cls()
 
@@ -149,11 +149,11 @@ class Writer:
         assert tracker is not None, "the run is open"
         if number <= self.note.last:
             return
-        found = finite(values)
+        finite_values = finite(values)
 
         def write() -> None:
-            if found:
-                tracker.log(number, found)
+            if finite_values:
+                tracker.log(number, finite_values)
             self._keep(note)
 
         await self._patient.call(write)
@@ -174,4 +174,4 @@ class Writer:
 
     def _keep(self, note: Note) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        put(self._file, json.dumps(asdict(note)), "folder with --folder")
+        put(self._file, json.dumps(asdict(note)), "folder with --folder", for_all=True)

@@ -64,8 +64,8 @@ class DiPrompTConfig(MomentSettings):
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the exchanged prompts, [context length, width] each."""
-        found = () if self.prompts == "domains" else (GLOBAL,)
-        return found if self.prompts == "global" else (*found, *map(slot, self.domains))
+        common = () if self.prompts == "domains" else (GLOBAL,)
+        return common if self.prompts == "global" else (*common, *map(slot, self.domains))
 
     @property
     def moves_query(self) -> bool:

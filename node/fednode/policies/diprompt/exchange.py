@@ -91,12 +91,12 @@ class DiPrompT(Method):
         shared, arrays = dict(now.draft.shared), dict(now.draft.arrays)
         carry = dict(now.draft.carry)
         for name in now.draft.shared:
-            moved = [one for one in given if name in one.tensors]
+            moved = [contribution for contribution in given if name in contribution.tensors]
             if not moved:
                 continue
-            weights = weights_of([one.samples for one in moved])
+            weights = weights_of([contribution.samples for contribution in moved])
             still = {name: np.zeros_like(shared[name])}
-            told = [{name: one.tensors[name]} for one in moved]
+            told = [{name: contribution.tensors[name]} for contribution in moved]
             change = combine(self.config.merge, told, weights, still)[name]
             if name.startswith(DOMAIN) and self.config.momentum:
                 raw = arrays.get(RAW + name, shared[name]) + change
@@ -106,7 +106,9 @@ class DiPrompT(Method):
             else:
                 shared[name] = shared[name] + change
             if self.config.optimizer == "reset":
-                carry = {key: one for key, one in carry.items() if not key.startswith(f"{name}/")}
+                carry = {
+                    key: array for key, array in carry.items() if not key.startswith(f"{name}/")
+                }
         merged = replace(now.draft, shared=Tensors(shared), arrays=Tensors(arrays))
         return replace(merged, carry=Tensors(carry))
 

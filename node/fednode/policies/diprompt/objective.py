@@ -47,7 +47,7 @@ class Objective(Written):
     @property
     def _words(self) -> Mapping[str, str]:
         """Return the words between context and class of each prompt: its domain's name."""
-        return {GLOBAL: "", **{slot(one): spoken(one) for one in self.config.domains}}
+        return {GLOBAL: "", **{slot(domain): spoken(domain) for domain in self.config.domains}}
 
     def initial(self, seed: int) -> Tensors:
         """Return the initial value of every exchanged prompt, from words if words are given."""
@@ -85,9 +85,9 @@ class Objective(Written):
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
         """Return s * cos(I, Z_j) with equation 8's ensemble, or the nearest domain's prompt."""
-        found = self.encoded(prompts, self.config.names, classes)
-        common = found.pop(GLOBAL, None)
-        texts = torch.stack([*found.values()]) if found else None
+        encoded = self.encoded(prompts, self.config.names, classes)
+        common = encoded.pop(GLOBAL, None)
+        texts = torch.stack([*encoded.values()]) if encoded else None
 
         def logits(batch: Batch) -> Tensor:
             if texts is None:
@@ -97,7 +97,8 @@ class Objective(Written):
             if common is not None:
                 mixed = mixed + common
             unit = F.normalize(mixed, dim=2)
-            return self.backbone.logit_scale * torch.einsum("bd,bcd->bc", batch.seen, unit)
+            cosines = torch.einsum("bd,bcd->bc", batch.seen, unit)
+            return self.backbone.biased(self.backbone.logit_scale * cosines)
 
         return logits
 
@@ -119,7 +120,7 @@ class Objective(Written):
         if not names:
             return {}
         words = tuple(self._words[name] for name in names)
-        tokens = self.texts.tokens(classes, self.settings.context_length, words)
+        tokens = self.texts.tokens(classes, self.settings.vectors, words)
         contexts = torch.stack([prompts[name] for name in names])
         return dict(zip(names, self.backbone.text.encode(tokens, contexts), strict=True))
 
@@ -130,8 +131,8 @@ class Objective(Written):
             for domain in self.config.domains
             for name in classes
         )
-        found = self.backbone.text.encode(self.texts.tokens(texts, len(query)), query)
-        return found.view(len(self.config.domains), len(classes), -1)
+        query_texts = self.backbone.text.encode(self.texts.tokens(texts, len(query)), query)
+        return query_texts.view(len(self.config.domains), len(classes), -1)
 
     def written_domain(self, domain: str, classes: tuple[str, ...]) -> Tensor:
         """Return the hand-written prompt of a domain, averaged over classes, unit [D]."""
@@ -251,23 +252,25 @@ class _Job:
         """Return -log[exp(sim(V_m, W_m)) / sum_i exp(sim(V_m, V_i))]; only V_m has a gradient."""
         objective, given = self._objective, self._given
         domains = objective.config.domains
-        means = [F.normalize(texts[slot(one)].mean(dim=0), dim=0) for one in domains]
+        means = [F.normalize(texts[slot(domain)].mean(dim=0), dim=0) for domain in domains]
         written = objective.written_domain(domains[at], given.classes)
-        kept = [one if number == at else one.detach() for number, one in enumerate(means)]
+        kept = [mean if number == at else mean.detach() for number, mean in enumerate(means)]
         others = torch.stack(kept)
         return torch.logsumexp(others @ means[at], dim=0) - means[at] @ written
 
     def _query_loss(self, batch: Batch, asked: Tensor, query: _Query) -> Tensor:
         """Return equation 7, summed over domains and averaged over images, and fednode's term."""
         objective, config = self._objective, self._objective.config
-        scale, rows = objective.backbone.logit_scale, torch.arange(len(batch.truth))
+        scale = objective.backbone.logit_scale
+        rows = torch.arange(len(batch.truth), device=batch.truth.device)
         now, before = asked[:, batch.truth], query.texts[:, batch.truth]
         loss = batch.seen.new_zeros(())
         if config.query_mse:
             loss = loss + (now - before).square().sum(dim=2).sum(dim=0).mean()
         # Over classes, for each domain: [M, B, classes].
         logits, fixed = (
-            scale * torch.einsum("bd,mcd->mbc", batch.seen, one) for one in (asked, query.texts)
+            scale * torch.einsum("bd,mcd->mbc", batch.seen, features)
+            for features in (asked, query.texts)
         )
         if config.query_kl:
             now_log, fixed_log = logits.log_softmax(dim=2), fixed.log_softmax(dim=2)

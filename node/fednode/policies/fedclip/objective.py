@@ -29,7 +29,9 @@ class Objective(Written):
             "second.weight": (width, width),
             "second.bias": (width,),
         }
-        return Tensors({name: initial.uniform(draw, one, width) for name, one in shapes.items()})
+        return Tensors(
+            {name: initial.uniform(draw, shape, width) for name, shape in shapes.items()}
+        )
 
     def begin(self, given: Given) -> Tuning:
         """Return the code's contrastive loss over the batch, or the cross-entropy over classes."""

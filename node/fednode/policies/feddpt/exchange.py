@@ -63,17 +63,17 @@ class FedDPT(Method):
     def job(self, now: Round) -> Job:
         """Train the node's own arrays; the others' arrays are the reference."""
         mine = trained(self.config, self.context.domain)
-        own = {name: one for name, one in now.draft.shared.items() if name in mine}
-        rest = {name: one for name, one in now.draft.shared.items() if name not in mine}
+        own = {name: array for name, array in now.draft.shared.items() if name in mine}
+        rest = {name: array for name, array in now.draft.shared.items() if name not in mine}
         return self.training(now, Tensors(own), Tensors(rest))
 
     def complete(self, names: frozenset[str], expected: frozenset[str]) -> bool:
         """Accept the full set of arrays that the nodes of some domain train, and nothing else."""
-        return any(names == trained(self.config, one) for one in self.config.domains)
+        return any(names == trained(self.config, domain) for domain in self.config.domains)
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return each array's unweighted mean over its senders (Algorithm 1, line 16)."""
-        tensors, before = [one.tensors for one in given], now.draft.shared
+        tensors, before = [contribution.tensors for contribution in given], now.draft.shared
         weights, agrees = [1.0] * len(tensors), now.base_agrees
         shared = combine(self.config.merge, tensors, weights, before, base_agrees=agrees)
         keep = self.config.optimizer == "keep"

@@ -10,14 +10,19 @@ Others' text prompts are constants within a step, and move between steps (equati
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fednode.clip.backbone import Backbone
 from fednode.clip.vision import Seen
 from fednode.core.types import Array, Tensors
+from fednode.errors import ModelError
 from fednode.learn import initial
 from fednode.learn.objective import Batch, Classifier, Given, Parameters, Tuning, Written
+from fednode.learn.settings import TuningSettings
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.slots import TEXT, VISUAL, text_slots, visual_slots
 
@@ -30,6 +35,16 @@ class Objective(Written):
 
     config: FedDPTConfig
 
+    def __init__(self, backbone: Backbone, settings: TuningSettings, config: Any = None) -> None:
+        """Raise ModelError if the image tower has no class token whose query equation 5 needs."""
+        super().__init__(backbone, settings, config)
+        vision = backbone.vision
+        if self.config.components == "full" and vision.promptable and not vision.asks:
+            raise ModelError(
+                f"{backbone.label} has no class token, whose attention weighs Fed-DPT's domains: "
+                "set policy.components to text or visual, or choose a model such as ViT-B-16."
+            )
+
     @property
     def looks(self) -> bool:  # type: ignore[override]
         """True unless only text is tuned."""
@@ -38,14 +53,14 @@ class Objective(Written):
     def initial(self, seed: int) -> Tensors:
         """Return prompts drawn slot by slot in the order of the domains."""
         draw = initial.generator(seed)
-        found: dict[str, Array] = {
+        arrays: dict[str, Array] = {
             name: initial.context(self.backbone, self.settings, draw)
             for name in text_slots(self.config)
         }
         for name in visual_slots(self.config):
             width = self.backbone.vision.width
-            found[name] = initial.normal(draw, (width,), self.settings.init_std)
-        return Tensors(found)
+            arrays[name] = initial.normal(draw, (width,), self.settings.init_std)
+        return Tensors(arrays)
 
     def begin(self, given: Given) -> Tuning:
         """Start a job with others' arrays as the last job left them."""
@@ -57,7 +72,8 @@ class Objective(Written):
 
         def logits(batch: Batch) -> Tensor:
             features, weights = self.see(prompts, batch)
-            return self.backbone.logit_scale * self.cosines(features, weights, banks)
+            cosines = self.cosines(features, weights, banks)
+            return self.backbone.biased(self.backbone.logit_scale * cosines)
 
         return logits
 
@@ -69,16 +85,16 @@ class Objective(Written):
         slots = text_slots(self.config)
         if not slots:
             return self.written(classes)[None]
-        tokens = self.texts.tokens(classes, self.settings.context_length)
-        found: dict[str, Tensor] = {}
+        tokens = self.texts.tokens(classes, self.settings.vectors)
+        features: dict[str, Tensor] = {}
         for gradient in (True, False):
             names = [name for name in slots if prompts[name].requires_grad == gradient]
             if names:
                 stack = torch.stack([prompts[name] for name in names])
                 with torch.set_grad_enabled(gradient and torch.is_grad_enabled()):
                     encoded = self.backbone.text.encode(tokens, stack)
-                found.update(zip(names, encoded, strict=True))
-        return torch.stack([found[name] for name in slots])
+                features.update(zip(names, encoded, strict=True))
+        return torch.stack([features[name] for name in slots])
 
     def see(self, prompts: Parameters, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return image features [B, D] and the domains' weights [B, n], or ones [B, 1]."""
@@ -121,8 +137,8 @@ class _Job:
             or (name.startswith(VISUAL) and config.visual == "split_ema")
         }
         self._others = {
-            name: given.carry.get(MOVED + name, one).clone() if name in self._moving else one
-            for name, one in given.reference.items()
+            name: given.carry.get(MOVED + name, array).clone() if name in self._moving else array
+            for name, array in given.reference.items()
         }
 
     def loss(self, batch: Batch) -> Tensor:
@@ -134,8 +150,10 @@ class _Job:
             cosines = objective.cosines(features, weights, banks)
             return F.cross_entropy(objective.backbone.logit_scale * cosines, batch.truth)
         # Equation 9 needs the true classes alone: texts of other classes need not be encoded.
-        present, place = torch.unique(batch.truth, return_inverse=True)
-        banks = objective.banks(prompts, tuple(given.classes[at] for at in present.tolist()))
+        labels = batch.numbers or tuple(batch.truth.tolist())
+        present = sorted(set(labels))
+        place = torch.tensor([present.index(label) for label in labels], device=features.device)
+        banks = objective.banks(prompts, tuple(given.classes[at] for at in present))
         mixed = torch.einsum("bn,nbd->bd", weights, banks[:, place])
         return -(features * F.normalize(mixed, dim=1)).sum(dim=1).mean()
 

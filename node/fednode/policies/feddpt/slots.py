@@ -20,7 +20,9 @@ def text_slots(config: FedDPTConfig) -> tuple[str, ...]:
 
 def visual_slots(config: FedDPTConfig) -> tuple[str, ...]:
     """Return the names of the visual tokens, [vision width] each, in the order of the domains."""
-    return () if config.components == "text" else tuple(VISUAL + one for one in config.domains)
+    return (
+        () if config.components == "text" else tuple(VISUAL + domain for domain in config.domains)
+    )
 
 
 def trained(config: FedDPTConfig, domain: str) -> frozenset[str]:

@@ -24,7 +24,7 @@ class Objective(Written):
         """Return words or normal vectors, normal deeper prompts, and torch's layers."""
         text, vision, draw = self.backbone.text, self.backbone.vision, initial.generator(seed)
         depth = min(self.config.depth, text.layers, vision.layers)
-        length = self.settings.context_length
+        length = self.settings.vectors
         deeper = (depth - 1, length, text.width)
         return Tensors(
             {
@@ -53,7 +53,7 @@ class Objective(Written):
         return lambda batch: self.scaled(self._see(prompts, batch.looked), texts)
 
     def _texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         deeper = prompts["deeper"] if len(prompts["deeper"]) else None
         return self.backbone.text.encode(tokens, prompts["context"], deeper)
 

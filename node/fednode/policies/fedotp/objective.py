@@ -10,6 +10,10 @@ by Sinkhorn's scaling (Chizat et al., Mathematics of Computation 2018; FedOTP's 
 
     K = exp(-(1 - S) / epsilon);  u <- min(1, a / K v);  v <- b / K^T u;  T = diag(u) K diag(v)
 
+With mass 1 both marginals are fixed and u <- a / K v, the balanced Sinkhorn (`OT=Sinkhorn` in
+FedOTP's code): the bound u <= 1 has the same limit, but slows the steps down so much that rows are
+up to 27 % off after 100 of them.
+
 u and v are kept as logarithms: with a small epsilon, K would be 0 in float32. The gradient flows
 through S alone: T is the gradient of the minimum (envelope theorem). 1 - <T, 1 - S> of the paper
 differs from <T, S> by a constant, which a softmax does not see.
@@ -88,7 +92,7 @@ class Objective(Written):
 
     def _encode(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
         """Return unit text features [N, classes, D] of the prompts at hand."""
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         contexts = torch.stack([prompts[name] for name in (GLOBAL, LOCAL) if name in prompts])
         return self.backbone.text.encode(tokens, contexts)
 
@@ -98,7 +102,8 @@ class Objective(Written):
         plan = transport(
             similarity.detach(), self.config.mass, self.config.epsilon, THRESHOLD, STEPS
         )
-        return self.backbone.logit_scale * (plan * similarity).sum(dim=(2, 3))
+        matched = (plan * similarity).sum(dim=(2, 3))
+        return self.backbone.biased(self.backbone.logit_scale * matched)
 
 
 @torch.no_grad()
@@ -117,12 +122,14 @@ def transport(
     u = kernel.new_zeros(kernel.shape[:-1])
     going = torch.ones(kernel.shape[:-2], dtype=torch.bool, device=kernel.device)
     for _ in range(steps):
-        fresh_u = (row - (kernel + v[..., None, :]).logsumexp(dim=-1)).clamp(max=0.0)
+        fresh_u = row - (kernel + v[..., None, :]).logsumexp(dim=-1)
+        if mass < 1.0:
+            fresh_u = fresh_u.clamp(max=0.0)
         fresh_v = column - (kernel + fresh_u[..., None]).logsumexp(dim=-2)
         moved = (fresh_v - v).abs().mean(dim=-1)
         u = torch.where(going[..., None], fresh_u, u)
         v = torch.where(going[..., None], fresh_v, v)
         going = going & (moved >= threshold)
-        if not going.any():
+        if kernel.device.type == "cpu" and not going.any():  # a GPU would wait for the answer
             break
     return (u[..., None] + kernel + v[..., None, :]).exp()

@@ -41,7 +41,7 @@ class Objective(Written):
     def private(self, seed: int) -> Tensors:
         """Return the change's two matrices, drawn with deviation `init_std`; neither is zero."""
         draw, settings = initial.generator(seed), self.settings
-        left = (settings.context_length, self.config.rank)
+        left = (settings.vectors, self.config.rank)
         right = (self.config.rank, self.backbone.text.width)
         return Tensors(
             {
@@ -56,10 +56,10 @@ class Objective(Written):
         def loss(batch: Batch) -> Tensor:
             contexts = torch.stack([given.prompts[GLOBAL], personal(given.prompts)])
             common, own = self._encode(contexts, given.classes)
-            found = F.cross_entropy(self.scaled(batch.seen, own), batch.truth)
+            total = F.cross_entropy(self.scaled(batch.seen, own), batch.truth)
             if not self.config.contrast:
-                return found
-            return found + self.config.contrast * self._contrast(common, own, given.classes)
+                return total
+            return total + self.config.contrast * self._contrast(common, own, given.classes)
 
         return Plain(loss)
 
@@ -74,7 +74,7 @@ class Objective(Written):
         """Return the hand-written unit text features [classes, D] of the contrastive term."""
         if self.config.anchor == "template":
             return self.written(classes)
-        letters = " ".join("X" * self.settings.context_length)
+        letters = " ".join("X" * self.settings.vectors)
         return self.texts.written(classes, f"{letters} {{}}.")
 
     def _contrast(self, common: Tensor, own: Tensor, classes: tuple[str, ...]) -> Tensor:
@@ -83,7 +83,7 @@ class Objective(Written):
         return F.softplus((far - near) / self.config.temperature).mean()
 
     def _encode(self, context: Tensor, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         return self.backbone.text.encode(tokens, context)
 
 

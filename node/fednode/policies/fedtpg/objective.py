@@ -47,23 +47,21 @@ class Objective(Written):
             "ffn.in": (2 * wide, width),
             "ffn.out": (width, wide),
         }
-        found: dict[str, Array] = {
-            "queries": initial.normal(
-                draw, (self.settings.context_length, width), self.settings.init_std
-            )
+        arrays: dict[str, Array] = {
+            "queries": initial.normal(draw, (self.settings.vectors, width), self.settings.init_std)
         }
         for name, inputs in attend.items():
             rows = 3 * width if features == width else width
-            found[f"attend.{name}.weight"] = initial.glorot(draw, (width, inputs), rows)
-            found[f"attend.{name}.bias"] = initial.normal(draw, (width,), 0.0)
+            arrays[f"attend.{name}.weight"] = initial.glorot(draw, (width, inputs), rows)
+            arrays[f"attend.{name}.bias"] = initial.normal(draw, (width,), 0.0)
         for name, shape in layers.items():
-            found[f"{name}.weight"] = initial.uniform(draw, shape, shape[1])
+            arrays[f"{name}.weight"] = initial.uniform(draw, shape, shape[1])
             still = 0.0 if name == "attend.out" else 1.0
-            found[f"{name}.bias"] = still * initial.uniform(draw, shape[:1], shape[1])
+            arrays[f"{name}.bias"] = still * initial.uniform(draw, shape[:1], shape[1])
         for name, size in {"query": width, "names": features, "ffn": width}.items():
-            found[f"norm.{name}.weight"] = initial.normal(draw, (size,), 0.0) + 1.0
-            found[f"norm.{name}.bias"] = initial.normal(draw, (size,), 0.0)
-        return Tensors(found)
+            arrays[f"norm.{name}.weight"] = initial.normal(draw, (size,), 0.0) + 1.0
+            arrays[f"norm.{name}.bias"] = initial.normal(draw, (size,), 0.0)
+        return Tensors(arrays)
 
     def begin(self, given: Given) -> Tuning:
         """Return the cross-entropy with the prompts that the network makes of the node's names."""
@@ -101,5 +99,5 @@ class Objective(Written):
         return x.view(len(x), HEADS, -1).transpose(0, 1)
 
     def _encode(self, weights: Parameters, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         return self.backbone.text.encode(tokens, self.context(weights, classes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from fednode.core.events import Adopt, Adopted, Effect, Event, RoundDue, Tune, Tuned, TuneFailed
 from fednode.core.policy import Activity, NodeContext, Policy
@@ -14,9 +14,15 @@ from fednode.core.types import EMPTY, Job, Json, Message, PolicyState, Snapshot,
 
 @dataclass(frozen=True, slots=True)
 class LocalConfig:
-    """No settings: there is no exchange to configure."""
+    """There is no exchange to configure."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
+
+    head: Literal["prompt", "gda", "gda_zero_shot", "class_means"] = "prompt"
+    """What a node classifies with. prompt: a tuned prompt. gda: a Gaussian classifier from sums
+    over the node's images, the one of policy gda without an exchange. gda_zero_shot: Gaussian
+    discriminant analysis with zero-shot logits (arXiv 2402.04087). class_means: cosines with the
+    class means. All but prompt take no gradient step, so one round is enough."""
 
 
 class Local:

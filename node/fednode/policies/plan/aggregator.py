@@ -32,14 +32,14 @@ def shapes(
     """Return the shapes of one tower's aggregator arrays, for prompts [blocks, m, width]."""
     blocks, length, width = prompts
     count, hidden = (1 if tied else blocks), max(1, width // reduction)
-    found: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}.asks": (count, length, width)}
+    shapes_of: dict[str, tuple[int, ...]] = {f"{PREFIX}{name}.asks": (count, length, width)}
     for part in PARTS:
         key = f"{PREFIX}{name}.{part}."
-        found[key + "down"] = (count, width, hidden)
-        found[key + "down_bias"] = (count, hidden)
-        found[key + "up"] = (count, hidden, width)
-        found[key + "up_bias"] = (count, width)
-    return found
+        shapes_of[key + "down"] = (count, width, hidden)
+        shapes_of[key + "down_bias"] = (count, hidden)
+        shapes_of[key + "up"] = (count, hidden, width)
+        shapes_of[key + "up_bias"] = (count, width)
+    return shapes_of
 
 
 def aggregate(
@@ -66,12 +66,12 @@ def _bottleneck(weights: Mapping[str, Array], key: str, x: Wide) -> Wide:
     down, up = (weights[key + part].astype(np.float64) for part in ("down", "up"))
     hidden = x @ down + weights[key + "down_bias"][:, None].astype(np.float64)
     gelu = 0.5 * hidden * (1.0 + np.asarray(_erf(hidden / math.sqrt(2.0)), dtype=np.float64))
-    found: Wide = gelu @ up + weights[key + "up_bias"][:, None].astype(np.float64)
-    return found
+    returned: Wide = gelu @ up + weights[key + "up_bias"][:, None].astype(np.float64)
+    return returned
 
 
 def split(tensors: Tensors) -> tuple[Tensors, Tensors]:
     """Return the prompts and the aggregators of a set of arrays."""
-    prompts = {name: one for name, one in tensors.items() if not name.startswith(PREFIX)}
-    rest = {name: one for name, one in tensors.items() if name.startswith(PREFIX)}
+    prompts = {name: array for name, array in tensors.items() if not name.startswith(PREFIX)}
+    rest = {name: array for name, array in tensors.items() if name.startswith(PREFIX)}
     return Tensors(prompts), Tensors(rest)

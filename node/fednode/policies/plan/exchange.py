@@ -61,8 +61,8 @@ class Plan(Method):
 
     def dtype(self, stage: str) -> Dtype:
         """Return the stage's dtype; aggregators may travel in a narrower dtype than prompts."""
-        found: Dtype = self.config.wire_dtype
-        return self.config.aggregator_dtype if stage == AGGREGATORS else found
+        dtype: Dtype = self.config.wire_dtype
+        return self.config.aggregator_dtype if stage == AGGREGATORS else dtype
 
     def job(self, now: Round) -> Job:
         """Train prompts towards the global ones, or aggregators over the local prompts."""
@@ -72,9 +72,9 @@ class Plan(Method):
             reference = trained if now.number > 1 else EMPTY
             return replace(self.training(now, trained, reference), carry=EMPTY)
         locals_ = {
-            f"{at:03d}/{name}": one
+            f"{at:03d}/{name}": array
             for at, prompts in enumerate(self._local(now.heard[PROMPTS]))
-            for name, one in prompts.items()
+            for name, array in prompts.items()
         }
         return replace(self.training(now, trained, Tensors(locals_)), carry=EMPTY)
 
@@ -83,7 +83,11 @@ class Plan(Method):
         if now.stage != self.stages[-1]:
             return now.draft
         local = self._local(given if now.stage == PROMPTS else now.heard[PROMPTS])
-        told = [one.tensors for one in given if one.tensors and now.stage == AGGREGATORS]
+        told = [
+            contribution.tensors
+            for contribution in given
+            if contribution.tensors and now.stage == AGGREGATORS
+        ]
         prompts, before = split(now.draft.shared)
         rule, agrees = self.config.merge, now.base_agrees
         aggregators = combine(rule, told, [1.0] * len(told), before, base_agrees=agrees)
@@ -92,17 +96,17 @@ class Plan(Method):
             if not local:
                 merged[name] = prompts[name]
             elif name in self.config.aggregated:
-                arrays = [one[name] for one in local]
+                arrays = [local_prompts[name] for local_prompts in local]
                 merged[name] = aggregate(aggregators, name, arrays, self.config.residual)
             else:
-                each = [{name: one[name]} for one in local]
+                each = [{name: local_prompts[name]} for local_prompts in local]
                 kept = {name: prompts[name]}
                 merged |= combine(rule, each, [1.0] * len(each), kept, base_agrees=agrees)
         return replace(now.draft, shared=Tensors({**merged, **aggregators}), carry=EMPTY)
 
     def _local(self, given: Sequence[Contribution]) -> tuple[Tensors, ...]:
         """Return a round's local prompts, in the order of their senders."""
-        return self._tamed([one.tensors for one in given if one.tensors])
+        return self._tamed([contribution.tensors for contribution in given if contribution.tensors])
 
     def _tamed(self, given: Sequence[Tensors]) -> tuple[Tensors, ...]:
         """Return the local prompts clipped by the merge rule, once for training and merging.
@@ -111,12 +115,14 @@ class Plan(Method):
         weights would be wrong for the clipped prompts.
         """
         rule = self.config.merge
-        tamed: list[dict[str, Array]] = [dict(one) for one in given]
+        tamed: list[dict[str, Array]] = [dict(prompts) for prompts in given]
         for name in self.config.aggregated:
-            held = [one for one in tamed if name in one]
-            for one, array in zip(held, tame(rule, [one[name] for one in held]), strict=True):
-                one[name] = array
-        return tuple(Tensors(one) for one in tamed)
+            held = [prompts for prompts in tamed if name in prompts]
+            for prompts, array in zip(
+                held, tame(rule, [prompts[name] for prompts in held]), strict=True
+            ):
+                prompts[name] = array
+        return tuple(Tensors(prompts) for prompts in tamed)
 
     def _part(self, stage: str, tensors: Tensors) -> Tensors:
         prompts, aggregators = split(tensors)

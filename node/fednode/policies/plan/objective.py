@@ -35,12 +35,12 @@ class Objective(Written):
         initial.refuse_words(self.settings, "plan")
         draw, std = initial.generator(seed), self.settings.init_std
         text, vision = self.backbone.text, self.backbone.vision
-        length, most = self.settings.context_length, self.config.depth
+        length, most = self.settings.vectors, self.config.depth
         prompts = {
             name: (min(tower.layers, most or tower.layers), length, tower.width)
             for name, tower in ((TEXT, text), (VISUAL, vision))
         }
-        found: dict[str, Array] = {
+        arrays: dict[str, Array] = {
             name: initial.normal(draw, shape, std) for name, shape in prompts.items()
         }
         for name in self.config.aggregated:
@@ -49,10 +49,10 @@ class Objective(Written):
                 inputs = shapes[key.removesuffix("_bias")][1]
                 still = self.config.residual and ".value.up" in key
                 if key.endswith(".asks"):
-                    found[key] = initial.normal(draw, shape, std)
+                    arrays[key] = initial.normal(draw, shape, std)
                 else:
-                    found[key] = initial.uniform(draw, shape, inputs) * (0.0 if still else 1.0)
-        return Tensors(found)
+                    arrays[key] = initial.uniform(draw, shape, inputs) * (0.0 if still else 1.0)
+        return Tensors(arrays)
 
     def begin(self, given: Given) -> Tuning:
         """Start the job's stage."""
@@ -77,18 +77,18 @@ class Objective(Written):
 
     def merged(self, given: Given) -> dict[str, Tensor]:
         """Return the global prompts that the aggregators in training make of the local prompts."""
-        found: dict[str, Tensor] = {}
+        prompts: dict[str, Tensor] = {}
         for name in (TEXT, VISUAL):
             keys = sorted(key for key in given.reference if key.endswith(f"/{name}"))
             local = torch.stack([given.reference[key] for key in keys])
             if name in self.config.aggregated:
-                found[name] = aggregate(given.prompts, name, local, self.config.residual)
+                prompts[name] = aggregate(given.prompts, name, local, self.config.residual)
             else:
-                found[name] = local.mean(dim=0)
-        return found
+                prompts[name] = local.mean(dim=0)
+        return prompts
 
     def _texts(self, prompts: Parameters, classes: tuple[str, ...]) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length, (self.config.words,))
+        tokens = self.texts.tokens(classes, self.settings.vectors, (self.config.words,))
         first, deeper = prompts[TEXT][0], prompts[TEXT][1:]
         return self.backbone.text.encode(tokens, first, deeper if len(deeper) else None)
 
@@ -119,7 +119,7 @@ class _Local:
     def _teach(self, batch: Batch) -> Tensor:
         """Return log p_global [B, classes] of a batch; the result of each image is kept."""
         assert batch.index is not None, "training images have places"
-        places = batch.index.tolist()
+        places = batch.places or tuple(batch.index.tolist())
         if any(place not in self._taught for place in places):
             objective, given = self._objective, self._given
             if given.reference:

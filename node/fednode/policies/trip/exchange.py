@@ -82,13 +82,13 @@ class TRIP(Averaging):
         merged = super().merge(self._plain(now), given)
         if not self.config.average:
             return merged
-        if not any(one.tensors for one in given):
+        if not any(contribution.tensors for contribution in given):
             return replace(merged, shared=now.draft.shared)
         weight = alpha(now.number, max(1, self.context.rounds.max), self.config.beta)
         before = max(0.0, float(merged.arrays[SUM][0]))  # a state taken over may hold any number
         averages = {
-            name: mean([now.draft.shared[name], one], [before, weight])
-            for name, one in merged.shared.items()
+            name: mean([now.draft.shared[name], array], [before, weight])
+            for name, array in merged.shared.items()
         }
         return self._state(merged, Tensors(averages), merged.shared, before + weight)
 
@@ -102,6 +102,6 @@ class TRIP(Averaging):
     def _state(
         self, state: MethodState, averages: Tensors, raw: Tensors, weights: float
     ) -> MethodState:
-        held = {RAW + name: one for name, one in raw.items()}
+        held = {RAW + name: array for name, array in raw.items()}
         arrays = Tensors({**state.arrays, **held, SUM: np.array([weights])})
         return replace(state, shared=averages, arrays=arrays)

@@ -70,11 +70,11 @@ class Objective(Written):
     def initial(self, seed: int) -> Tensors:
         """Return E prompts, each a draw of its own, around init_words if they are set."""
         draw, settings = initial.generator(seed), self.settings
-        shape = (self.config.experts, settings.context_length, self.backbone.text.width)
-        found = initial.normal(draw, shape, settings.init_std)
+        shape = (self.config.experts, settings.vectors, self.backbone.text.width)
+        experts = initial.normal(draw, shape, settings.init_std)
         if settings.init_words is not None:
-            found = found + initial.words(self.backbone, settings.init_words, shape[1:])
-        return Tensors({EXPERTS: found})
+            experts = experts + initial.words(self.backbone, settings.init_words, shape[1:])
+        return Tensors({EXPERTS: experts})
 
     def begin(self, given: Given) -> Tuning:
         """Return the cross-entropy with the labels, plus alpha times that with zero-shot CLIP."""
@@ -82,11 +82,11 @@ class Objective(Written):
 
         def loss(batch: Batch) -> Tensor:
             logits = self._logits(given.prompts, batch, given.classes, TRAIN)
-            found = F.cross_entropy(logits, batch.truth)
+            total = F.cross_entropy(logits, batch.truth)
             if not teach:
-                return found
+                return total
             written = self.scaled(batch.seen, self._teacher(given.classes)).softmax(dim=1)
-            return found + teach * F.cross_entropy(logits, written)
+            return total + teach * F.cross_entropy(logits, written)
 
         return Plain(loss)
 
@@ -97,10 +97,11 @@ class Objective(Written):
     def _logits(
         self, prompts: Parameters, batch: Batch, classes: tuple[str, ...], place: int
     ) -> Tensor:
-        tokens = self.texts.tokens(classes, self.settings.context_length)
+        tokens = self.texts.tokens(classes, self.settings.vectors)
         contexts = torch.einsum("be,emw->bmw", batch.known[:, place], prompts[EXPERTS])
         texts = self.backbone.text.encode(tokens, contexts)
-        return self.backbone.logit_scale * torch.einsum("bd,bcd->bc", batch.seen, texts)
+        cosines = torch.einsum("bd,bcd->bc", batch.seen, texts)
+        return self.backbone.biased(self.backbone.logit_scale * cosines)
 
     @torch.no_grad()
     def _teacher(self, classes: tuple[str, ...]) -> Tensor:

@@ -29,15 +29,15 @@ def keys(seed: int, count: int, width: int) -> Wide:
     """Return orthonormal keys [count, width], equal for equal seeds on every machine."""
     drawn = np.random.default_rng(seed).standard_normal((width, count))
     q, r = np.linalg.qr(drawn)
-    found: Wide = (q * np.sign(np.diag(r))).T  # the signs of q are the library's choice
-    return found
+    directions: Wide = (q * np.sign(np.diag(r))).T  # the signs of q are the library's choice
+    return directions
 
 
 def capacities(tokens: int, clusters: int, factor: float) -> npt.NDArray[np.int64]:
     """Return the most tokens of each cluster; the first ones take the remainder."""
-    found = np.full(clusters, int(tokens // clusters * factor))
-    found[: tokens % clusters] += 1
-    return found
+    most = np.full(clusters, int(tokens // clusters * factor))
+    most[: tokens % clusters] += 1
+    return most
 
 
 def weights(tokens: Wide, known: Wide, factor: float, draw: np.random.Generator) -> Wide:
@@ -48,9 +48,9 @@ def weights(tokens: Wide, known: Wide, factor: float, draw: np.random.Generator)
     cosines = a @ b.T
     orders = _orders(len(known))
     best = orders[cosines[np.arange(len(known)), orders].sum(axis=1).argmax()]
-    found = np.zeros(len(known))
-    found[best] = sizes / sizes.sum()
-    return found
+    shares = np.zeros(len(known))
+    shares[best] = sizes / sizes.sum()
+    return shares
 
 
 def clustered(
@@ -87,13 +87,13 @@ def routed(states: Any, known: Wide, factors: tuple[float, ...]) -> npt.NDArray[
     The first centres are drawn by a seed that is made of the image's own tokens, so an image has
     the same weights wherever it stands.
     """
-    found = np.empty((len(states), len(factors), len(known)), dtype=np.float32)
-    for at, one in enumerate(np.asarray(states, dtype=np.float32)):
-        seed = int.from_bytes(hashlib.sha256(one.tobytes()).digest()[:8], "big")
+    shares = np.empty((len(states), len(factors), len(known)), dtype=np.float32)
+    for at, state in enumerate(np.asarray(states, dtype=np.float32)):
+        seed = int.from_bytes(hashlib.sha256(state.tobytes()).digest()[:8], "big")
         draw = np.random.default_rng(seed)
         for place, factor in enumerate(factors):
-            found[at, place] = weights(one.astype(np.float64), known, factor, draw)
-    return found
+            shares[at, place] = weights(state.astype(np.float64), known, factor, draw)
+    return shares
 
 
 @lru_cache(maxsize=4)

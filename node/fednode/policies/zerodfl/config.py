@@ -28,8 +28,8 @@ class ZeroDFLConfig:
     """Number of merges for which a received row is kept. 1: a row is used in the next merge or
     never; more helps if messages are rare."""
     positions: Literal["shuffled", "kept"] = "shuffled"
-    """shuffled: a received row may replace any row, as in the paper. kept: row i replaces row
-    i."""
+    """shuffled: a received row may replace any row, as in the released code; the paper says nothing
+    of positions. kept: row i replaces row i."""
     optimizer: Literal["keep", "reset"] = "keep"
     wire_dtype: Literal["float32", "float16"] = "float16"
     admit_rise: float | None = None
@@ -48,8 +48,9 @@ class ZeroDFLConfig:
         if self.admit_rise is not None:
             return ""
         return (
-            "policy.admit_rise is null: any member can replace this node's rows with its own. A "
-            "number, such as 0.05, turns the gate on (it needs data.validation)."
+            "policy.admit_rise is null, so this node takes over rows (context vectors of the "
+            "prompt) from any member without a test on its own images. A number, such as 0.05, "
+            "turns the test on (it needs data.validation)."
         )
 
     def __post_init__(self) -> None:

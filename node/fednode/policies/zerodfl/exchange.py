@@ -21,6 +21,7 @@ from typing import ClassVar, Self
 from fednode.core import events as ev
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, Activity, NodeContext
 from fednode.core.rounds.progress import Idle, Training
+from fednode.core.rounds.proof import quorum, reached
 from fednode.core.settings import Barrier, RoundSettings
 from fednode.core.types import EMPTY, Array, Json, Message, PolicyState, Report, Snapshot, Tensors
 from fednode.policies.zerodfl import rows
@@ -52,6 +53,7 @@ class ZeroDFL:
         self._sync = (context.rounds.mode or self.default_mode) == "sync"
         self._waiting: Waiting = Idle()
         self._live: set[str] = set()
+        self._known = {*context.peers}  # all other members, live or not
         self._current = 0  # the round in progress, or the last one
         self._tried: set[str] = set()  # recipients drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
@@ -99,6 +101,7 @@ class ZeroDFL:
         match event, self._waiting:
             case ev.RoundDue(), Idle():
                 self._memory.stragglers.behind = event.behind
+                self._known = {*event.members} - {self._context.name} or self._known
                 return self._begin(event.round, event.start)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
                 return self._tell(report)
@@ -124,8 +127,6 @@ class ZeroDFL:
             case ev.Received(message=message), _:
                 self._hear(message)
                 return self._advance()
-            case ev.Delivered(to=peer, message=message), _ if message.phase == "prompts":
-                self._memory.chosen[peer] = self._memory.chosen.get(peer, 0) + 1
             case ev.Undelivered(to=peer, message=message, code=code), _:
                 return self._failed(peer, message, code)
         return []
@@ -168,10 +169,11 @@ class ZeroDFL:
         return [*effects, timer, *self._advance()]
 
     def _draw(self, how_many: int, peers: set[str], purpose: str) -> list[str]:
-        """Draw recipients of this round's rows; note that they were tried."""
-        generator = self._context.random(self._current, purpose)
-        drawn = draw_recipients(self._memory.chosen, peers, how_many, EPSILON, generator)
+        """Draw recipients of this round's rows; count them, whatever becomes of the rows."""
+        generator, chosen = self._context.random(self._current, purpose), self._memory.chosen
+        drawn = draw_recipients(chosen, peers, how_many, EPSILON, generator)
         self._tried.update(drawn)
+        chosen.update((peer, chosen.get(peer, 0) + 1) for peer in drawn)
         return drawn
 
     def _advance(self) -> list[ev.Effect]:
@@ -231,12 +233,16 @@ class ZeroDFL:
 
     def _close(self, metrics: Metrics) -> list[ev.Effect]:
         memory = self._memory
-        # A node that fell behind continues at the others' round: peers see its round number.
-        others = {*self._context.peers, *self._live} if self._sync else set[str]()
-        memory.round = max(self._current, memory.reached(others) - 1)
+        memory.round = max(self._current, self._reached() - 1) if self._sync else self._current
         self._waiting = Adopting()
         adopt = ev.Adopt(Snapshot(memory.freeze(), metrics), memory.givers)
         return [ev.CancelTimer(DEADLINE), adopt]
+
+    def _reached(self) -> int:
+        """Return the round in which a node that fell behind goes on; peers see its round number."""
+        memory, known, last = self._memory, self._known | self._live, self._context.rounds.max
+        proven = reached(map(memory.round_of, known), quorum(self._context, known, self._live))
+        return min(proven, last) if last else proven
 
     # Messages and changes of peers ----------------------------------------------------------------
 

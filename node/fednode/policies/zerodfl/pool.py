@@ -58,27 +58,30 @@ class Pool:
     def draw(self, rows: int, generator: random.Random, keep_positions: bool) -> dict[int, Array]:
         """Choose a received row for each of `rows` positions.
 
-        The rows come from different senders as long as possible.
-        keep_positions: position i takes row i of its sender; otherwise it takes a random row of its
-        sender. Returns position -> row [width]. A position is left out if no sender has a row for
-        it.
+        The rows come from different senders as long as possible, and a sender's row is taken again
+        only after all rows of that sender were taken. keep_positions: position i takes row i of its
+        sender; otherwise it takes a random row of its sender. Returns position -> row [width]. A
+        position is left out if no sender has a row for it.
         """
         chosen: dict[int, Array] = {}
         senders: list[Entry] = []
-        givers = set[str]()
+        left: dict[str, list[int]] = {}  # rows of each sender that no position has taken
         for position in range(rows):
             if not senders:
                 senders = list(self)
                 generator.shuffle(senders)
-            fitting = [one for one in senders if not keep_positions or position < len(one.rows)]
+            fitting = [
+                sender for sender in senders if not keep_positions or position < len(sender.rows)
+            ]
             if not fitting:
                 continue
             entry = fitting[0]
             senders.remove(entry)
-            index = position if keep_positions else generator.randrange(len(entry.rows))
+            rest = left.get(entry.sender) or list(range(len(entry.rows)))
+            left[entry.sender] = rest
+            index = position if keep_positions else rest.pop(generator.randrange(len(rest)))
             chosen[position] = entry.rows[index]
-            givers.add(entry.sender)
-        self.givers = tuple(sorted(givers))
+        self.givers = tuple(sorted(left))
         return chosen
 
 

@@ -1,6 +1,6 @@
 """ZeroDFL's inverse-frequency choice of peers (IJCNN 2025, equations 1 and 2).
 
-    w_j = 1 / (f_j + epsilon)        (1)    f_j: how often peer j was chosen and acknowledged
+    w_j = 1 / (f_j + epsilon)        (1)    f_j: how often peer j was chosen
     p_j = w_j / sum_k w_k            (2)    over the peers that can be chosen
 
 With the released code's epsilon of 1e-6 a peer never chosen outweighs one chosen once a million to
@@ -63,8 +63,8 @@ def draw_recipients(
 
 def _weights(counts: Mapping[str, int], names: Sequence[str], epsilon: float) -> Numbers:
     """Return the weights of equation 1, in the order of the names."""
-    found = map(counts.get, names, repeat(0))
-    return 1.0 / (np.fromiter(found, np.float64, len(names)) + epsilon)
+    drawn = map(counts.get, names, repeat(0))
+    return 1.0 / (np.fromiter(drawn, np.float64, len(names)) + epsilon)
 
 
 def _draw(weights: Numbers, generator: random.Random) -> int:

@@ -21,10 +21,10 @@ def shared(config: ZeroDFLConfig, memory: Memory) -> int:
 
 def drawn(config: ZeroDFLConfig, memory: Memory, generator: random.Random) -> dict[int, Array]:
     """Take the received rows for the exchanged positions from the pool: position -> row."""
-    found = memory.pool.draw(shared(config, memory), generator, config.positions == "kept")
+    taken = memory.pool.draw(shared(config, memory), generator, config.positions == "kept")
     memory.pool.grow_older()
     memory.givers = memory.pool.givers
-    return found
+    return taken
 
 
 def training(context: NodeContext, number: int, memory: Memory) -> Job:
@@ -49,6 +49,7 @@ def measuring(context: NodeContext, number: int, base: Tensors, tried: Array) ->
 def take(config: ZeroDFLConfig, memory: Memory, base: Tensors, merged: Array | None) -> None:
     """Hold `base`, with merged rows [m, width] in place of its own; None: as it is."""
     memory.tensors = base if merged is None else Tensors({**base, ROWS: merged})
+    memory.givers = memory.givers if merged is not None else ()
     if merged is not None and config.optimizer == "reset":
         memory.carry = EMPTY
 

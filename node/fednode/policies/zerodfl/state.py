@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fednode.core.rounds.stragglers import STRAGGLERS, Stragglers
@@ -19,8 +19,9 @@ class Memory:
     """The mutable state of one node.
 
     Attributes:
-        chosen: f_ij, how often a peer was sent rows and acknowledged them
+        chosen: f_ij, how often a peer was drawn as a recipient
         heard: newest round that each peer finished, by its messages
+        proved: newest round of which each peer sent rows
         loss: the validation loss of the last tuning, for the gate; None if there is no gate
         givers: peers whose rows the last merge used; not stored
     """
@@ -32,23 +33,23 @@ class Memory:
     carry: Tensors = EMPTY
     chosen: dict[str, int] = field(default_factory=dict)
     heard: dict[str, int] = field(default_factory=dict)
+    proved: dict[str, int] = field(default_factory=dict)
     stragglers: Stragglers = field(default_factory=Stragglers)
     loss: float | None = None
     givers: tuple[str, ...] = ()
 
-    def reached(self, peers: Iterable[str]) -> int:
-        """Return the newest round that most of these peers reached; 0 if there are no peers.
-
-        A single peer that lies about its round does not change the result.
-        """
-        rounds = sorted((self.heard.get(peer, 0) for peer in peers), reverse=True)
-        return rounds[len(rounds) // 2] if rounds else 0
+    def round_of(self, peer: str) -> int:
+        """Return how far a peer is: as it says, and at most one round beyond its newest rows."""
+        return min(self.heard.get(peer, 0), self.proved.get(peer, 0) + 1)
 
     def hear(self, message: Message, current: int) -> None:
         """Note how far the sender of a message is. current: the round of this node."""
-        self.heard[message.sender] = max(self.heard.get(message.sender, 0), message.round)
-        if message.round == current:
-            self.stragglers.kept(message.sender)
+        sender, number = message.sender, message.round
+        self.heard[sender] = max(self.heard.get(sender, 0), number)
+        if message.tensors:
+            self.proved[sender] = max(self.proved.get(sender, 0), number)
+        if number == current:
+            self.stragglers.kept(sender)
 
     def keep(self, message: Message) -> None:
         """Put the rows of a message into the pool."""
@@ -60,6 +61,7 @@ class Memory:
         data: dict[str, Json] = {
             "chosen": dict(self.chosen),
             "heard": dict(self.heard),
+            "proved": dict(self.proved),
             "pool": entries,
             STRAGGLERS: self.stragglers.freeze(),
         }
@@ -71,7 +73,9 @@ class Memory:
     def shown(self) -> Mapping[str, Json]:
         """Return how often each peer was chosen (column), and the rows in the pool (text)."""
         counts: dict[str, Json] = {name: self.chosen[name] for name in sorted(self.chosen)}
-        held = [f"{one.sender} (round {one.round}, {len(one.rows)} rows)" for one in self.pool]
+        held = [
+            f"{entry.sender} (round {entry.round}, {len(entry.rows)} rows)" for entry in self.pool
+        ]
         return {"chosen": counts, **({"pool": ", ".join(held)} if held else {})}
 
     @classmethod
@@ -90,6 +94,7 @@ class Memory:
             carry=state.carry,
             chosen=_counts(state.data.get("chosen")),
             heard=_counts(state.data.get("heard")),
+            proved=_counts(state.data.get("proved")),
             stragglers=Stragglers.thaw(state.data.get(STRAGGLERS)),
             loss=loss if isinstance(loss := state.data.get("loss"), float) else None,
         )

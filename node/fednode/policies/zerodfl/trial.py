@@ -52,7 +52,7 @@ class Trial:
         if self.loss is None:
             return replace(self, loss=loss)
         position = min(self.left)
-        left = {one: row for one, row in self.left.items() if one != position}
+        left = {place: row for place, row in self.left.items() if place != position}
         if loss <= self.loss + self.rise:  # false if the loss is NaN
             return replace(self, rows=tried, loss=loss, left=left, stayed=self.stayed + 1)
         return replace(self, left=left, refused=self.refused + 1)

@@ -7,6 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Redo(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REDO_UNSPECIFIED: _ClassVar[Redo]
+    REDO_ENDED: _ClassVar[Redo]
+    REDO_AGAIN: _ClassVar[Redo]
+
 class MemberState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MEMBER_STATE_UNSPECIFIED: _ClassVar[MemberState]
@@ -26,6 +32,11 @@ class AckCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ACK_CODE_INVALID: _ClassVar[AckCode]
     ACK_CODE_BUSY: _ClassVar[AckCode]
     ACK_CODE_SILENT: _ClassVar[AckCode]
+    ACK_CODE_ENDED: _ClassVar[AckCode]
+    ACK_CODE_AGAIN: _ClassVar[AckCode]
+REDO_UNSPECIFIED: Redo
+REDO_ENDED: Redo
+REDO_AGAIN: Redo
 MEMBER_STATE_UNSPECIFIED: MemberState
 MEMBER_STATE_ALIVE: MemberState
 MEMBER_STATE_SUSPECT: MemberState
@@ -40,6 +51,8 @@ ACK_CODE_REFUSED: AckCode
 ACK_CODE_INVALID: AckCode
 ACK_CODE_BUSY: AckCode
 ACK_CODE_SILENT: AckCode
+ACK_CODE_ENDED: AckCode
+ACK_CODE_AGAIN: AckCode
 
 class Frame(_message.Message):
     __slots__ = ("data",)
@@ -48,7 +61,7 @@ class Frame(_message.Message):
     def __init__(self, data: _Optional[bytes] = ...) -> None: ...
 
 class Envelope(_message.Message):
-    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "block", "head_bytes", "checksum")
+    __slots__ = ("version", "mesh", "fingerprint", "policy", "sender", "round", "phase", "contributors", "samples", "facts", "table", "members", "redo", "run", "mark", "classes", "block", "head_bytes", "checksum")
     class FactsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +81,10 @@ class Envelope(_message.Message):
     FACTS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    REDO_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     BLOCK_FIELD_NUMBER: _ClassVar[int]
     HEAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
@@ -83,10 +100,28 @@ class Envelope(_message.Message):
     facts: _containers.ScalarMap[str, str]
     table: bytes
     members: _containers.RepeatedCompositeFieldContainer[Member]
+    redo: Redo
+    run: int
+    mark: Mark
+    classes: _containers.RepeatedScalarFieldContainer[str]
     block: bytes
     head_bytes: int
     checksum: bytes
-    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., mesh: _Optional[str] = ..., fingerprint: _Optional[bytes] = ..., policy: _Optional[str] = ..., sender: _Optional[str] = ..., round: _Optional[int] = ..., phase: _Optional[str] = ..., contributors: _Optional[bytes] = ..., samples: _Optional[int] = ..., facts: _Optional[_Mapping[str, str]] = ..., table: _Optional[bytes] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., redo: _Optional[_Union[Redo, str]] = ..., run: _Optional[int] = ..., mark: _Optional[_Union[Mark, _Mapping]] = ..., classes: _Optional[_Iterable[str]] = ..., block: _Optional[bytes] = ..., head_bytes: _Optional[int] = ..., checksum: _Optional[bytes] = ...) -> None: ...
+
+class Mark(_message.Message):
+    __slots__ = ("process", "run", "round", "released", "proof")
+    PROCESS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    ROUND_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    PROOF_FIELD_NUMBER: _ClassVar[int]
+    process: str
+    run: int
+    round: int
+    released: int
+    proof: bytes
+    def __init__(self, process: _Optional[str] = ..., run: _Optional[int] = ..., round: _Optional[int] = ..., released: _Optional[int] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("name", "state", "incarnation", "address", "id", "proof")
@@ -105,9 +140,11 @@ class Member(_message.Message):
     def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[MemberState, str]] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., id: _Optional[str] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("code", "detail")
+    __slots__ = ("code", "detail", "known")
     CODE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     code: AckCode
     detail: str
-    def __init__(self, code: _Optional[_Union[AckCode, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+    known: Mark
+    def __init__(self, code: _Optional[_Union[AckCode, str]] = ..., detail: _Optional[str] = ..., known: _Optional[_Union[Mark, _Mapping]] = ...) -> None: ...

@@ -18,6 +18,10 @@ class EnrolRequest(_message.Message):
     token: str
     def __init__(self, mesh: _Optional[str] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
+class JudgeReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class EnrolReply(_message.Message):
     __slots__ = ("lease", "contacts", "revocations")
     LEASE_FIELD_NUMBER: _ClassVar[int]

@@ -11,17 +11,26 @@ class IntroducerStub:
         self.Enrol = channel.unary_unary("/fednode.v1.Introducer/Enrol",
             request_serializer=introducer_pb2.EnrolRequest.SerializeToString,
             response_deserializer=introducer_pb2.EnrolReply.FromString)
+        self.Judge = channel.unary_unary("/fednode.v1.Introducer/Judge",
+            request_serializer=introducer_pb2.EnrolRequest.SerializeToString,
+            response_deserializer=introducer_pb2.JudgeReply.FromString)
 
 class IntroducerServicer:
     async def Enrol(self, request: introducer_pb2.EnrolRequest, context: Any) -> introducer_pb2.EnrolReply:
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         raise NotImplementedError("Enrol")
+    async def Judge(self, request: introducer_pb2.EnrolRequest, context: Any) -> introducer_pb2.JudgeReply:
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        raise NotImplementedError("Judge")
 
 def add_IntroducerServicer_to_server(servicer: IntroducerServicer, server: Any) -> None:
     handlers = {
         "Enrol": grpc.unary_unary_rpc_method_handler(servicer.Enrol,
             request_deserializer=introducer_pb2.EnrolRequest.FromString,
             response_serializer=introducer_pb2.EnrolReply.SerializeToString),
+        "Judge": grpc.unary_unary_rpc_method_handler(servicer.Judge,
+            request_deserializer=introducer_pb2.EnrolRequest.FromString,
+            response_serializer=introducer_pb2.JudgeReply.SerializeToString),
     }
     generic = grpc.method_handlers_generic_handler("fednode.v1.Introducer", handlers)
     server.add_generic_rpc_handlers((generic,))

@@ -27,7 +27,7 @@ class ProbeReply(_message.Message):
     def __init__(self, address: _Optional[str] = ..., fault: _Optional[str] = ..., clock: _Optional[float] = ...) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown")
+    __slots__ = ("name", "node_id", "mesh", "version", "address", "policy", "fingerprint", "life", "round", "rounds_max", "phase", "step", "steps", "metrics", "uptime_s", "samples", "classes", "model", "backbone", "peers", "traffic", "refused", "events", "alone", "best_round", "best_validation", "notes", "pid", "page", "measured", "warnings", "round_s", "shown", "merged_with", "alone_by_wish", "compared", "comparing", "working", "relays")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,13 @@ class StatusReply(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class MergedWithEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     MESH_FIELD_NUMBER: _ClassVar[int]
@@ -89,6 +96,12 @@ class StatusReply(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     ROUND_S_FIELD_NUMBER: _ClassVar[int]
     SHOWN_FIELD_NUMBER: _ClassVar[int]
+    MERGED_WITH_FIELD_NUMBER: _ClassVar[int]
+    ALONE_BY_WISH_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FIELD_NUMBER: _ClassVar[int]
+    COMPARING_FIELD_NUMBER: _ClassVar[int]
+    WORKING_FIELD_NUMBER: _ClassVar[int]
+    RELAYS_FIELD_NUMBER: _ClassVar[int]
     name: str
     node_id: str
     mesh: str
@@ -122,10 +135,26 @@ class StatusReply(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     round_s: float
     shown: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    merged_with: _containers.ScalarMap[int, int]
+    alone_by_wish: bool
+    compared: _containers.RepeatedScalarFieldContainer[str]
+    comparing: bool
+    working: str
+    relays: _containers.RepeatedCompositeFieldContainer[Relay]
+    def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., merged_with: _Optional[_Mapping[int, int]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., comparing: _Optional[bool] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ...) -> None: ...
+
+class Relay(_message.Message):
+    __slots__ = ("address", "state", "why")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    state: str
+    why: str
+    def __init__(self, address: _Optional[str] = ..., state: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "shown")
+    __slots__ = ("name", "address", "state", "round", "heard_s", "reason", "traffic", "unreached", "shown", "path", "path_why")
     class ShownEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -142,6 +171,8 @@ class Peer(_message.Message):
     TRAFFIC_FIELD_NUMBER: _ClassVar[int]
     UNREACHED_FIELD_NUMBER: _ClassVar[int]
     SHOWN_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PATH_WHY_FIELD_NUMBER: _ClassVar[int]
     name: str
     address: str
     state: str
@@ -151,7 +182,9 @@ class Peer(_message.Message):
     traffic: Traffic
     unreached: str
     shown: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., shown: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    path: str
+    path_why: str
+    def __init__(self, name: _Optional[str] = ..., address: _Optional[str] = ..., state: _Optional[str] = ..., round: _Optional[int] = ..., heard_s: _Optional[float] = ..., reason: _Optional[str] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., unreached: _Optional[str] = ..., shown: _Optional[_Mapping[str, str]] = ..., path: _Optional[str] = ..., path_why: _Optional[str] = ...) -> None: ...
 
 class Traffic(_message.Message):
     __slots__ = ("messages_in", "messages_out", "payload_in", "payload_out", "serialized_in", "serialized_out", "wire_in", "wire_out")

@@ -34,7 +34,10 @@ def test_without_a_destination_the_round_goes_on(flags: tuple[bool, bool, bool])
 def test_a_round_that_others_finished_ends_at_once(
     flags: tuple[bool, bool, bool], number: int, reached: int, state: Tensors | None
 ) -> None:
-    assert decide(standing(*flags), Destination(number, state)) == Finish(reached, state)
+    found = decide(standing(*flags), Destination(number, state, "b"))
+    assert found == Finish(reached, state)
+    assert isinstance(found, Finish)
+    assert found.giver == "b", "it counts as a peer whose prompts the node holds"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND
 from fednode.core.rounds.draw import drawn
-from fednode.core.rounds.exchange import AGAIN, Exchange
+from fednode.core.rounds.exchange import AGAIN, UPS_MAX, Exchange
 from fednode.core.rounds.stragglers import Misses, Stragglers
 from fednode.core.settings import RoundSettings
 from fednode.core.types import Message
@@ -73,6 +73,27 @@ def test_a_peer_that_comes_back_gets_what_it_missed_and_a_request_is_answered() 
     assert exchange.repeat("b", 1) == [], "still on its way to b"
     exchange.delivered("b", NODE.message(1, STAGE))
     assert sent(exchange.repeat("b", 1)) == [("b", STAGE)]
+
+
+def test_a_node_repeats_itself_once_a_round_to_a_peer_that_asks() -> None:
+    exchange = made("bc")
+    own = opened(exchange)
+    for peer, found in (("b", [("b", STAGE)]), ("b", []), ("c", [("c", STAGE)]), ("c", [])):
+        exchange.delivered(peer, own)
+        assert sent(exchange.repeat(peer, 1)) == found
+    exchange.delivered("b", own)
+    exchange.begin(2)
+    assert sent(exchange.repeat("b", 1)) == [("b", STAGE)], "a new round"
+
+
+def test_a_peer_that_comes_and_goes_is_told_a_few_times_a_round() -> None:
+    exchange = made("bc")
+    opened(exchange)
+    told = 0
+    for _ in range(20):
+        exchange.down("b")
+        told += len(sent(exchange.up("b")))
+    assert told == UPS_MAX
 
 
 def test_a_lost_contribution_is_sent_again_a_moment_later() -> None:

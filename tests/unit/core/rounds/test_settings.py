@@ -13,7 +13,9 @@ from fednode.errors import ConfigError
 from fednode.settings.read import load_settings
 
 MESH_WIDE = [
-    name for name in registry.names() if registry.policy(name).name not in {"local", "zerodfl"}
+    name
+    for name in registry.names()
+    if registry.policy(name).name not in {"gda", "local", "zerodfl"}
 ]
 
 

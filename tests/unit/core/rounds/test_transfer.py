@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, PAST, STATE, VOUCH, Transfer, needed
+from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, PAST, STATE, VOUCH, Transfer
 from fednode.core.types import Message, Tensors
 
 OURS, THEIRS, LIES = Tensors({"a": [1.0]}), Tensors({"a": [2.0]}), Tensors({"a": [9.0]})
@@ -44,16 +44,6 @@ def offered(tensors: Tensors, vouched: dict[str, str], silent: str = "") -> Tran
 def vouch(sender: str, digest: str, of: int = 2) -> Message:
     facts = {OF: str(of), ADOPTED: "2", DIGEST: digest}
     return replace(message(sender, VOUCH, Tensors({})), facts=facts)
-
-
-@pytest.mark.parametrize(
-    ("others", "need"), [(1, 2), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (8, 5), (9, 5)]
-)
-def test_half_of_all_members_have_to_say_the_same(others: int, need: int) -> None:
-    """This node counts among all: fewer than half of others + 1 members are never enough."""
-    assert needed(others) == need
-    liars = max(one for one in range(others + 1) if 2 * one < others + 1)
-    assert needed(others) > liars
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from fednode.lab.commands import bench, bench_mesh, bench_scale, bench_tuning, bench_wire
+from fednode.lab.commands import (
+    bench,
+    bench_mesh,
+    bench_scale,
+    bench_sums,
+    bench_tuning,
+    bench_wire,
+)
 from tests.command_line import named
 
 
@@ -13,4 +20,5 @@ def test_its_name_leads_here_and_to_each_benchmark() -> None:
         "scale": bench_scale.scale,
         "wire": bench_wire.wire,
         "mesh": bench_mesh.mesh,
+        "sums": bench_sums.sums,
     }

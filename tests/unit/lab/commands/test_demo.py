@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from fednode.lab.commands import demo as demo_command
 from fednode.lab.demo import demo
+from fednode.lab.demo.cells import CONTROL
 from fednode.lab.demo.demo import DemoOptions
 from fednode_bootstrap import mesh_command
 from tests.command_line import named
@@ -36,7 +37,7 @@ def invoke(command: Any, *arguments: str) -> Any:
 def test_demo_has_working_defaults(given: list[Any]) -> None:
     assert invoke(demo_command.demo).return_value == 7
     assert given == [DemoOptions()]
-    assert given[0].seeds == (1, 2, 3)
+    assert given[0].seeds == (1, 2)
     assert demo.CONFIG.is_file()
 
 
@@ -55,7 +56,7 @@ def test_demo_hands_everything_on(given: list[Any]) -> None:
         )
     ]
     assert given[0].seeds_run == (4,)
-    assert given[0].overrides("local", 4) == (
+    assert given[0].overrides(CONTROL, 4) == (
         *("policy={name: local}", "seed=4", "data.seed=4", "rounds.max=9", "a.b=1"),
     )
 

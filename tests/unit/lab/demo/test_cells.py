@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from fednode.lab.demo import cells
-from fednode.lab.demo.cells import CONTROL, METHOD, Said
+from fednode.lab.demo.cells import CONTROL, METHOD, RECOMMENDED, SAME_HEAD, Said
 from fednode.lab.experiment.cells import Done
-from fednode.lab.experiment.figures import clustered_bootstrap
 from fednode.lab.experiment.picture import panels_of
+from fednode.lab.experiment.settings import MethodSettings
 from fednode.lab.experiment.table import rows
+from fednode.learn.intervals import clustered_bootstrap
 from fednode.wire.gen.status_pb2 import Round, StatusReply, Traffic
 
 
@@ -87,7 +89,7 @@ def test_a_cell_s_key_changes_with_its_settings() -> None:
 def test_the_table_has_means_over_nodes_and_deviations_over_seeds() -> None:
     gains = [[0.1, 0.3], [0.2, -0.2]]
     made = cells.experiment({"data": {"shots": 8}}, 2, (1, 2), 3)
-    zero, local, ours = rows(made, run(gains))
+    zero, local, ours, *_ = rows(made, run(gains))
     means = [
         100 * statistics.mean(0.2 + 0.01 * at + g for at, g in enumerate(one, 1)) for one in gains
     ]
@@ -118,3 +120,56 @@ def test_differences_are_paired_and_ignore_nodes_without_a_pair() -> None:
     assert base.startswith("zerodfl minus local on base classes: +0.0 points")
     assert "better in 0 of 4 pairs" in base
     assert cells.differences([lonely]) == []
+
+
+def with_base(method: MethodSettings, base: Sequence[float], rounds: int) -> list[Done]:
+    """Return a cell for each seed, whose two nodes have this accuracy on base classes."""
+    scores = ({"base": {"a": value, "b": value + 0.02}} for value in base)
+    return [
+        Done(cells.cell(method, seed, ()), {"scores": one, "rounds": rounds})
+        for seed, one in enumerate(scores, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ours", "rounds", "said"),
+    [
+        (
+            (0.60, 0.62),
+            50,
+            "without peers (local, same head) in 51.0 %, and with what its peers send "
+            f"({RECOMMENDED.label}) in 62.0 %. So its peers bring +11.0 points, 95 % interval "
+            "+10.0 to +12.0, and no image left its node.",
+        ),
+        (
+            (0.49, 0.53),
+            50,
+            "So its peers bring +1.0 points, 95 % interval -1.0 to +3.0 (it may be chance), and",
+        ),
+        (
+            (0.49, 0.49),
+            5,
+            f"In short: after 5 rounds the exchange does not help ({RECOMMENDED.label} less "
+            "local, same head: -1.0 points, 95 % interval -1.0 to -1.0). A minute allows a few "
+            "rounds only, which move prompts only a little: `fednode demo` runs 50.",
+        ),
+    ],
+)
+def test_the_last_sentence_says_what_peers_bring(
+    ours: Sequence[float], rounds: int, said: str
+) -> None:
+    done = [
+        *with_base(METHOD, (0.4, 0.4), rounds),
+        *with_base(RECOMMENDED, ours, rounds),
+        *with_base(CONTROL, (0.5, 0.5), rounds),
+        *with_base(SAME_HEAD, (0.5, 0.5), 1),
+        *with_base(cells.WRITTEN, (0.3, 0.3), 0),
+    ]
+    sentence = cells.verdict(done)
+    assert said in sentence
+    if rounds == 50:
+        assert "Untuned it is right in 31.0 % of the test images" in sentence
+        assert "no image left its node. With 2 seeds the interval is a rough guide" in sentence
+        seeds = [replace(one, cell=replace(one.cell, seed=at)) for at in range(5) for one in done]
+        assert "rough guide" not in cells.verdict(seeds)
+    assert cells.verdict(done[:2]) == ""

@@ -65,8 +65,10 @@ async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path
     assert await demo.run(options("tuning.lr=0.1"), observer, screen) == 0
     assert observer.closed
     read = report_of(tmp_path)
-    zero, local, ours = read["rows"]
-    assert [row["method"]["label"] for row in read["rows"]] == ["zero-shot", "local", "zerodfl"]
+    zero, local, ours, *_, advised = read["rows"]
+    labels = ["zero-shot", "local", "zerodfl", "local, same head", cells.RECOMMENDED.label]
+    assert [row["method"]["label"] for row in read["rows"]] == labels
+    assert advised["method"]["tuning"] == cells.RECOMMENDED.tuning
     assert zero["figures"]["new"]["mean"] == pytest.approx(22.0)
     # What fake_daemon.say makes up: by seed on new classes, by node on base classes.
     assert local["figures"]["new"]["mean"] == pytest.approx(100 * (0.201 + 0.202) / 2)
@@ -85,18 +87,25 @@ async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path
     assert sorted(path.name for path in (tmp_path / "demo").iterdir()) == [
         *("cells", "curves.csv", "curves.png", "report.json", "report.md", "scores.csv")
     ]
-    assert len(list((tmp_path / "demo/cells").iterdir())) == 6
+    assert len(list((tmp_path / "demo/cells").iterdir())) == 10
+    assert written.getvalue().splitlines()[-1].startswith("In short: after 2 rounds the exchange")
 
 
-async def test_both_methods_differ_in_the_policy_alone(options: Options, tmp_path: Path) -> None:
+async def test_methods_differ_in_policy_and_tuning_alone(options: Options, tmp_path: Path) -> None:
     observer = LogObserver(tmp_path)
     assert await demo.run(options(quick=True, keep=True), observer, console()[0]) == 0
     logs = sorted((tmp_path / "demo").rglob("node-2.log"))
     said = [json.loads(log.read_text().splitlines()[0])["arguments"] for log in logs]
-    assert len(said) == 2
-    differing = {one for pair in zip(*said, strict=True) if len(set(pair)) > 1 for one in pair}
-    of_folder = {one for one in differing if "meshes-" in one}
-    assert differing - of_folder == {"policy={name: local}", "policy.name=zerodfl"}
+    assert len(said) == 4
+    differing = set.union(*map(set, said)) - set.intersection(*map(set, said))
+    advised = cells.RECOMMENDED
+    tuning = {f"tuning.{key}={value}" for key, value in advised.tuning.items()}
+    policies = {
+        "policy={name: local}", "policy={head: gda, name: local}", "policy.name=zerodfl",
+        f"policy={{name: {advised.label}}}",
+    }  # fmt: skip
+    limit = {f"rounds.max={advised.rounds}"}
+    assert {one for one in differing if "meshes-" not in one} == tuning | policies | limit
     assert {"seed=1", "data.seed=1", f"rounds.max={demo.QUICK_ROUNDS}"} <= set(said[0])
 
 
@@ -104,7 +113,7 @@ async def test_a_daemon_that_crashed_is_a_warning(options: Options, tmp_path: Pa
     asked = options("fake.exit=node-1", "fake.code=70", quick=True)
     assert await demo.run(asked, LogObserver(tmp_path), console()[0]) == 0
     warnings = [one.get("warnings", []) for one in report_of(tmp_path)["cells"]]
-    assert [len(one) for one in warnings] == [0, 2, 2]
+    assert [len(one) for one in warnings] == [0, 2, 2, 2, 2]
     assert warnings[1][0].startswith("node-1 ended with exit code 70")
     assert "was started again" in warnings[1][1]
     text = (tmp_path / "demo/report.md").read_text()
@@ -129,7 +138,7 @@ async def test_without_matplotlib_the_report_is_whole_and_says_so(
     assert await demo.run(options(quick=True), LogObserver(tmp_path), screen) == 0
     assert "curves.png was not drawn: matplotlib draws the curves and is not" in written.getvalue()
     assert not (tmp_path / "demo/curves.png").exists()
-    assert len(report_of(tmp_path)["cells"]) == 3
+    assert len(report_of(tmp_path)["cells"]) == 5
 
 
 def test_time_left_follows_from_what_is_done(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from fednode.core.types import Tensors
 from fednode.errors import FednodeError
 from fednode.lab.experiment.cell import judge, play, prepare, run
-from fednode.lab.experiment.judge import Parts
+from fednode.lab.experiment.judge import Judge, Parts
 from fednode.lab.experiment.scene import scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.context import ContextObjective
@@ -70,6 +72,33 @@ def test_the_last_round_is_judged_and_the_curve_ends_with_it(
     assert outcome["consensus"] == [0.0, 0.0], "all nodes hold the mean"
     prompts = played.diary.kept[2]
     assert len({one.digest for one in prompts.values()}) == 1
+
+
+def test_mean_at_end_tests_every_node_with_the_mean_of_finished_prompts(
+    made: Experiment, parts: Parts
+) -> None:
+    alone = MethodSettings(label="alone", policy={"name": "local"})
+    once = replace(alone, label="once", mean_at_end=True)
+    place = scene(made, 1, "")
+    played = play(prepare(made, once, 1, place, parts))
+    finished = played.diary.kept[2]
+    (name,) = next(iter(finished.values()))
+    merged = np.mean([one[name] for one in finished.values()], axis=0, dtype=np.float64)
+    outcome = judge(prepare(made, once, 1, place, parts), played)
+    prepared = prepare(made, alone, 1, place, parts)
+    shared = Tensors({name: merged.astype(np.float32)})
+    judged = Judge(parts, prepared.objective, prepared.settings.tuning)
+    assert outcome["scores"] == judged.scores(place, dict.fromkeys(finished, shared))
+    assert judge(prepared, played)["scores"] == judged.scores(place, finished)
+    sent = outcome["bytes"]["prompts"]
+    nodes = len(finished)
+    assert sent["messages"] == nodes * (nodes - 1)
+    assert sent["payload"] == nodes * (nodes - 1) * merged.size * 4 < sent["serialized"]
+
+
+def test_mean_at_end_is_for_nodes_that_tune_alone() -> None:
+    with pytest.raises(ValueError, match="mean_at_end is set with policy 'promptfl'"):
+        replace(MEAN, mean_at_end=True)
 
 
 def test_lying_nodes_are_not_tested_and_each_domain_keeps_an_honest_node(

@@ -69,6 +69,22 @@ def test_a_cell_that_fails_has_its_sentence_and_no_file(
     assert list(job.path.parent.iterdir()) == []
 
 
+def test_the_trace_of_a_defect_in_a_cell_goes_into_a_file(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> Outcome:
+        raise ZeroDivisionError("by\nnothing")
+
+    monkeypatch.setattr(run, "_outcome", fails)
+    found = attempt(job)
+    (trace,) = job.path.parent.iterdir()
+    assert found == Attempt(
+        fault=f"ZeroDivisionError: by nothing (a defect; its trace is in {trace})"
+    )
+    assert "Traceback" in trace.read_text()
+    assert "in fails" in trace.read_text()
+
+
 def test_a_key_changes_with_what_an_outcome_depends_on_and_with_nothing_else() -> None:
     (method,) = EXPERIMENT.methods
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -140,11 +141,13 @@ def test_a_worker_that_is_ended_gives_its_cell_back(
     # A test suite in the background inherits an ignored SIGINT.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        found, shown, _ = start(capsys, file, "--out", tmp_path / "out", "--worker")
+        found, shown, err = start(capsys, file, "--out", tmp_path / "out", "--worker")
     finally:
         signal.signal(signal.SIGINT, before)
     assert found == code
-    assert "Stopped. The same command goes on from here." in shown
+    said = shown if ends == "SIGTERM" else err
+    assert "topped" in said
+    assert re.search(r"0 of \d runs are kept; the same command goes on from there\.", said)
     assert len(held) == 1
     assert done_in(tmp_path / "out") == set()
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -78,9 +78,40 @@ async def test_cells_and_tables_are_runs(tmp_path: Path) -> None:
     assert (begin[3]["data.shots"], begin[3]["seed"], begin[3]["left out"]) == (4, 1, "photo")
     assert (first[1], second[1], end) == (1, 2, ["end"])
     tables = lines(folder / "tracker/tables.jsonl")
-    assert [one[0] for one in tables] == ["begin", "table", "table", "end"]
+    assert [one[0] for one in tables] == ["begin", "table", "end"]
     assert tables[1][1:] == ["report.md", "# report on 1 seeds\n"]
     assert told[-1] == "1 of 1 cells were written; the others were there from before."
+
+
+async def test_paths_of_images_and_weights_stay_here(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "trial", 1)
+    tree = {"data": {"path": "/jane-doe", "shots": 4}, "model": {"pretrained": "jane-doe.pt"}}
+    (folder / "report.json").write_text(json.dumps({"experiment": tree}))
+    (folder / "report.md").write_text(
+        "# trial\n\n`fednode experiment trial.yaml --set data.path=/jane-doe`\n\n| 50.0 |\n\n"
+        "## Cells that failed\n\n- ours, seed 1: /jane-doe/1.png is damaged: remove it\n"
+    )
+    await cells.track(folder, FAKE, Patient("Fake"), print)
+    told = b"".join(one.read_bytes() for one in (folder / "tracker").rglob("*") if one.is_file())
+    assert b"jane-doe" not in told
+    begin = lines(folder / "tracker/ours_seed-1_photo_abc.jsonl")[0]
+    assert begin[3]["data.shots"] == 4
+    table = lines(folder / "tracker/tables.jsonl")[1]
+    assert table[1:] == [
+        "report.md",
+        "# trial\n\n\n| 50.0 |\n\n## Cells that failed\n\n- ours, seed 1\n",
+    ]
+
+
+@pytest.mark.parametrize(("value", "kept"), [("openai", True), ("w.pt", False), ("a/b", False)])
+async def test_a_tag_of_weights_is_told(tmp_path: Path, value: str, kept: bool) -> None:
+    folder = experiment(tmp_path / "trial", 1)
+    tree = {"data": {"path": "builtin"}, "model": {"name": "ViT-B-16", "pretrained": value}}
+    (folder / "report.json").write_text(json.dumps({"experiment": tree}))
+    await cells.track(folder, FAKE, Patient("Fake"), print)
+    begin = lines(folder / "tracker/ours_seed-1_photo_abc.jsonl")[0]
+    assert begin[3]["data.path"] == "builtin"
+    assert ("model.pretrained" in begin[3]) is kept
 
 
 async def test_started_again_it_writes_what_is_new(tmp_path: Path) -> None:
@@ -94,7 +125,7 @@ async def test_started_again_it_writes_what_is_new(tmp_path: Path) -> None:
     await cells.track(folder, FAKE, Patient("Fake"), told.append)
     assert logged(folder / "tracker/ours_seed-1_photo_abc.jsonl") == [1, 2]
     assert logged(folder / "tracker/ours_seed-2_photo_abc.jsonl") == [1, 2]
-    assert "# report on 2 seeds\n" in lines(folder / "tracker/tables.jsonl")[-3]
+    assert "# report on 2 seeds\n" in lines(folder / "tracker/tables.jsonl")[-2]
 
 
 async def test_a_cell_that_was_cut_short_goes_on(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -54,7 +56,10 @@ def test_fedclip_against_torchs_own_layers(model: Backbone, loss: str) -> None:
         wanted = 0.5 * sum(-np.log(softmax(one)[own, own]).mean() for one in (logits, logits.T))
     lengths = seen.norm(dim=1).float()
     assert float((lengths - 1.0).abs().min()) > 0.1, "unit features would give the same"
-    images = {"features": (seen / seen.norm(dim=1, keepdim=True)).float(), "norms": lengths}
+    images: dict[str, Any] = {
+        "features": (seen / seen.norm(dim=1, keepdim=True)).float(),
+        "norms": lengths,
+    }
     found = one.begin(given(leaves(tensors), CLASSES)).loss(batch(LABELS, **images))
     assert float(found) == pytest.approx(wanted, rel=1e-4)
     shown = one.classifier(leaves(tensors), CLASSES)(Batch(**images))

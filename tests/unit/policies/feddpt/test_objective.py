@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
-from fednode.clip.text import ClassTokens
+from fednode.clip.tokens import ClassTokens
 from fednode.learn.objective import Batch
 from fednode.policies.feddpt.config import FedDPTConfig
 from fednode.policies.feddpt.objective import MOVED, Objective

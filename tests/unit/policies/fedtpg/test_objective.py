@@ -106,7 +106,7 @@ def test_fedtpg_starts_as_torchs_attention_does(
 def test_a_text_width_that_the_heads_do_not_divide_is_a_sentence(
     model: Backbone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(model.text, "width", 30)
+    monkeypatch.setattr(type(model.text), "width", 30)
     with pytest.raises(ConfigError, match=r"The text width of .* is 30, which the 4 heads"):
         FedTPG(model, tuning(), FedTPGConfig()).initial(1)
 

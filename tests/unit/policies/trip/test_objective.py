@@ -60,7 +60,7 @@ def test_loss_and_logits_against_float64(
             found[at] = model.logit_scale * texts @ wide(features())[at]
         return found
 
-    images = {"features": features(), "constants": known}
+    images: dict[str, Any] = {"features": features(), "constants": known}
     shown = one.classifier(prompts, CLASSES)(Batch(**images))
     assert np.allclose(wide(shown), logits(1), atol=1e-3)
     written = ["a sketch of a {}."]

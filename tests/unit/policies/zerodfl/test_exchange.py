@@ -52,28 +52,40 @@ def test_only_live_peers_are_told() -> None:
     assert sorted(peer for peer, _ in sends(tuned(policy))) == ["b", "d", "e"]
 
 
-def test_counts_rise_with_acknowledgements_and_steer_the_next_draw() -> None:
+def test_counts_rise_with_each_draw_and_steer_the_next_one() -> None:
     policy = node(recipients=1, most=100)
     counts: Counter[str] = Counter()
     for number in range(1, 5):
         effects = tuned(policy, number)
         (send,) = (one for one in effects if isinstance(one, Send))
         adopted(policy, effects)
-        policy.handle(0.0, Delivered(send.to, send.message))
         counts[send.to] += 1
     assert counts == Counter(PEERS)  # epsilon is tiny: all once before any twice
     assert policy.state().data["chosen"] == dict.fromkeys(PEERS, 1)
 
 
-def test_a_message_that_failed_is_not_counted_and_another_peer_is_told() -> None:
+@pytest.mark.parametrize("code", ["unreachable", "busy", "refused"])
+def test_another_peer_is_told_in_place_of_one_that_failed_and_both_count(code: str) -> None:
     policy = node(recipients=1)
     (send,) = (one for one in tuned(policy) if isinstance(one, Send))
-    lost = Undelivered(send.to, send.message, "unreachable", "nobody")
-    again = policy.handle(0.0, lost)
-    ((other, phase),) = sends(again)
+    lost = Undelivered(send.to, send.message, code, "nobody")
+    ((other, phase),) = sends(policy.handle(0.0, lost))
     assert phase == "prompts"
     assert other != send.to
-    assert policy.state().data["chosen"] == dict.fromkeys(PEERS, 0)
+    assert policy.state().data["chosen"] == {**dict.fromkeys(PEERS, 0), send.to: 1, other: 1}
+
+
+def test_a_peer_that_takes_no_rows_is_drawn_no_more_often_than_others() -> None:
+    """Each peer is drawn about as often, though b answers "busy" to all rows."""
+    policy, drawn = node(recipients=1, most=1000), Counter[str]()
+    for number in range(1, 201):
+        effects = tuned(policy, number)
+        adopted(policy, effects)
+        for send in (one for one in effects if isinstance(one, Send)):
+            drawn[send.to] += 1
+            if send.to == "b":
+                policy.handle(0.0, Undelivered("b", send.message, "busy", "later"))
+    assert 0.7 * 50 <= drawn["b"] <= 1.2 * 50
 
 
 def test_when_all_were_tried_a_failed_message_is_let_go() -> None:
@@ -237,11 +249,32 @@ def test_rows_of_the_next_round_are_kept_for_it() -> None:
     assert {one[0] for one in origin(adopted(policy, tuned(policy, 2)))} == {"c"}
 
 
-def test_a_node_that_fell_behind_goes_on_where_the_others_are() -> None:
+def test_a_node_that_fell_behind_goes_on_where_the_other_proves_to_be() -> None:
     policy = node(peers=("b",), mode="sync", most=20)
     tuned(policy)
-    snapshot = adopted(policy, policy.handle(0.0, said("b", "done", number=7)))
+    snapshot = adopted(policy, policy.handle(0.0, said("b", number=7)))
     assert snapshot.policy.round == 6
+
+
+@pytest.mark.parametrize("last", [0, 20])
+def test_the_word_of_the_other_moves_nobody(last: int) -> None:
+    policy = node(peers=("b",), mode="sync", most=last)
+    tuned(policy)
+    assert adopted(policy, policy.handle(0.0, said("b", "done", number=7))).policy.round == 1
+
+
+def test_a_contribution_moves_nobody_beyond_the_round_before_the_last() -> None:
+    policy = node(peers=("b",), mode="sync", most=20)
+    tuned(policy)
+    assert adopted(policy, policy.handle(0.0, said("b", number=10**9))).policy.round == 19
+
+
+def test_half_of_the_members_move_nobody() -> None:
+    policy = node(peers=("b", "c", "d"), mode="sync", most=20)
+    tuned(policy)
+    for liar in ("b", "c"):
+        assert policy.handle(0.0, said(liar, number=10**9)) == []
+    assert adopted(policy, policy.handle(0.0, said("d", "done"))).policy.round == 1
 
 
 def test_a_peer_that_is_back_is_told_how_far_we_are() -> None:

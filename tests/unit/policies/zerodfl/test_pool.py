@@ -67,6 +67,17 @@ def test_every_sender_gives_one_row_before_any_gives_two(keep: bool, seed: int) 
             assert all(at == row for at, (_, row) in chosen.items())
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_row_is_taken_again_only_after_all_rows_of_its_sender(seed: int) -> None:
+    for senders, positions in ((1, 4), (2, 4), (3, 4), (2, 8)):
+        chosen = origins(pool(senders).draw(positions, random.Random(seed), False))
+        assert len(set(chosen.values())) == positions
+    short = Pool(1)
+    short.add(Entry("a", 1, rows(1, 2)))
+    chosen = origins(short.draw(4, random.Random(seed), False))
+    assert sorted(chosen.values()) == [(1, 0), (1, 0), (1, 1), (1, 1)]
+
+
 def test_shuffled_rows_take_any_place_and_any_sender() -> None:
     seen = {
         (at, origin)

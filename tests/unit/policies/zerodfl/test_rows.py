@@ -49,6 +49,14 @@ def test_merged_rows_keep_or_reset_the_momentum(setting: str, carry: Tensors) ->
     assert held.carry == carry
 
 
+@pytest.mark.parametrize("merges", [True, False])
+def test_peers_count_only_if_their_rows_are_held(merges: bool) -> None:
+    held, config = memory("b", "c"), ZeroDFLConfig()
+    rows.drawn(config, held, random.Random(1))
+    rows.take(config, held, OWN, np.full((4, 2), 7.0, dtype=np.float32) if merges else None)
+    assert held.givers == (("b", "c") if merges else ())
+
+
 @pytest.mark.parametrize("shared", [1, 3, None])
 def test_rows_of_another_number_or_width_are_refused(shared: int | None) -> None:
     config, held = ZeroDFLConfig(rows_shared=shared), memory()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fednode.learn import memory
+from fednode import freed
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 def test_freed_memory_goes_back_whole_and_threads_share_one_arena(
     asked: list[tuple[Any, ...]],
 ) -> None:
-    memory.trim()
-    memory.use_one_arena()
+    freed.trim()
+    freed.use_one_arena()
     assert asked == [("malloc_trim", 0), ("mallopt", -8, 1)]  # M_ARENA_MAX of malloc.h
 
 
@@ -35,6 +35,6 @@ def test_another_c_library_is_asked_for_nothing(monkeypatch: pytest.MonkeyPatch)
     called: list[str] = []
     other = SimpleNamespace(mallopt=lambda *_: called.append("mallopt"))  # without malloc_trim
     monkeypatch.setattr(ctypes, "CDLL", lambda name: other)
-    memory.trim()
-    memory.use_one_arena()
+    freed.trim()
+    freed.use_one_arena()
     assert called == []

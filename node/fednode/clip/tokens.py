@@ -1,0 +1,180 @@
+"""Tokenizers of text towers, behind one small protocol: CLIP's byte pairs, and those of files.
+
+open_clip has two kinds of tokenizers. SimpleTokenizer is CLIP's byte pair encoding. HFTokenizer and
+SigLipTokenizer hold a tokenizer of the library transformers, which is read from files. Both kinds
+are asked which tokens they put before and behind a text; no table of names decides.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from open_clip.tokenizer import get_clean_fn
+from torch import Tensor
+
+from fednode.clip.prefix import Endings
+from fednode.errors import ModelError
+
+PROBE: Final = "a"
+"""A word that every vocabulary has; a tokenizer is asked what it puts around it."""
+READ: Final = 77
+"""Tokens that open_clip's tokenizers read if their configuration names no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassTokens:
+    """Token ids of texts that begin with [SOS, context, words] and continue with a class name.
+
+    A tower that takes no vectors has hand-written texts alone; then `ids` are the whole texts.
+
+    Attributes:
+        words: [w] for each prompt, or once for all prompts: ids between context and name
+        ids: [classes, L], each text's own ids, padding after the end
+        ends: [classes], the place of the last id of a text in `ids`
+        packed: [G * R], own ids as `endings` groups them
+    """
+
+    names: tuple[str, ...]
+    words: tuple[Tensor, ...]
+    ids: Tensor
+    ends: Tensor
+    packed: Tensor
+    endings: Endings
+
+
+class Tokenizer(Protocol):
+    """What a text tower needs of its tokenizer.
+
+    Attributes:
+        begin, end: ids that stand before and behind every text
+        pad: id behind shorter texts
+        length: ids of a text at most, with begin and end
+        size: number of ids in the vocabulary
+        identity: everything that the ids of a text depend on; "" for CLIP's byte pairs
+    """
+
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+    pad: int
+    length: int
+    size: int
+    identity: str
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a whole text, without begin and end."""
+        ...
+
+    def follow(self, text: str) -> list[int]:
+        """Return the ids of words that stand behind others in a text."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        ...
+
+
+class BytePairs:
+    """CLIP's byte pairs; words never share a token, so words behind others have the same ids."""
+
+    pad = 0
+    identity = ""
+
+    def __init__(self, theirs: Any) -> None:
+        self.begin: tuple[int, ...] = (int(theirs.sot_token_id),)
+        self.end: tuple[int, ...] = (int(theirs.eot_token_id),)
+        self.length = int(theirs.context_length or READ)
+        self.size = int(theirs.vocab_size)
+        self._theirs = theirs
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        ids: list[int] = self._theirs.encode(text)
+        return ids
+
+    follow = encode
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return str(self._theirs.decode(list(ids)))
+
+
+class FromFiles:
+    """A tokenizer of the library transformers, as open_clip wraps it."""
+
+    def __init__(self, theirs: Any) -> None:
+        """Raise ModelError if texts cannot be put together from its ids."""
+        inner = theirs.tokenizer
+        mode = getattr(theirs, "tokenizer_mode", "")
+        if mode:
+            raise ModelError(f"its tokenizer works in the mode {mode!r}")
+        if inner.padding_side != "right" or inner.pad_token_id is None:
+            raise ModelError("its tokenizer does not fill texts up at their end")
+        self._inner = inner
+        cleaned = getattr(theirs, "clean_fn", None)
+        self._clean: Callable[[str], str] = cleaned or get_clean_fn("canonicalize")
+        # CLIPA's texts have 0 in place of the separator.
+        self._dropped = inner.sep_token_id if getattr(theirs, "strip_sep_token", False) else None
+        whole, bare = self._ids(PROBE, True), self._ids(PROBE, False)
+        at = next(
+            (at for at in range(len(whole)) if whole[at : at + len(bare)] == bare), len(whole)
+        )
+        if not bare or at == len(whole):
+            raise ModelError("its tokenizer changes the ids of a text that it puts tokens around")
+        self.begin, self.end = tuple(whole[:at]), tuple(whole[at + len(bare) :])
+        self.pad = int(inner.pad_token_id)
+        self.length = int(theirs.context_length or READ)
+        self.size = len(inner)
+        self._probe = bare
+        self.identity = json.dumps(
+            [_vocabulary(inner), cleaned.__name__ if cleaned else "", self._dropped, self.length,
+             self.begin, self.end, self.pad],
+            sort_keys=True,
+        )  # fmt: skip
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a whole text."""
+        return self._ids(text, False)
+
+    def follow(self, text: str) -> list[int]:
+        """Return the ids of words behind others; some vocabularies have a space in a token."""
+        joined = self._ids(f"{PROBE} {text}", False)
+        count = len(self._probe)
+        return joined[count:] if joined[:count] == self._probe else self._ids(text, False)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+        return str(self._inner.decode(list(ids)))
+
+    def _ids(self, text: str, around: bool) -> list[int]:
+        tokenized = self._inner(self._clean(text), add_special_tokens=around, verbose=False)
+        return [0 if number == self._dropped else int(number) for number in tokenized.input_ids]
+
+
+def tokenizer_of(theirs: Any) -> Tokenizer:
+    """Return open_clip's tokenizer behind the protocol; raise ModelError with half a sentence."""
+    if all(hasattr(theirs, name) for name in ("encode", "sot_token_id", "eot_token_id")):
+        return BytePairs(theirs)
+    if hasattr(theirs, "tokenizer"):
+        return FromFiles(theirs)
+    raise ModelError(f"its tokenizer ({type(theirs).__name__}) is of no kind that fednode knows")
+
+
+def identity_of(theirs: Any) -> str:
+    """Return everything that the ids of open_clip's tokenizer depend on; "" for byte pairs."""
+    try:
+        return tokenizer_of(theirs).identity
+    except ModelError:
+        return ""
+
+
+def _vocabulary(inner: Any) -> Any:
+    """Return what the ids depend on: the whole of a fast tokenizer, else the table of ids."""
+    backend = getattr(inner, "backend_tokenizer", None)
+    if backend is None:
+        return [type(inner).__name__, sorted(inner.get_vocab().items())]
+    described = json.loads(backend.to_str())
+    # What the last call asked for belongs to that call.
+    return {key: value for key, value in described.items() if key not in {"truncation", "padding"}}

@@ -1,0 +1,262 @@
+"""A life is one life: a node learns whether its key has spoken elsewhere, and what was released.
+
+A state directory that was restored from a backup, or copied, lets one key live twice. The later
+life does not know what the other one released, so its privacy account would count too little.
+
+Each node puts a mark on its messages: the word of its process, its last durable round, and how many
+results of training it had released by then. It signs the mark. Peers keep the newest mark of each
+node, also on their disks. If a node's mark says less than the mark that a peer keeps, the peer's
+answer holds the kept mark.
+
+A node believes a mark that its own key signed, whoever shows it. It believes an unsigned mark only
+if more than half of all members, the node counted, say that they know as much: no member alone
+silences anybody. Then the node names it, counts the missing releases as spent, and, if privacy is
+on, sends no prompts and begins no round until its operator decides (`fednode accept`). If the mark
+of another process grows further, that process lives now.
+
+A peer names a node of which two processes speak in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from fednode.core.events import Adopt, Delivered, Effect, Level, Record, Send, Spend, Tune
+from fednode.core.members.phases import PHASES
+from fednode.core.members.table import Members
+from fednode.core.policy import NodeContext
+from fednode.core.types import MEASURE, Json, Mark, Message, Past, Snapshot
+
+FORMER_MAX: Final = 8
+"""Number of earlier processes of a peer that a node remembers."""
+OLDER: Final = "life.older"
+TWICE: Final = "life.twice"
+UNDER_WAY: Final = 2
+"""Most results that leave a node in one round (two stages): no mark counts those of the last."""
+Prove = Callable[[Mark], bytes]
+"""Return a node's signature under a mark of its own; b"" in a mesh without keys."""
+
+
+@dataclass(slots=True)
+class _Processes:
+    """The processes of one peer. present: which speaks now, since `since`. former: those before."""
+
+    present: str
+    since: float
+    former: tuple[str, ...] = ()
+    twice_at: float = -1.0
+
+
+@dataclass(slots=True)
+class Lives:
+    """What one node knows of its own life and of its peers' lives; see the file's header.
+
+    released: results of training that it released so far. undecided: why it is silent until its
+    operator decides; "" if it is not. prove: signs a mark.
+    """
+
+    context: NodeContext
+    members: Members
+    prove: Prove
+    released: int
+    marks: dict[str, Mark]
+    own: Mark
+    undecided: str = ""
+    _base: int = 0  # releases that are counted, wherever they were made
+    _found: dict[str, int] = field(default_factory=dict)  # by foreign process: what was counted
+    _words: dict[str, Mark] = field(default_factory=dict)  # by peer: its unsigned word
+    _seconds: dict[str, Mark] = field(default_factory=dict)  # by peer: of its other process
+    _processes: dict[str, _Processes] = field(default_factory=dict)
+    _said: str = ""
+    _last: tuple[Message, Message] | None = None  # a message of the policy, without and with mark
+
+    @classmethod
+    def of(
+        cls,
+        context: NodeContext,
+        members: Members,
+        held: Snapshot,
+        past: Past,
+        prove: Prove,
+    ) -> Lives:
+        """Return the lives as a snapshot and a privacy account hold them."""
+        released = max(held.released, past.released)
+        own = Mark(
+            process=context.process, run=held.redone, round=held.policy.round, released=released
+        )
+        marks = {name: one for name, one in held.marks.items() if name != context.name}
+        lives = cls(context, members, prove, released, marks, own, past.undecided, released)
+        lives._said = past.undecided
+        return lives
+
+    @property
+    def mark(self) -> Mark | None:
+        """Return this node's signed mark; None if it says nothing of its life."""
+        if not self.context.process:
+            return None
+        if not self.own.proof:
+            self.own = replace(self.own, proof=self.prove(self.own))
+        return self.own
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what is wrong now, one sentence each."""
+        twice = [name for name, one in sorted(self._processes.items()) if one.twice_at >= 0]
+        return (*([self._said] if self._said else ()), *(_twice(name) for name in twice))
+
+    # The own life ---------------------------------------------------------------------------------
+
+    def counted(self, effects: Sequence[Effect]) -> list[Effect]:
+        """Return effects with the counts that a snapshot keeps; without prompts while silent."""
+        found: list[Effect] = []
+        for one in effects:
+            if isinstance(one, Tune) and one.job.stage != MEASURE:
+                self.released += 1
+            if isinstance(one, Adopt):
+                marks = dict(self.marks)
+                one = replace(
+                    one, snapshot=replace(one.snapshot, released=self.released, marks=marks)
+                )
+            if isinstance(one, Send) and one.message.phase not in PHASES:
+                if self.undecided:
+                    continue
+                one = replace(one, message=self._marked(one.message))
+            found.append(one)
+        return found
+
+    def _marked(self, message: Message) -> Message:
+        """Return a message with this node's mark; the same for each receiver of a message."""
+        if self._last is None or self._last[0] is not message:
+            self._last = message, replace(message, mark=self.mark)
+        return self._last[1]
+
+    def adopted(self, snapshot: Snapshot) -> None:
+        """Note that a snapshot is durable: the mark says so from now on."""
+        self.own = Mark(
+            process=self.context.process,
+            run=snapshot.redone,
+            round=snapshot.policy.round,
+            released=max(snapshot.released, self.own.released),
+        )
+
+    def told(self, event: Delivered) -> list[Effect]:
+        """Learn what a peer knows of this node's life; return what follows."""
+        mark = event.known
+        if mark is None or not self.context.process:
+            return []
+        if not mark.proof:
+            self._words[event.to] = mark
+            believed = self._by_most()
+            return [] if believed is None else self._foreign(believed)
+        return self._foreign(mark)
+
+    def _by_most(self) -> Mark | None:
+        """Return the most that more than half of all members say; None if too few say anything."""
+        remaining = self.members.remaining()
+        words = [one for name, one in self._words.items() if name in remaining]
+        needed = (len(remaining) + 1) // 2 + 1
+        if len(words) < needed:
+            return None
+        return sorted(words, key=lambda one: (-one.released, one.process))[needed - 1]
+
+    def _foreign(self, mark: Mark) -> list[Effect]:
+        """Count what another process of this node's key released, and say so."""
+        counted = self._found.get(mark.process, self._base)
+        if mark.process == self.context.process or mark.released <= counted:
+            return []
+        lives = mark.process in self._found
+        missing = mark.released - counted + (0 if lives else UNDER_WAY)
+        self._found[mark.process] = mark.released
+        self.released = max(self.released, mark.released + UNDER_WAY)
+        kind, text = (TWICE, self._two()) if lives else (OLDER, self._older(mark, missing))
+        if self.context.private:
+            self.undecided = text
+        self._said = text
+        facts: dict[str, Json] = {"round": mark.round, "releases": missing}
+        level: Level = "error" if self.context.private else "warning"
+        return [Record(kind, text, level, facts), Spend(missing, self.undecided)]
+
+    def _older(self, mark: Mark, missing: int) -> str:
+        name = self.context.name
+        return (
+            f"the key of {name} has spoken in round {mark.round:,} elsewhere, and this state "
+            f"directory is older: it was restored, copied or emptied. {missing:,} releases that it "
+            f"does not know of count as spent. {self._advice}"
+        )
+
+    def _two(self) -> str:
+        return (
+            f"another process speaks with the key of {self.context.name} now: stop one of the two, "
+            f"because what it releases counts here, too. {self._advice}"
+        )
+
+    @property
+    def _advice(self) -> str:
+        name = self.context.name
+        if not self.context.private:
+            return "Put the newest state directory back, if there is one"
+        return (
+            "With privacy on the node sends no prompts until you decide: stop it and put the "
+            f"newest state directory back, or let it go on from here with: fednode accept {name}"
+        )
+
+    def accept(self) -> list[Effect]:
+        """Let the node speak again, because its operator says so."""
+        self.undecided = self._said = ""
+        return [Spend(0)]
+
+    # Peers' lives ---------------------------------------------------------------------------------
+
+    def heard(self, now: float, sender: str, mark: Mark | None, late_s: float) -> list[Effect]:
+        """Note a peer's mark.
+
+        late_s: a message of a peer's earlier process that comes within this time after its present
+        process began to speak was long on its way, and says nothing.
+        """
+        if mark is None:
+            return []
+        self._keep(sender, mark)
+        seen = self._processes.setdefault(sender, _Processes(mark.process, now))
+        if 0 <= seen.twice_at < now - 10 * late_s:
+            seen.twice_at, seen.former = -1.0, ()
+        if mark.process == seen.present:
+            return []
+        if mark.process not in seen.former:
+            seen.former = (*seen.former, seen.present)[-FORMER_MAX:]
+            seen.present, seen.since = mark.process, now
+            return []
+        if now - seen.since <= late_s:
+            return []
+        new, seen.twice_at = seen.twice_at < 0, now
+        return [Record(TWICE, _twice(sender), "warning", {"peer": sender})] if new else []
+
+    def _keep(self, sender: str, mark: Mark) -> None:
+        """Keep the newest mark of a peer, and the newest of another process beside it."""
+        held = self.marks.get(sender)
+        if held is None or mark.released >= held.released:
+            if held is not None and held.process != mark.process:
+                self._seconds[sender] = held
+            self.marks[sender] = mark
+        elif mark.process != held.process:
+            self._seconds[sender] = mark
+
+    def answer(self, sender: str, mark: Mark | None) -> Mark | None:
+        """Return what to tell a peer that sent a mark: what other processes of its key have said.
+
+        None if there is nothing that the peer need know.
+        """
+        held = self.marks.get(sender)
+        if mark is None or held is None:
+            return None
+        if held.process == mark.process:
+            seen, held = self._processes.get(sender), self._seconds.get(sender)
+            return held if seen is not None and seen.twice_at >= 0 else None
+        return held if held.released > mark.released else None
+
+
+def _twice(name: str) -> str:
+    return (
+        f"two processes speak with the key of {name}: its state directory was copied, or its key "
+        "was stolen. Let its operator stop one of them"
+    )

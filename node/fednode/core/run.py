@@ -1,0 +1,138 @@
+"""One run of a node's rounds: all that is new if the node begins its rounds again (redo.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fednode.core import company
+from fednode.core import events as ev
+from fednode.core.agreement import Agreement
+from fednode.core.best import Best
+from fednode.core.gate import Gate
+from fednode.core.life import Life
+from fednode.core.members.table import Members
+from fednode.core.pace import Pace
+from fednode.core.policy import NodeContext, Policy
+from fednode.core.redo import Redo
+from fednode.core.types import Again, Json, PolicyState, Snapshot
+from fednode.core.waiting import FirstWait
+
+BACKOFF_MAX_S: Final = 60.0
+
+
+class Run:
+    """One run of a node's rounds, and its policy.
+
+    round: the last that is durable. begun: the wait before the first round has ended. metrics,
+    company: those of the last durable snapshot. extra: rounds asked for beyond rounds.max.
+    exchanges: the policy has sent anything.
+    """
+
+    def __init__(
+        self,
+        context: NodeContext,
+        members: Members,
+        facts: Mapping[str, str],
+        policy: Policy,
+        held: Snapshot,
+        anew: Callable[[], Policy],
+    ) -> None:
+        """Begin with a policy. anew: returns a policy at round 0, for the run after this one."""
+        self.policy = policy
+        self._context, self._facts, self._anew = context, facts, anew
+        self.round = policy.round
+        self.gate = Gate(context, facts, members)
+        self.agreement = Agreement(context.rounds.deadline_s)
+        self.wait = FirstWait(context, members, policy.round)
+        self.redo = Redo(
+            context,
+            members,
+            0,
+            done=held.redone,
+            catches_up=policy.shared_state,
+            never=company.never(held.company, by_wish=False),
+        )
+        self.begun = False
+        self.metrics: Mapping[str, float] = held.metrics
+        self.company = held.company
+        self.best = Best(held)
+        lead = context.rounds.lead if context.rounds.mode == "async" else None
+        self.pace = Pace(lead, context.rounds.min_interval_s)
+        self.exchanges = False
+        self.extra = 0
+        self._members = members
+        self.note_state(policy.state())
+
+    @property
+    def by_wish(self) -> bool:
+        """Whether the node is meant to be alone."""
+        return self._context.policy == company.BY_WISH or not len(self._members)
+
+    def word(self, life: Life) -> Again:
+        """Return what the node tells its peers about this run (redo.py)."""
+        if self.by_wish or life not in {Life.FINISHED, Life.PAUSED}:
+            return ""
+        over = life == Life.FINISHED or 0 < self._context.rounds.max <= self.round
+        return self.redo.word(paused=life == Life.PAUSED) if over else ""
+
+    def begin_again(self, life: Life) -> list[ev.Effect]:
+        """Return the beginning of the next run, to be made durable, if it is time for it."""
+        word = self.word(life)
+        if not self.redo.begins(word):
+            return list(self.redo.offers(word))
+        self.redo.under_way = True
+        beginning = Snapshot(self._anew().state(), {}, redone=self.redo.done + 1)
+        return [self.redo.began(), ev.Adopt(beginning)]
+
+    def following(self, beginning: Snapshot) -> Run:
+        """Return the next run, whose beginning is durable."""
+        run = Run(self._context, self._members, self._facts, self._anew(), beginning, self._anew)
+        run.wait.meets = self.redo.others if self.redo.alone else None
+        return run
+
+    def behind(self, number: int) -> frozenset[str]:
+        """Return the live peers that have not reached a round, if rounds wait for peers."""
+        if self._context.rounds.mode == "async":  # no round waits for anybody
+            return frozenset()
+        most, live = self._context.rounds.max or number, self._members.live()
+        limit = min(number, most) if len(self._members) > 1 else 0
+        return frozenset(peer for peer in live if self._members[peer].round < limit)
+
+    def adopted(self, snapshot: Snapshot) -> None:
+        """Note that a snapshot of this run is durable."""
+        self.metrics, self.company = snapshot.metrics, snapshot.company
+        self.round = snapshot.policy.round
+        self.redo.never = company.never(self.company, by_wish=False)
+
+    def note_state(self, state: PolicyState) -> None:
+        """Store the digest of a round's state, if all nodes are to hold the same state."""
+        sync = self._context.rounds.mode == "sync"
+        if self.policy.shared_state and sync and state.round:
+            self.agreement.adopted(state.round, state.tensors.digest)
+
+    def tell(self, now: float, event: ev.Event, word: Again) -> list[ev.Effect]:
+        """Pass an event to the policy; complete the snapshots that the policy adopts.
+
+        With a word, the node sends nothing: prompts of rounds that it ran alone are for nobody.
+        """
+        effects = list(self.policy.handle(now, event))
+        if word:
+            effects = [effect for effect in effects if not isinstance(effect, ev.Send)]
+        self.exchanges = self.exchanges or any(isinstance(effect, ev.Send) for effect in effects)
+        return company.counted(self.company, self.redo.done, self.best.in_snapshots(effects))
+
+
+def ended(snapshot: Snapshot) -> ev.Record:
+    """Return the record of a round that is durable."""
+    metrics, number = snapshot.metrics, snapshot.policy.round
+    shown = ", ".join(f"{key} {metrics[key]:.4g}" for key in sorted(metrics))
+    facts: dict[str, Json] = {"round": number, **metrics}
+    return ev.Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
+
+
+def again(kind: str, reason: str, timer: str, failures: int) -> list[ev.Effect]:
+    """Return a record of what failed, and the timer for the next try. failures: in a row."""
+    delay = min(BACKOFF_MAX_S, 2.0 ** (failures - 1))
+    text = f"{reason.rstrip('.')}; trying again in {delay:g} s"
+    return [ev.Record(kind, text, "error"), ev.SetTimer(timer, delay)]

@@ -1,0 +1,72 @@
+"""Open the files of a data folder, in which other programs may put anything.
+
+Only regular files and links to them are opened: a FIFO would keep its reader waiting, and a device
+has no end.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from fednode.data.pixels import Unusable
+
+KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
+LIST_MAX: Final = 32 << 20
+"""Bytes of a text file that lists images."""
+_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def require_regular(status: os.stat_result) -> None:
+    """Raise Unusable if a status is not that of a regular file."""
+    if not stat.S_ISREG(status.st_mode):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise Unusable(f"not a regular file but {kind}")
+
+
+def opened(path: Path, raw: type[io.FileIO] = io.FileIO) -> io.BufferedReader:
+    """Open a regular file to read its bytes, without waiting for anything.
+
+    raw: the class that reads from the descriptor. Raise Unusable if the path is something else, and
+    OSError if it cannot be opened.
+    """
+    require_regular(os.stat(path))
+    descriptor = os.open(path, _FLAGS)
+    try:
+        require_regular(os.fstat(descriptor))  # the path may have been replaced meanwhile
+        return io.BufferedReader(raw(descriptor, "rb"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_list(path: Path) -> str:
+    """Return a text file of at most LIST_MAX bytes; raise ValueError or OSError if it is not."""
+    with opened(path) as file:
+        content = file.read(LIST_MAX + 1)
+    if len(content) > LIST_MAX:
+        raise ValueError(f"it has more than {LIST_MAX >> 20} MiB")
+    return content.decode("utf-8")
+
+
+def is_utf8(name: str) -> bool:
+    """Tell whether the system's bytes of a name are UTF-8; other names cannot be written."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def spelled(path: Path) -> Path:
+    r"""Return a path that can be written: bytes that are not UTF-8 become text such as \xff."""
+    return Path(os.fsencode(path).decode("utf-8", "backslashreplace"))

@@ -1,0 +1,72 @@
+"""Promises on a node's life (node/fednode/core/lives.py): no lie silences it, nothing is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fednode.core.events import Effect, Event, Record, Send, Tune
+from fednode.core.lives import OLDER, TWICE
+from fednode.core.members.phases import PHASES
+from fednode.core.types import MEASURE
+from fednode.lab.simulate.check import Check
+from fednode.sim.world import World
+
+
+@dataclass(slots=True)
+class LivesAreTrue(Check):
+    """A node says that its key has spoken elsewhere only where its disk lost releases.
+
+    While its operator has not decided, it sends no message of its policy.
+    """
+
+    _released: Counter[str] = field(default_factory=Counter)
+    _had: dict[str, int] = field(default_factory=dict)  # when it was switched on
+
+    def started(self, world: World, name: str) -> None:
+        """Note how many releases the node knows of as it starts."""
+        host = world.hosts[name]
+        durable = 0 if host.durable is None else host.durable.released
+        self._had[name] = max(durable, host.past.released)
+
+    def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
+        """Count releases; check what the node says, and that it is silent where it must be."""
+        kernel = world.kernel(name)
+        silent = kernel.view().undecided
+        for one in effects:
+            if isinstance(one, Tune) and one.job.stage != MEASURE:
+                self._released[name] += 1
+            if isinstance(one, Record) and one.kind in {OLDER, TWICE}:
+                self._judge(world, name, one)
+            if silent and isinstance(one, Send) and one.message.phase not in PHASES:
+                raise self.broken(world, name, "speaks while its operator has not decided")
+
+    def _judge(self, world: World, name: str, said: Record) -> None:
+        peer = said.fields.get("peer", name)
+        if name in self.liars or peer in self.liars:
+            return
+        if peer != name:
+            raise self.broken(world, name, f"names a peer of one process: {said.text}")
+        if self._had[name] >= self._released[name]:
+            raise self.broken(world, name, f"lost nothing, and says: {said.text}")
+
+
+def decide(world: World) -> None:
+    """Let the operator of each node that waits for a decision accept its state."""
+    for name, host in world.hosts.items():
+        if host.kernel is not None and host.kernel.view().undecided:
+            world.command(name, "accept")
+
+
+def unfound(world: World, honest: Sequence[str]) -> str:
+    """Return which node does not count releases that an honest peer knows of; "" if none."""
+    for peer in honest:
+        for name, mark in world.kernel(peer).lives.marks.items():
+            own = world.kernel(name).lives
+            if name in honest and mark.released > own.released:
+                return (
+                    f"{name} counts {own.released} releases, and {peer} knows of {mark.released} "
+                    f"until round {mark.round}"
+                )
+    return ""

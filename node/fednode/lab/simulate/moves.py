@@ -1,0 +1,118 @@
+"""Checks how far a node moves: only as far as most members prove that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from fednode.core import events as ev
+from fednode.core.rounds.draw import span, wanted
+from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, number_in
+from fednode.core.types import Message
+from fednode.lab.simulate.check import Check
+from fednode.sim.world import World
+
+
+def begins_again(world: World, name: str, adopt: ev.Adopt) -> bool:
+    """Tell whether a node begins its rounds again by this effect."""
+    held = world.hosts[name].durable
+    return held is not None and adopt.snapshot.redone == held.redone + 1
+
+
+@dataclass(slots=True)
+class MovesByProof(Check):
+    """A node's round and its state move only as far as most members prove that they are.
+
+    The record "round.taken" names a state that the node took over. Its supporters are the peers
+    that gave or vouched for that state. Where a node leaves out rounds, the supporters are the
+    peers that sent a contribution to the round before the one that it adopts, or to a later one.
+    They must be more than half of all members; half is enough if the node, since it adopted last,
+    saw no other member alive whose rounds run (node/fednode/core/redo.py). In a mesh of two nodes
+    the other is enough.
+    After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
+    not judged, and a state after the round before may be taken over from half of all members. A
+    node that restarts may use contributions that it had heard at its last commit.
+    """
+
+    _heard: dict[str, dict[str, int]] = field(default_factory=dict)
+    _stored: dict[str, dict[str, int]] = field(default_factory=dict)  # as heard at the last commit
+    _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
+    _newest: dict[str, int] = field(default_factory=dict)
+    _fewest: dict[str, int] = field(default_factory=dict)  # alive with rounds since the last Adopt
+    _words: dict[str, dict[str, str]] = field(default_factory=dict)  # of peers about their runs
+
+    def started(self, world: World, name: str) -> None:
+        """Forget the contributions that the node heard after its last commit."""
+        held = world.hosts[name].durable
+        self._newest[name] = held.policy.round if held else 0
+        self._heard[name] = dict(self._stored.get(name, {})) if held else {}
+        self._states[name], self._words[name] = {}, {}
+        self._fewest[name] = self._alive(world, name)
+
+    def stepped(
+        self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
+    ) -> None:
+        """Record what peers send; check each state taken over and each round adopted."""
+        if name in self.liars:
+            return
+        if isinstance(event, ev.Received):
+            self._hear(name, event.message)
+        if effects and not isinstance(event, ev.Delivered | ev.Undelivered):
+            self._fewest[name] = min(self._fewest[name], self._alive(world, name))
+        for effect in effects:
+            if isinstance(effect, ev.Record) and effect.kind == "round.taken":
+                number, digest = effect.fields["round"], effect.fields["digest"]
+                assert isinstance(number, int)
+                assert isinstance(digest, str)
+                voices = self._states[name].get((number, digest), ())
+                self._judge(world, name, effect.text, voices, number > self._newest[name])
+            elif isinstance(effect, ev.Adopt):
+                if begins_again(world, name, effect):
+                    self._heard[name], self._states[name] = {}, {}
+                self._stored[name] = dict(self._heard[name])
+                self._adopted(world, name, effect.snapshot.policy.round)
+        if isinstance(event, ev.Adopted):
+            self._fewest[name] = self._alive(world, name)
+
+    def _hear(self, name: str, message: Message) -> None:
+        heard, states = self._heard[name], self._states[name]
+        self._words[name][message.sender] = message.redo
+        if message.phase == STATE:
+            key = number_in(message, ADOPTED), message.tensors.digest
+        elif message.phase == VOUCH:
+            key = number_in(message, OF), message.facts.get(DIGEST, "")
+        else:
+            if message.tensors:
+                heard[message.sender] = max(message.round, heard.get(message.sender, 0))
+            return
+        states.setdefault(key, set()).add(message.sender)
+
+    def _adopted(self, world: World, name: str, number: int) -> None:
+        before, self._newest[name] = self._newest[name], number
+        most = world.kernel(name).context.rounds.max
+        if number <= before + 1:
+            return
+        if 0 < most < number:
+            raise self.broken(world, name, f"goes to round {number} of {most} by others' claims")
+        proved = number - self._slack(world, name)
+        beyond = [peer for peer, at in self._heard[name].items() if at >= proved]
+        self._judge(world, name, f"goes to round {number} after {before}", beyond, True)
+
+    def _alive(self, world: World, name: str) -> int:
+        """Return how many peers the node sees alive with rounds that run."""
+        seen, words = world.kernel(name).view().peers, self._words[name]
+        return sum(peer.state == "alive" and not words.get(peer.name) for peer in seen)
+
+    def _slack(self, world: World, name: str) -> int:
+        """Return how many rounds may pass until each member contributes once more."""
+        method = getattr(world.kernel(name).policy, "method", None)
+        return span(len(world.hosts), wanted(getattr(method, "config", None)))
+
+    def _judge(
+        self, world: World, name: str, what: str, voices: Collection[str], moves: bool
+    ) -> None:
+        count, every = len(voices), len(world.hosts)
+        half = 2 * count >= every and (not moves or 2 * self._fewest[name] <= every)
+        if not (half or 2 * count > every or (every == 2 and count)):
+            text = f"moves by the word of {count} of {every} members: {what}"
+            raise self.broken(world, name, text)

@@ -1,0 +1,89 @@
+"""Compare the class names of this node with those of its peers.
+
+Sites that call one class by two names train two classes. So the sentences name what only one side
+has, and pairs of names that may mean the same. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from functools import lru_cache
+from typing import Final
+
+NAMED: Final = 5
+"""Most names or pairs that a sentence of the status lists."""
+COMPARED_MAX: Final = 200
+"""Most names of each side that are searched for pairs."""
+ALIKE: Final = 0.85
+"""Names with this share of equal letters in order may be one name, spelled in two ways."""
+SPELLED_MIN: Final = 5
+"""Shorter names differ by more than a slip in spelling: bee is not beer."""
+
+
+def compared(
+    own: Sequence[str], others: Mapping[str, Sequence[str]], most: int = NAMED
+) -> list[str]:
+    """Return sentences on the names that only one side has, and on pairs that may mean the same.
+
+    others: names by peer; peers without names are left out. most: how many names or pairs are
+    listed; more are counted.
+    """
+    told = tuple((peer, tuple(names)) for peer, names in sorted(others.items()) if names)
+    return list(_compared(tuple(own), told, most))
+
+
+@lru_cache(maxsize=64)
+def _compared(
+    own: tuple[str, ...], told: tuple[tuple[str, tuple[str, ...]], ...], most: int
+) -> tuple[str, ...]:
+    holders: dict[str, list[str]] = {}
+    for peer, names in told:
+        for name in dict.fromkeys(names):
+            holders.setdefault(name, []).append(peer)
+    here = [name for name in own if name not in holders]
+    there = {name: peers for name, peers in sorted(holders.items()) if name not in own}
+    sentences = []
+    if here and told:
+        count = f"{len(here)} of its {len(own)} classes" if len(here) < len(own) else "its classes"
+        sentences.append(f"Only this node has {count}: {_listed(here, most)}.")
+    if there:
+        held = [f"{name} ({', '.join(peers)})" for name, peers in there.items()]
+        sentences.append(f"Classes of peers that this node does not have: {_listed(held, most)}.")
+    # A peer that has both names tells two classes apart, so its names are no pair.
+    pairs = []
+    for name in [name for name in own if len(holders.get(name, ())) < len(told)][:COMPARED_MAX]:
+        for other, peers in list(there.items())[:COMPARED_MAX]:
+            apart = [peer for peer in peers if peer not in holders.get(name, ())]
+            if apart and may_mean_the_same(name, other):
+                pairs.append(f"'{name}' here and '{other}' at {', '.join(apart)}")
+    if pairs:
+        sentences.append(
+            f"Class names that may mean the same: {_listed(pairs, most)}. If they do, give both "
+            "one name with data.rename ({FOLDER: NAME}) at one of the nodes."
+        )
+    return tuple(sentences)
+
+
+def may_mean_the_same(first: str, second: str) -> bool:
+    """Tell whether two different names are alike: in their words, or but for a slip in spelling.
+
+    Names whose numbers differ, such as grade 1 and grade 2, are not alike.
+    """
+    words = [re.findall(r"[^\W\d_]+", name.casefold()) for name in (first, second)]
+    numbers = [re.findall(r"\d+", name) for name in (first, second)]
+    if (all(numbers) and numbers[0] != numbers[1]) or not all(words):
+        return False
+    a, b = ({word.removesuffix("s") for word in word} for word in words)
+    if a <= b or b <= a:
+        return True
+    left, two = ("".join(part) for part in words)
+    matcher = SequenceMatcher(None, left, two, autojunk=False)
+    long = min(len(left), len(two)) >= SPELLED_MIN
+    return left == two or (long and matcher.real_quick_ratio() >= ALIKE <= matcher.ratio())
+
+
+def _listed(names: Sequence[str], most: int) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

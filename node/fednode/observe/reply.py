@@ -1,0 +1,132 @@
+"""A node's status as a reply, without what only its operator sees (audience.py adds that)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fednode import __version__
+from fednode.core.life import Life
+from fednode.core.policy import Activity
+from fednode.core.types import Json
+from fednode.core.view import KernelView
+from fednode.learn.learner import Learner
+from fednode.observe import audience, present
+from fednode.observe.paths import Paths, warnings
+from fednode.observe.telemetry import Exchanged
+from fednode.observe.view import NodeView
+from fednode.wire.gen import status_pb2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What is known of a node before its model is loaded.
+
+    caution: about its policy's settings. tells_classes: data.tell_classes. privacy: privacy.clip is
+    set, so that each round spends privacy. paths: how it reaches its peers.
+    """
+
+    name: str
+    mesh: str
+    policy: str
+    node_id: str
+    address: str
+    model: str
+    caution: str = ""
+    tells_classes: bool = True
+    privacy: bool = False
+    paths: Paths = Paths()  # noqa: RUF009  it is frozen
+
+
+def loading(about: About, uptime_s: float, page: str) -> status_pb2.StatusReply:
+    """Return the status of a node whose model is not loaded yet. page: its URL."""
+    return status_pb2.StatusReply(
+        name=about.name,
+        node_id=about.node_id,
+        mesh=about.mesh,
+        version=__version__,
+        address=about.address,
+        policy=about.policy,
+        life=Life.LOADING,
+        phase=Activity.IDLE,
+        uptime_s=uptime_s,
+        model=about.model,
+        pid=os.getpid(),
+        page=page,
+        relays=about.paths.relays(),
+        warnings=warnings(about.paths),
+    )
+
+
+def running(node: NodeView, learner: Learner, about: About) -> status_pb2.StatusReply:
+    """Return what to add to `loading` for a node that runs."""
+    view, telemetry, progress, shown = node.view(), node.telemetry, node.progress, node.shown()
+    reply = status_pb2.StatusReply(
+        fingerprint=node.fingerprint,
+        life=view.life,
+        round=view.round,
+        rounds_max=view.rounds_max,
+        phase=view.phase,
+        step=progress.step if progress else 0,
+        steps=progress.steps if progress else 0,
+        metrics=dict(view.metrics),
+        measured=telemetry.measured,
+        round_s=telemetry.round_s,
+        samples=learner.samples,
+        classes=learner.classes,
+        backbone=learner.backbone,
+        peers=_peers(node, view, shown, about.paths),
+        traffic=_traffic(telemetry.total),
+        refused=node.refused(),
+        alone=present.alone(view),
+        merged_with=view.company,
+        alone_by_wish=view.by_wish,
+        best_round=view.best_round,
+        best_validation=view.best_validation if view.best_round else 0.0,
+        notes=present.notes(view, about.name, about.privacy),
+        warnings=present.warnings(view, telemetry, about.name, about.privacy),
+        compared=telemetry.gains,
+        comparing=telemetry.comparing,
+        shown={key: str(value) for key, value in shown.items() if not isinstance(value, dict)},
+    )
+    reply.events.extend(
+        audience.event_of(logged) for logged in present.troubles(telemetry.events, view)
+    )
+    return reply
+
+
+def _peers(
+    node: NodeView, view: KernelView, shown: Mapping[str, Json], paths: Paths
+) -> list[status_pb2.Peer]:
+    now = asyncio.get_running_loop().time()
+    columns = {title: column for title, column in shown.items() if isinstance(column, dict)}
+    peers = []
+    for peer in view.peers:
+        traffic = node.telemetry.peers.get(peer.name, Exchanged())
+        path, why = paths.path(node.addresses[peer.name], peer.name)
+        peers.append(
+            status_pb2.Peer(
+                name=peer.name,
+                address=node.addresses[peer.name],
+                state=peer.state,
+                round=peer.round,
+                heard_s=now - peer.heard_at if peer.heard_at >= 0 else -1.0,
+                reason=peer.reason,
+                unreached=peer.unreached,
+                path=path,
+                path_why=why,
+                traffic=_traffic(traffic),
+                shown={
+                    title: str(column[peer.name])
+                    for title, column in columns.items()
+                    if peer.name in column
+                },
+            )
+        )
+    return peers
+
+
+def _traffic(traffic: Exchanged) -> status_pb2.Traffic:
+    return status_pb2.Traffic(**traffic.as_dict())

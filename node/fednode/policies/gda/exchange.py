@@ -1,0 +1,173 @@
+"""Policy gda: nodes send class sums, keep all contributions by sender, and vote on a ratio.
+
+    sums      a node's classes, counts and sums of features (rows.ROWS), and with `share: sums` its
+              second moment; a later round replaces what the node sent before
+    losses    tables of losses of left-out images, over ratios and temperatures; one vote a node
+
+All nodes hold the same contributions, each by its sender, so their sums are equal bit for bit in
+whatever order messages came. A dead node's contribution stays; one of a node that left is dropped.
+node/fednode/learn/gaussian.py has the classifier, policies/gda/objective.py makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Final
+
+import numpy as np
+
+from fednode.core.rounds.method import SHARED, Contribution, Method, MethodState, Round, Sent
+from fednode.core.types import PRIVATE, Array, Dtype, Job, Json, Report, Tensors
+from fednode.policies.gda import rows
+from fednode.policies.gda.config import GDAConfig
+
+SUMS: Final = "sums"
+LOSSES: Final = "losses"
+
+
+class GDA(Method):
+    """Sums and votes in mesh-wide rounds; see the file's header."""
+
+    name: ClassVar[str] = "gda"
+    config_type: ClassVar[type[GDAConfig]] = GDAConfig
+    rounds: ClassVar[Mapping[str, Json]] = {"max": 0, "min_interval_s": 60.0}
+    norm_checked: ClassVar[bool] = False
+    personal: ClassVar[bool] = False
+    stages: tuple[str, ...] = (SUMS, LOSSES)
+
+    @property
+    def drifts(self) -> bool:
+        """Tell that nodes which differ may stay different: one may lack what a dead node sent."""
+        return True
+
+    def dtype(self, stage: str) -> Dtype:
+        """Return float32: counts and sums lose too much in fewer bits."""
+        return "float32"
+
+    def used(self, state: MethodState) -> Tensors:
+        """Return all contributions, with the node's own one as the node itself knows it.
+
+        The node's own second moment never leaves it with `share: means`, nor do classes of too few
+        images.
+        """
+        carry, shared = state.carry, state.shared
+        own = {name: carry[PRIVATE + name] for name in rows.PRIVATES if PRIVATE + name in carry}
+        if rows.OWN not in own:
+            return shared
+        known = tuple(sorted({*shared.classes, *carry.classes}))
+        mine = {rows.NODE + self.context.name, rows.SECOND + self.context.name}
+        others = {name: array for name, array in shared.items() if name not in mine}
+        own[rows.OWN] = rows.aligned(own[rows.OWN], carry.classes, known)
+        return Tensors({**rows.realigned(others, shared.classes, known), **own}, known)
+
+    def using(self, state: MethodState, used: Tensors) -> MethodState:
+        """Return a state with the contributions and the node's own arrays among `used`."""
+        shared = {name: array for name, array in used.items() if name not in rows.PRIVATES}
+        own = {PRIVATE + name: array for name, array in used.items() if name in rows.PRIVATES}
+        carry = Tensors(own, used.classes) if own else state.carry
+        return replace(state, shared=Tensors(shared, used.classes), carry=carry)
+
+    def job(self, now: Round) -> Job:
+        """Compute sums, or losses with the contributions of all nodes as the reference."""
+        if now.stage == SUMS:
+            shared = now.draft.shared
+            template = {name: shared[name] for name in (rows.ROWS, rows.MOMENT) if name in shared}
+            return self.training(now, Tensors(template))
+        tables = Tensors(dict.fromkeys(rows.TABLES, np.zeros(rows.TABLE)))
+        return self.training(now, tables, self.used(now.draft))
+
+    def contribution(self, now: Round, report: Report) -> Sent:
+        """Return the sums with their classes, or the tables."""
+        tensors = report.tensors
+        names = (rows.ROWS, rows.MOMENT) if now.stage == SUMS else rows.TABLES
+        told = Tensors({name: tensors[name] for name in names if name in tensors}, tensors.classes)
+        return Sent(told, now.draft)
+
+    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
+        """Return the newest contribution of each member, or the choice that all tables make."""
+        draft = now.draft
+        filled = [contribution for contribution in given if contribution.tensors]
+        if now.stage == SUMS:
+            return replace(draft, shared=self._newest(now, filled))
+        if not filled:
+            return draft
+        choice = np.array(rows.choice([contribution.tensors for contribution in filled]))
+        arrays = {**draft.shared, rows.CHOICE: choice.astype(np.float32)}
+        return replace(draft, shared=Tensors(arrays, draft.shared.classes))
+
+    def _newest(self, now: Round, given: Sequence[Contribution]) -> Tensors:
+        before = now.draft.shared
+        held: dict[str, tuple[Array, tuple[str, ...], Array | None]] = {
+            name.removeprefix(rows.NODE): (
+                array,
+                before.classes,
+                before.get(rows.SECOND + name.removeprefix(rows.NODE)),
+            )
+            for name, array in before.items()
+            if name.startswith(rows.NODE)
+        }
+        for contribution in given:
+            told = contribution.tensors
+            held[contribution.sender] = told[rows.ROWS], told.classes, told.get(rows.MOMENT)
+        members = [name for name in sorted(held) if name in (now.members or held)]
+        stay = {name: held[name] for name in members[: rows.NODES_MAX]}  # the same on all nodes
+        known = sorted(
+            {
+                class_name
+                for sums, names, _ in stay.values()
+                for class_name in rows.present(sums, names)
+            }
+        )
+        kept = (rows.ROWS, rows.MOMENT, rows.CHOICE)
+        arrays = {name: array for name, array in before.items() if name in kept}
+        for name, (sums, names, moment) in stay.items():
+            arrays[rows.NODE + name] = rows.aligned(sums, names, known)
+            if moment is not None:
+                arrays[rows.SECOND + name] = moment
+        return Tensors(arrays, known)
+
+    # What peers may send --------------------------------------------------------------------------
+
+    def fault(self, stage: str, held: MethodState, tensors: Tensors) -> str:
+        """Return what is wrong with a contribution; "" if nothing is."""
+        if not tensors:
+            return ""
+        if stage == LOSSES:
+            return rows.table_fault(tensors)
+        width, sends = held.shared[rows.ROWS].shape[1], {rows.ROWS}
+        if self.config.share == "sums":
+            sends |= {rows.MOMENT}
+        if set(tensors) != sends:
+            return (
+                f"phase {stage!r} carries {', '.join(tensors)}; it takes {', '.join(sorted(sends))}"
+            )
+        wrong = rows.rows_fault(tensors[rows.ROWS], tensors.classes, width, 1.0)
+        if wrong or rows.MOMENT not in tensors:
+            return wrong
+        images = float(tensors[rows.ROWS][:, 0].sum(dtype=np.float64))
+        return rows.moment_fault(tensors[rows.MOMENT], images, width - 1)
+
+    def state_fault(self, held: MethodState, packed: Tensors) -> str:
+        """Return what is wrong with the state of a peer; "" if nothing is."""
+        width = held.shared[rows.ROWS].shape[1]
+        for whole, array in packed.items():
+            name = whole.removeprefix(SHARED)
+            if name.startswith(rows.NODE):
+                wrong = rows.rows_fault(array, packed.classes, width, 0.0)
+                if wrong:
+                    return f"{name}: {wrong}"
+            elif name.startswith(rows.SECOND) and self.config.share == "sums":
+                sums = packed.get(SHARED + rows.NODE + name.removeprefix(rows.SECOND))
+                images = 0.0 if sums is None else float(sums[:, 0].sum(dtype=np.float64))
+                wrong = rows.moment_fault(array, images, width - 1)
+                if wrong:
+                    return f"{name}: {wrong}"
+            elif name == rows.CHOICE:
+                places = (array >= 0).all() and (array < np.array(rows.TABLE)).all()
+                if array.shape != (len(rows.TABLES), 2) or not places:
+                    return "the choice names no ratio and temperature"
+            elif name not in held.shared or array.shape != held.shared[name].shape:
+                return f"{name} is no array of this policy's state"
+        missing = {SHARED + rows.ROWS} - set(packed)
+        return f"{', '.join(missing)} is missing" if missing else ""

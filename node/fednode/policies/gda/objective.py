@@ -1,0 +1,282 @@
+"""What policy gda computes: sums of a node's images, losses of left-out images, and predictions.
+
+`predict: personal` answers for a node's own classes with the node's means drawn to the mesh's, as
+far as the mesh's are worth (Head.worth), and with the node's own classifier alone where its
+left-out images are surely better off with it. Other classes get the mesh's classifier; classes that
+no node has images of get it with a ratio of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from torch import Tensor
+
+from fednode.core.types import PRIVATE, Job, Tensors
+from fednode.errors import DataError
+from fednode.learn.class_sums import SumsObjective, answering, rows_of, sums_of, wide
+from fednode.learn.gaussian import Floats, Head, Scatter, Sums, between, total
+from fednode.learn.objective import Classifier, Computed, Leaves, Parameters
+from fednode.learn.ratio import HEATS, RATIOS, Choice, best, log_loss, losses
+from fednode.learn.trust import doubted
+from fednode.policies.gda import rows
+from fednode.policies.gda.config import GDAConfig
+from fednode.policies.gda.exchange import SUMS
+
+SURELY = 2.0
+"""Standard errors by which a node must be better off alone."""
+ENOUGH = 4
+"""`share: sums` needs so many images for each dimension of the features."""
+MIXED_RATIO = 15.0
+"""Least ratio of the hand-written prompt for a list of classes of which only some have images. With
+a smaller one, images of the others are drawn to the classes that have images: all classes in one
+list, on the images of configs/experiments/pays-classes.yaml (seeds 1 and 2), new classes got 46.0
+at ratio 1, 51.9 at 10 and 53.5 at 15 (zero-shot 53.8); base classes 87.2, 83.0, 78.0 (47.7)."""
+CHOICES: Final = {"personal": 0, "global": 1, "mixed": 1, "unseen": 2}
+"""The row of rows.CHOICE for each classifier of SAID that takes one."""
+SAID: Final[Mapping[str, str]] = {
+    "alone": "alone: the mesh's means do not fit your images",
+    "personal": "personal: the node's own class means, drawn to those of the mesh",
+    "global": "global: the class means of the mesh",
+    "mixed": "global: the class means of the mesh, and the hand-written prompt for the classes of "
+    "which no node has images",
+    "unseen": "global: no node has images of these classes, so their means are foreseen from their "
+    "names, beside the hand-written prompt",
+    "prompt": "the hand-written prompt: no class sums are known yet",
+}
+"""Which classifier answers, in words."""
+
+
+class Objective(SumsObjective):
+    """Sums, losses and the classifier of policy gda; see the file's header."""
+
+    config: GDAConfig
+
+    def initial(self, seed: int) -> Tensors:
+        """Return the sums over no images."""
+        found = super().initial(seed)
+        if self.config.share == "means":
+            return found
+        size = found[rows.ROWS].shape[1] - 1
+        return Tensors({**found, rows.MOMENT: np.zeros(size * (size + 1) // 2)})
+
+    def compute(
+        self, job: Job, features: Tensor, labels: Tensor, classes: tuple[str, ...], least: int
+    ) -> Computed:
+        """Return the arrays of a stage; the carry holds what the node keeps for itself."""
+        x, y = wide(features), labels.cpu().numpy()
+        if job.stage == SUMS:
+            return self._sums(x, y, classes, least)
+        return self._losses(job, x, [classes[at] for at in y])
+
+    def _sums(self, x: Floats, y: Any, classes: Sequence[str], least: int) -> Computed:
+        sums = Sums.of(x, y, classes)
+        own = {PRIVATE + rows.OWN: rows_of(sums), PRIVATE + rows.OWN_MOMENT: x.T @ x}
+        sent = sums.counts >= max(least, 1)
+        names = tuple(name for name, one in zip(sums.classes, sent, strict=True) if one)
+        arrays: dict[str, Any] = {rows.ROWS: rows_of(sums)[sent]}
+        if self.config.share == "sums":
+            mine = np.isin(y, [classes.index(name) for name in names])
+            images, needed = int(mine.sum()), ENOUGH * x.shape[1]
+            if images < needed and not self.config.few_images:
+                raise DataError(
+                    f"policy.share is 'sums', and this node would send sums over {images} images; "
+                    f"from fewer than {needed} members could find the images themselves: set "
+                    "policy.share to means on all nodes."
+                )
+            arrays[rows.MOMENT] = rows.triangle((x[mine].T @ x[mine]).astype(np.float32))
+        return Computed(Tensors(arrays, names), None, Tensors(own, sums.classes))
+
+    def _losses(self, job: Job, x: Floats, names: Sequence[str]) -> Computed:
+        arrays = {name: np.asarray(one, np.float64) for name, one in job.reference.items()}
+        known = job.reference.classes
+        own = sums_of(arrays[rows.OWN], known, arrays[rows.OWN_MOMENT])
+        lonely, place = self._alone(own, x, names)
+        mesh = Mesh(self, {**arrays, rows.ALONE: place}, known)
+        tables, worse = mesh.tables(x, names, lonely)
+        told = {name: np.clip(one, 0.0, rows.LOSS_MAX) for name, one in tables.items()}
+        kept = {PRIVATE + rows.WORSE: worse, PRIVATE + rows.ALONE: place}
+        carry = Tensors({**job.carry, **kept}, job.carry.classes)
+        return Computed(Tensors(told), float(tables["personal"].min()), carry)
+
+    def _alone(self, own: Sums, x: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+        """Return the losses [n] of left-out images of the node alone, and rows.ALONE."""
+        labels, z = _places(names, own.classes), self.prompt(x, own.classes)
+        gauss = Head(own, self.template).left_out(x, names, own.classes)
+        table = losses(gauss, z, labels)
+        row, column = np.unravel_index(int(np.argmin(table)), rows.TABLE)
+        logits = best(table).logits(gauss, z)
+        right = float((logits.argmax(axis=1) == labels).mean())
+        return log_loss(logits, labels), np.array([row, column, right], np.float64)
+
+    def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
+        """Return a function that gives the logits [B, classes] of the classifier that answers."""
+        mesh = self._mesh(prompts)
+        return answering(mesh.affine(classes), self.width)
+
+    def answers(self, prompts: Parameters, classes: tuple[str, ...]) -> str:
+        """Return a sentence on which classifier answers for these classes, and whose sums count."""
+        return self._mesh(prompts).answers(classes)
+
+    def _mesh(self, prompts: Parameters) -> Mesh:
+        assert isinstance(prompts, Leaves), "class sums name their classes"
+        return Mesh(self, {name: wide(one) for name, one in prompts.items()}, prompts.classes)
+
+
+class Mesh:
+    """All contributions as one node knows them, and its classifiers from them.
+
+    doubted: names of the peers that do not count here, because their means do not fit the names of
+    their classes by this node's images (node/fednode/learn/trust.py).
+    """
+
+    def __init__(
+        self, objective: Objective, arrays: Mapping[str, Floats], classes: tuple[str, ...]
+    ) -> None:
+        self._objective, self._arrays = objective, arrays
+        self._share = objective.config.share
+        self.own = (
+            sums_of(arrays[rows.OWN], classes, arrays[rows.OWN_MOMENT])
+            if rows.OWN in arrays
+            else None
+        )
+        told = {
+            name.removeprefix(rows.NODE): sums_of(
+                arrays[name], classes, self._second(name.removeprefix(rows.NODE))
+            )
+            for name in sorted(arrays)
+            if name.startswith(rows.NODE)
+        }
+        self.doubted = self._doubted(told)
+        self.peers = [one for name, one in told.items() if name not in self.doubted]
+        parts = self.peers if self.own is None else [self.own, *self.peers]
+        self.head = self._head(parts) if parts else None
+
+    def _second(self, name: str) -> Floats | None:
+        found = self._arrays.get(rows.SECOND + name)
+        return None if found is None else np.asarray(rows.squared(found), np.float64)  # type: ignore[arg-type]
+
+    def _doubted(self, peers: Mapping[str, Sums]) -> tuple[str, ...]:
+        if self.own is None or rows.ALONE not in self._arrays:
+            return ()
+        right = float(self._arrays[rows.ALONE][2])
+        return doubted(self.own, peers, self._lonely(self.own.classes), right)
+
+    def _head(self, parts: Sequence[Sums]) -> Head:
+        whole = total(parts)
+        if self._share == "sums" and whole.moment is not None:
+            return Head(whole, self._objective.template)
+        size = whole.sums.shape[1]
+        nothing: Scatter = np.zeros((size, size)), 0.0
+        own = nothing if self.own is None else self.own.scatter
+        return Head(whole, self._objective.template, scatter=between(own, parts))
+
+    def tables(
+        self, x: Floats, names: Sequence[str], lonely: Floats
+    ) -> tuple[dict[str, Floats], Floats]:
+        """Return the tables of losses, and rows.WORSE. lonely: losses [n] of the node alone.
+
+        Own images are left out one by one. For the mesh's classifier the whole node is left out,
+        too, if the others have all its classes, and for unseen classes if they have none of them.
+        """
+        own, head = self.own, self.head
+        assert own is not None, "the stage of sums came before"
+        assert head is not None, "a node's own sums are a part"
+        labels, z = _places(names, own.classes), self._objective.prompt(x, own.classes)
+        near = head.left_out(x, names, own.classes, own, head.worth(own))
+        personal, unseen = losses(near, z, labels), np.zeros(rows.TABLE)
+        mesh = [self._known(head, head.left_out(x, names, head.sums.classes), x, names)]
+        others = self._head(self.peers) if self.peers else None
+        seen = [name in others.sums.classes for name in own.classes] if others else []
+        if others and all(seen):
+            asked = others.sums.classes
+            mesh.append(self._known(others, others.gauss(x, asked), x, names))
+        elif others and not any(seen) and others.sums.classes:
+            unseen = losses(others.gauss(x, own.classes), z, labels)
+        worse = np.array(
+            [
+                [_surely(log_loss(Choice(r, t).logits(near, z), labels) - lonely) for t in HEATS]
+                for r in RATIOS
+            ]
+        )
+        return {"personal": personal, "mesh": np.mean(mesh, axis=0), "unseen": unseen}, worse
+
+    def _known(self, head: Head, gauss: Floats, x: Floats, names: Sequence[str]) -> Floats:
+        asked = head.sums.classes
+        return losses(gauss, self._objective.prompt(x, asked), _places(names, asked))
+
+    def logits(self, x: Floats, classes: tuple[str, ...]) -> Floats:
+        """Return logits [n, C] for class names."""
+        return self.affine(classes)(x)
+
+    def affine(self, classes: tuple[str, ...]) -> Callable[[Floats], Floats]:
+        """Return the function from unit features [n, D] to logits [n, C]; it is affine."""
+        which, head, prompt = self.which(classes), self.head, self._objective.prompt
+        if which == "prompt" or head is None:
+            return lambda x: prompt(x, classes)
+        if which == "alone":
+            return self._lonely(classes)
+        own, weight, choice = None, 0.0, self.choice(CHOICES[which])
+        if which == "personal":
+            assert self.own is not None, "a node with images"
+            own, weight = self.own, head.worth(self.own)
+        if which == "mixed":
+            choice = choice._replace(ratio=max(choice.ratio, MIXED_RATIO))
+        return lambda x: choice.logits(head.gauss(x, classes, own, weight), prompt(x, classes))
+
+    def _lonely(self, classes: tuple[str, ...]) -> Callable[[Floats], Floats]:
+        """Return the logits of the node's own classifier, without the mesh."""
+        assert self.own is not None, "a node with images"
+        head, choice = Head(self.own, self._objective.template), self._at(self._arrays[rows.ALONE])
+        prompt = self._objective.prompt
+        return lambda x: choice.logits(head.gauss(x, classes), prompt(x, classes))
+
+    def which(self, classes: Sequence[str]) -> str:
+        """Return the classifier that answers for a list of class names, a key of SAID."""
+        if self.head is None or not self.head.sums.classes:
+            return "prompt"
+        if self.personal(classes):
+            return "alone" if self.alone else "personal"
+        seen = [name in self.head.sums.classes for name in classes]
+        return "global" if all(seen) else "mixed" if any(seen) else "unseen"
+
+    def answers(self, classes: Sequence[str]) -> str:
+        """Return a sentence on which classifier answers, and which peers do not count."""
+        out = ", ".join(self.doubted)
+        more = f"; left out, because class means do not fit their names: {out}" if out else ""
+        return f"{SAID[self.which(classes)]}{more}"
+
+    def personal(self, classes: Sequence[str]) -> bool:
+        """Tell whether the node's personal classifier answers for these classes."""
+        wanted = self._objective.config.predict == "personal"
+        return wanted and self.own is not None and set(classes) <= set(self.own.classes)
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether the node's images say by SURELY standard errors that it is better alone."""
+        if rows.WORSE not in self._arrays or rows.CHOICE not in self._arrays:
+            return False
+        row, column = self._arrays[rows.CHOICE][0]
+        return bool(self._arrays[rows.WORSE][int(row), int(column)] > 0)
+
+    def choice(self, which: int) -> Choice:
+        """Return the ratio and temperature of one of rows.TABLES; 1 and 1 before the first vote."""
+        found = self._arrays.get(rows.CHOICE)
+        return Choice(1.0, 1.0) if found is None else self._at(found[which])
+
+    def _at(self, place: Floats) -> Choice:
+        return Choice(RATIOS[int(place[0])], HEATS[int(place[1])])
+
+
+def _places(names: Sequence[str], classes: Sequence[str]) -> Any:
+    here = {name: at for at, name in enumerate(classes)}
+    return np.array([here[name] for name in names])
+
+
+def _surely(worse: Floats) -> float:
+    """Return by how much a mean is surely above 0; below 0 if it is not, or for one image."""
+    if len(worse) < 2:
+        return -1.0
+    return float(worse.mean() - SURELY * worse.std(ddof=1) / len(worse) ** 0.5)

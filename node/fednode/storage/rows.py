@@ -1,0 +1,125 @@
+"""A snapshot as a row of the journal and one set of tensors, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+from fednode.core.types import Array, Json, Mark, PolicyState, Snapshot, Tensors
+from fednode.storage.journal import SnapshotRow
+
+TOTAL: Final = ""
+"""The key of a node's own traffic, among the keys of its peers."""
+Meters = Mapping[str, Mapping[str, int]]
+"""Traffic counters by peer, and of the whole node under TOTAL."""
+CLASSES: Final = "classes"
+"""The row's entry for class names of rows of tensors, by group of tensors."""
+_GROUPS: Final = ("tensors", "tuned", "carry", "arrays", "best")
+
+
+def body_of(snapshot: Snapshot, meters: Meters) -> dict[str, Json]:
+    """Return what a row holds of a snapshot beside its round and its tensors."""
+    return {
+        "data": dict(snapshot.policy.data),
+        "metrics": dict(snapshot.metrics),
+        "best_round": snapshot.best_round,
+        "best_validation": snapshot.best_validation if snapshot.best else None,
+        "meters": {name: dict(meter) for name, meter in meters.items()},
+        "company": {str(peers): rounds for peers, rounds in snapshot.company.items()},
+        "redone": snapshot.redone,
+        "released": snapshot.released,
+        "marks": {name: _written(mark) for name, mark in sorted(snapshot.marks.items())},
+        **_classes_of(snapshot),
+    }
+
+
+def joined(snapshot: Snapshot) -> Tensors:
+    """Return all tensors of a snapshot in one set, named group/name."""
+    return Tensors.taking(
+        {
+            f"{group}/{name}": array
+            for group, tensors in _parts(snapshot).items()
+            for name, array in tensors.items()
+        }
+    )
+
+
+def _parts(snapshot: Snapshot) -> dict[str, Tensors]:
+    """Return all tensors of a snapshot by group."""
+    policy = snapshot.policy
+    parts = (policy.tensors, policy.tuned, policy.carry, policy.arrays, snapshot.best)
+    return dict(zip(_GROUPS, parts, strict=True))
+
+
+def _classes_of(snapshot: Snapshot) -> dict[str, Json]:
+    """Return an entry of the journal with the class names of each group that has some, or {}."""
+    named = {
+        group: tensors.classes for group, tensors in _parts(snapshot).items() if tensors.classes
+    }
+    names: dict[str, Json] = {group: list(classes) for group, classes in named.items()}
+    return {CLASSES: names} if names else {}
+
+
+def split(row: SnapshotRow, together: Tensors) -> Snapshot:
+    """Return the snapshot that `joined` joined; the rest comes from the journal's row."""
+    arrays: dict[str, dict[str, Array]] = {group: {} for group in _GROUPS}
+    for name, array in together.items():
+        group, _, inner = name.partition("/")
+        arrays[group][inner] = array
+    body = row.body
+    classes = body.get(CLASSES, {})
+    assert isinstance(classes, dict), "the row's checksum held"
+    parts = {
+        group: Tensors(inside, cast("list[str]", classes.get(group, [])))
+        for group, inside in arrays.items()
+    }
+    data, metrics, best = body["data"], body["metrics"], body["best_validation"]
+    assert isinstance(data, dict), "the row's checksum held"
+    assert isinstance(metrics, dict), "the row's checksum held"
+    policy = PolicyState(
+        row.round, parts["tensors"], parts["tuned"], parts["carry"], data, parts["arrays"]
+    )
+    return Snapshot(
+        policy,
+        {name: float(str(value)) for name, value in metrics.items()},
+        parts["best"],
+        int(str(body["best_round"])),
+        float("-inf") if best is None else float(str(best)),
+        _company(row),
+        int(str(row.body.get("redone", 0))),  # rows of before this count have none
+        int(str(row.body.get("released", 0))),
+        _marks(row),
+    )
+
+
+def _written(mark: Mark) -> Json:
+    return [mark.process, mark.run, mark.round, mark.released, mark.proof.hex()]
+
+
+def _marks(row: SnapshotRow) -> dict[str, Mark]:
+    held = row.body.get("marks", {})  # rows of before these marks have none
+    assert isinstance(held, dict), "the row's checksum held"
+    return {name: _mark(*cast("tuple[str, int, int, int, str]", one)) for name, one in held.items()}
+
+
+def _mark(process: str, run: int, number: int, released: int, proof: str) -> Mark:
+    return Mark(
+        process=process, run=run, round=number, released=released, proof=bytes.fromhex(proof)
+    )
+
+
+def _company(row: SnapshotRow) -> dict[int, int]:
+    held = row.body.get("company", {})  # rows of before this count have none
+    assert isinstance(held, dict), "the row's checksum held"
+    return {int(peers): int(str(rounds)) for peers, rounds in held.items()}
+
+
+def meters_in(row: SnapshotRow) -> dict[str, dict[str, int]]:
+    """Return the traffic counters in a row, by peer."""
+    held = row.body["meters"]
+    assert isinstance(held, dict), "the row's checksum held"
+    return {
+        name: {key: int(str(count)) for key, count in meter.items()}
+        for name, meter in held.items()
+        if isinstance(meter, dict)
+    }

@@ -1,0 +1,217 @@
+"""The ways out of a node: a socket in a private folder for each peer, which leads gRPC there.
+
+For each connection that gRPC opens, a path is opened (node/fednode/transports/paths.py) and carries
+the bytes. While a path is relayed, the direct way is tried from time to time; where it works, the
+transport opens a new connection, and calls under way end on the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path as File
+from typing import Final
+
+from fednode.errors import Unreachable
+from fednode.transports.address import Endpoint, parse
+from fednode.transports.base import Address
+from fednode.transports.lines import Lines
+from fednode.transports.links import NoPath
+from fednode.transports.paths import AGAIN_S, Path, Paths, quietly
+from fednode.transports.session import CHUNK, Ends, PeerRejected
+
+Tell = Callable[[str, str, str], None]
+"""Notes a refused connection: kind, source or id, a sentence."""
+Key = tuple[Address, str]
+"""The address of an exit, and the name of the peer there."""
+
+TRY_S: Final = 5.0
+"""How long such a try of the direct way may take."""
+
+
+@dataclass(slots=True)
+class Exit:
+    """The way out to one place.
+
+    file: of the socket. fault: why the last connection failed. shown, why: the path of the newest
+    connection in words, and why it is not direct.
+    """
+
+    file: str
+    server: asyncio.Server
+    fault: str = ""
+    shown: str = ""
+    why: str = ""
+    paths: list[Path] = field(default_factory=list)
+
+
+class Exits:
+    """The exits of one node. Everything runs on the event loop that made it."""
+
+    def __init__(
+        self,
+        folder: File,
+        paths: Paths,
+        lines: Lines,
+        tell: Tell,
+        task: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """Set up. folder: of the sockets. task: entered by each task that serves a connection."""
+        self._folder, self.paths = folder, paths
+        self._lines, self._tell, self._task = lines, tell, task
+        self._count = 0
+        self._again: dict[Key, asyncio.Task[None]] = {}
+        self.open: dict[Key, Exit] = {}
+        self.renew: Callable[[Key], None] = lambda _: None
+        """Called with a place that should be connected anew, because a better path is there."""
+        if paths.links is not None:
+            paths.links.drained = self._leave_relay
+
+    async def to(self, endpoint: Endpoint, who: str) -> str:
+        """Return the address that leads gRPC to an endpoint, if its key belongs to `who`.
+
+        It stays open until `shut`. Raise Unreachable if no socket can be opened.
+        """
+        key = (str(endpoint), who)
+        if key not in self.open:
+            self._count += 1
+            file = str(self._folder / f"out-{self._count}")
+
+            async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+                await self._serve(endpoint, who, Ends(reader, writer))
+
+            try:
+                server = await asyncio.start_unix_server(leave, file, limit=CHUNK)
+            except OSError as fault:
+                raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
+            if self.open.setdefault(key, Exit(file, server)).server is not server:
+                server.close()  # another call was faster
+        return f"unix:{self.open[key].file}"
+
+    def shut(self, endpoint: Endpoint, who: str) -> None:
+        """Close an exit that is no longer used."""
+        key = (str(endpoint), who)
+        trying = self._again.pop(key, None)
+        if trying is not None:
+            trying.cancel()
+        exit = self.open.pop(key, None)
+        if exit is not None:
+            exit.server.close()
+            with contextlib.suppress(OSError):
+                os.unlink(exit.file)
+
+    def close(self) -> None:
+        """Close all exits. Idempotent."""
+        for trying in self._again.values():
+            trying.cancel()
+        for exit in self.open.values():
+            exit.server.close()
+        self._again.clear()
+        self.open.clear()
+
+    def fault(self, address: Address, who: str) -> str:
+        """Return why the last connection to a place failed; "" if it did not."""
+        exit = self.open.get((address, who))
+        return exit.fault if exit else ""
+
+    def path(self, address: Address, who: str) -> tuple[str, str]:
+        """Return the path to a place in words, and why it is not direct; "" for what is unknown."""
+        exit = self.open.get((address, who))
+        return (exit.shown, exit.why) if exit else ("", "")
+
+    async def _serve(self, endpoint: Endpoint, who: str, inside: Ends) -> None:
+        """Carry one connection of gRPC."""
+        key = (str(endpoint), who)
+        with self._task(), _closing(inside):
+            try:
+                path = await self.paths.open(endpoint, who)
+            except NoPath as fault:
+                self._blame(key, str(fault))
+                return
+            except PeerRejected as fault:
+                self._blame(key, str(fault))
+                self._tell(fault.kind, who or key[0], str(fault))
+                return
+            except OSError:
+                return  # it went away; gRPC calls again
+            with _closing(path.outside), self._noted(key, path):
+                await self._carry(key, inside, path)
+
+    @contextlib.contextmanager
+    def _noted(self, key: Key, path: Path) -> Iterator[None]:
+        """Show a path while it carries a connection; look for a better one meanwhile."""
+        exit = self.open.get(key)
+        if exit is None:
+            yield
+            return
+        exit.shown, exit.why = path.shown, path.why
+        exit.paths.append(path)
+        if path.via and self.paths.reach == "auto" and key[0] != "relay":
+            self._look_again(key)
+        try:
+            yield
+        finally:
+            exit.paths.remove(path)
+
+    async def _carry(self, key: Key, inside: Ends, path: Path) -> None:
+        def heard() -> None:
+            exit = self.open.get(key)
+            if exit is not None:
+                exit.fault = ""
+
+        where = f"the node behind {path.via}" if path.via else key[0]
+        try:
+            with self._lines.call(path.id) as line:
+                came = await path.session.carry(path.outside, inside, line, heard)
+            if not came:
+                self._blame(
+                    key,
+                    f"{where} hung up right after the TLS handshake: it refuses this node's key, "
+                    "and its own log says why",
+                )
+        except PeerRejected as fault:
+            self._blame(key, str(fault))
+            self._tell(fault.kind, key[1] or key[0], str(fault))
+        except OSError:
+            pass  # it went away; gRPC calls again
+
+    def _look_again(self, key: Key) -> None:
+        if key not in self._again:
+            self._again[key] = asyncio.ensure_future(self._until_direct(key))
+
+    async def _until_direct(self, key: Key) -> None:
+        """Try the direct way from time to time while a place is relayed; take it once it works."""
+        try:
+            while (exit := self.open.get(key)) and any(path.via for path in exit.paths):
+                await asyncio.sleep(AGAIN_S)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TRY_S):
+                        if await quietly(self.paths.direct(parse(key[0]), key[1])):
+                            self.renew(key)
+                            return
+        finally:
+            self._again.pop(key, None)
+
+    def _leave_relay(self, address: Address) -> None:
+        """Connect anew what goes through a relay that is about to stop."""
+        for key, exit in tuple(self.open.items()):
+            if any(path.via == address for path in exit.paths):
+                self.renew(key)
+
+    def _blame(self, key: Key, text: str) -> None:
+        """Store why the last connection of an exit failed, while the exit is open."""
+        exit = self.open.get(key)
+        if exit is not None:
+            exit.fault, exit.shown, exit.why = text, "", ""
+
+
+@contextlib.contextmanager
+def _closing(ends: Ends) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        ends.writer.close()

@@ -1,0 +1,324 @@
+"""A node's connections with relays: it waits to be called, it dials others, it takes calls.
+
+A node keeps one connection with each relay, on which the relay calls it. To dial, and to take a
+call, the node opens a further connection; after the relay's "ok" that connection carries the
+stream. A relay that says nothing for SILENT_S is lost: its streams are closed at once, because TCP
+would hold them for minutes. The relay itself is node/fednode/transports/relay.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from OpenSSL import SSL
+
+from fednode.errors import FrameError
+from fednode.transports import relay_frames as frames
+from fednode.transports.address import Endpoint, parse
+from fednode.transports.base import Address
+from fednode.transports.relay import SILENT_S
+from fednode.transports.session import (
+    CHUNK,
+    RELAYING,
+    Ends,
+    Inner,
+    PeerRejected,
+    Session,
+    drop_unheard,
+)
+from fednode.wire.gen import relay_pb2 as pb
+
+DIAL_S: Final = 4.0
+"""How long each relay may take to connect this node with another."""
+AGAIN_S: Final = 0.5
+AGAIN_MAX_S: Final = 1.5
+"""Pauses between two tries to wait at a relay, at first and at most; they are drawn around this."""
+ANSWERING_MAX: Final = 64
+"""Calls of one relay that are answered at a time."""
+
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[Endpoint], Awaitable[Streams]]
+"""Opens a connection, through a proxy if need be; raises OSError or NoRelay."""
+Answer = Callable[[Ends, Address, str], Awaitable[None]]
+"""Serves a relayed call until it ends: the stream, the relay's address, and the caller it named."""
+Say = Callable[[str, str, bool], None]
+"""Records something: kind, sentence, whether it is trouble."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAt:
+    """A relay of peers.yaml: its address, and the id of its key."""
+
+    address: Address
+    id: str
+
+
+class NoRelay(Exception):
+    """A relay cannot be used. code: its reply, or "" if it gave none."""
+
+    def __init__(self, why: str, code: str = "") -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class NoPath(Exception):
+    """A node cannot be reached, with the reason as part of a sentence."""
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One relay as this node sees it. why: why it does not wait there; "" before the first try."""
+
+    relay: RelayAt
+    up: bool = False
+    why: str = ""
+    draining: bool = False
+    answering: int = 0
+    opened: weakref.WeakSet[asyncio.StreamWriter] = field(default_factory=weakref.WeakSet)
+
+    @property
+    def address(self) -> Address:
+        """Return the relay's address."""
+        return self.relay.address
+
+    @property
+    def state(self) -> str:
+        """Return "waiting", "draining", "lost" or "unknown" (not tried yet)."""
+        if self.up:
+            return "draining" if self.draining else "waiting"
+        return "lost" if self.why else "unknown"
+
+    def cut(self) -> None:
+        """Drop all connections with the relay, without waiting for what it did not take."""
+        for writer in tuple(self.opened):
+            writer.transport.abort()
+        self.opened.clear()
+
+
+async def open_directly(endpoint: Endpoint) -> Streams:
+    """Open a TCP connection."""
+    return await asyncio.open_connection(endpoint.numeric, endpoint.port, limit=CHUNK)
+
+
+class Links:
+    """All relays of one node. Everything runs on the event loop that made it."""
+
+    def __init__(
+        self,
+        relays: Sequence[RelayAt],
+        context: Callable[[], SSL.Context],
+        key_of: Callable[[bytes], str],
+        connect: Connect = open_directly,
+        say: Say = lambda *_: None,
+        proofs: Callable[[], Iterable[bytes]] = lambda: (),
+        declined: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """Set up; `wait` begins.
+
+        context: of connections that show this node's certificate. key_of: returns the id of a
+        certificate in DER. proofs: returns the revocations that this node knows. declined: returns
+        why a caller is not answered, "" if it is.
+        """
+        self.links = [Link(relay) for relay in relays]
+        self._context, self._key_of = context, key_of
+        self._connect, self._say = connect, say
+        self._proofs, self._declined = proofs, declined
+        self._answer: Answer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._troubled = False
+        self.drained: Callable[[Address], None] = lambda _: None
+        """Called with the address of a relay that is about to stop."""
+
+    @property
+    def trouble(self) -> str:
+        """Return that no relay answers, in a sentence; "" if one does, or none was tried yet."""
+        if not self.links or not all(link.why and not link.up for link in self.links):
+            return ""
+        said = "; ".join(link.why for link in self.links)
+        return (
+            f"no relay answers, so this node reaches no peer that needs one ({said}): check this "
+            "node's own network first, then the relay"
+        )
+
+    def wait(self, answer: Answer) -> None:
+        """Wait to be called at each relay from now on."""
+        self._answer = answer
+        for link in self.links:
+            self._spawn(self._stay(link))
+
+    async def close(self) -> None:
+        """Drop everything. Idempotent."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self.links:
+            link.cut()
+
+    async def dial(self, id: str) -> tuple[Ends, Address]:
+        """Return a stream to the node that holds a key, and the address of its relay.
+
+        Relays that answer come first. Raise NoPath with the reason of each relay.
+        """
+        faults, answered = list[str](), False
+        for link in sorted(
+            self.links, key=lambda candidate: (not candidate.up, candidate.draining)
+        ):
+            try:
+                ends = await self._open(link, pb.FromNode(dial=pb.Dial(to=id)), DIAL_S)
+            except NoRelay as fault:
+                faults.append(str(fault))
+                answered = answered or bool(fault.code)
+                continue
+            return ends, link.address
+        if answered:
+            raise NoPath("; ".join(faults))
+        raise NoPath(f"no relay answers ({'; '.join(faults)})")
+
+    # Waiting --------------------------------------------------------------------------------------
+
+    async def _stay(self, link: Link) -> None:
+        """Wait at a relay, and return to it whenever it was lost."""
+        pause = AGAIN_S
+        while True:
+            try:
+                await self._wait(link)
+            except NoRelay as fault:
+                pause = AGAIN_S if link.up else min(AGAIN_MAX_S, 1.6 * pause)
+                link.up, link.draining, link.why = False, False, str(fault)
+                self._tell(link)
+            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # not all nodes at once
+
+    async def _wait(self, link: Link) -> None:
+        """Wait at a relay until it is lost; then raise NoRelay."""
+        ends = await self._open(link, pb.FromNode(wait=pb.Wait()), DIAL_S)
+        link.up, link.why, link.draining = True, "", False
+        self._tell(link)
+        for proof in self._proofs():
+            with contextlib.suppress(FrameError):
+                ends.writer.write(frames.pack(_revocation(proof)))
+        try:
+            while True:
+                async with asyncio.timeout(SILENT_S):
+                    data = await frames.read(ends.reader)
+                if not data:
+                    raise NoRelay(f"{link.address} hung up")
+                self._hear(link, ends, frames.from_relay(data))
+        except TimeoutError as fault:
+            link.cut()
+            raise NoRelay(f"{link.address} said nothing for {SILENT_S:g} s") from fault
+        except (OSError, FrameError) as fault:
+            raise NoRelay(f"{link.address} was lost: {fault}") from fault
+        finally:
+            ends.writer.close()
+
+    def _hear(self, link: Link, ends: Ends, said: pb.FromRelay) -> None:
+        what = said.WhichOneof("what")
+        if what == "ping":
+            ends.writer.write(frames.pack(pb.FromNode(pong=pb.Pong())))
+        elif what == "call":
+            why = self._declined(said.call.caller)
+            if link.answering >= ANSWERING_MAX:
+                why = f"{ANSWERING_MAX} calls are being answered already"
+            if why:
+                no = pb.Decline(ticket=said.call.ticket, why=why[: frames.WHY_MAX])
+                ends.writer.write(frames.pack(pb.FromNode(decline=no)))
+            else:
+                link.answering += 1
+                self._spawn(self._serve(link, said.call))
+        elif what == "drain":
+            link.draining = True
+            self.drained(link.address)
+
+    async def _serve(self, link: Link, call: pb.Call) -> None:
+        """Take a call, and serve it until it ends."""
+        try:
+            try:
+                first = pb.FromNode(take=pb.Take(ticket=call.ticket))
+                ends = await self._open(link, first, DIAL_S)
+            finally:
+                link.answering -= 1
+            assert self._answer is not None
+            try:
+                await self._answer(ends, link.address, call.caller)
+            finally:
+                ends.writer.close()
+        except NoRelay:
+            pass  # the caller is told by the relay
+
+    def _tell(self, link: Link) -> None:
+        """Record once that no relay answers, and that one answers again."""
+        trouble = self.trouble
+        if trouble and not self._troubled:
+            self._say("relay.none", trouble, True)
+        elif self._troubled and link.up:
+            self._say("relay.again", f"the relay {link.address} answers again", False)
+        self._troubled = bool(trouble)
+
+    # Opening --------------------------------------------------------------------------------------
+
+    async def _open(self, link: Link, first: pb.FromNode, limit_s: float) -> Ends:
+        """Return a connection with a relay after its "ok"; raise NoRelay."""
+        where, writer = link.address, None
+        try:
+            async with asyncio.timeout(limit_s):
+                reader, writer = await self._connect(parse(where))
+                drop_unheard(writer)
+                link.opened.add(writer)
+                inner = await self._prove(link, Ends(reader, writer))
+                inner.write(frames.pack(first))
+                data = await frames.read(inner)
+                reply = frames.from_relay(data).reply if data else None
+            if reply is None or not reply.code:
+                raise NoRelay(f"{where} hung up: it does not admit this node's key, or is no relay")
+            if reply.code != "ok":
+                raise NoRelay(f"{where}: {reply.why or reply.code}", reply.code)
+            return inner.ends
+        except BaseException as fault:
+            if writer is not None:
+                writer.transport.abort()
+            text = _sentence(where, fault, limit_s)
+            if text:
+                raise NoRelay(text) from fault
+            raise
+
+    async def _prove(self, link: Link, outside: Ends) -> Inner:
+        session = Session(self._context(), server=False, offer=RELAYING)
+        id = self._key_of(await session.shake_hands(outside))
+        if id != link.relay.id:
+            host = parse(link.address).host
+            raise NoRelay(
+                f"{link.address} shows the key {id or '(none of a node)'}, and peers.yaml gives "
+                f"the relay the id {link.relay.id}: if a proxy opens TLS here, ask IT to exempt "
+                f"{host} from inspection"
+            )
+        return Inner(session, outside)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)  # asyncio alone may drop a task that nobody refers to
+        task.add_done_callback(self._tasks.discard)
+
+
+def _revocation(proof: bytes) -> pb.FromNode:
+    return pb.FromNode(revocation=pb.Revocation(proof=proof))
+
+
+def _sentence(where: Address, fault: BaseException, limit_s: float) -> str:
+    """Return why a relay cannot be used; "" for what is no fault of a relay."""
+    if isinstance(fault, TimeoutError):
+        return f"{where} did not answer within {limit_s:g} s"
+    if isinstance(fault, PeerRejected | SSL.Error | FrameError):
+        host = parse(where).host
+        return (
+            f"{where} does not answer as a relay does: if a proxy opens TLS on the way, ask IT to "
+            f"exempt {host} from inspection"
+        )
+    if isinstance(fault, OSError):
+        return f"nobody answers at {where}"
+    return ""

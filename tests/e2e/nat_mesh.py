@@ -1,0 +1,197 @@
+"""A mesh of daemons, each behind a NAT of its own, inside of nat_lab.sh."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fednode.identity import keys
+from fednode.storage.store import read_snapshot
+from fednode_bootstrap.relay_host import key_in
+from tests.contract.faults import pause
+
+FEDNODE = (sys.executable, "-m", "fednode.cli")
+LAB = Path(__file__).with_name("nat_lab.sh")
+RELAYS = {1: "198.51.100.254:443", 2: "198.51.100.253:443"}
+LIMIT_S = 120.0
+POLL_S = 0.05
+
+
+def lab(*words: object) -> None:
+    """Change the lab: open a port, cut a NAT off, ..."""
+    subprocess.run([LAB, *map(str, words)], check=True)
+
+
+class Mesh:
+    """Nodes behind NATs, and their relays.
+
+    direct: nodes whose NATs forward port 7700, and which name their public address.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int = 5,
+        rounds: int = 100,
+        relays: int = 1,
+        direct: tuple[int, ...] = (),
+        settings: tuple[str, ...] = (),
+    ) -> None:
+        self.folder, self.count = folder, count
+        folder.mkdir(parents=True)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.settings = (
+            *("tuning.kind=closed-form", "policy.name=promptfl", "rounds.mode=sync"),
+            *(
+                f"rounds.max={rounds}",
+                "rounds.deadline_s=5",
+                "page.listen=null",
+                "compare_alone=false",
+            ),
+            *settings,
+        )
+        peers = []
+        for number in range(1, count + 1):
+            key = keys.load_or_create(self._made(self.state(number) / "identity"))
+            where = f"198.51.100.{number}:7700" if number in direct else "relay"
+            peers.append({"name": f"n{number}", "address": where, "id": keys.node_id(key)})
+        self.relays = {number: RELAYS[number] for number in range(1, relays + 1)}
+        known = [
+            {"address": where, "id": keys.node_id(key_in(folder / f"relay{number}"))}
+            for number, where in self.relays.items()
+        ]
+        tree = {"mesh": "lab", "peers": peers, "relays": known}
+        (folder / "peers.yaml").write_text(yaml.safe_dump(tree))
+        self.direct = direct
+
+    @staticmethod
+    def _made(folder: Path) -> Path:
+        folder.mkdir(parents=True)
+        return folder
+
+    def state(self, number: int) -> Path:
+        """Return the state directory of a node."""
+        return self.folder / f"n{number}"
+
+    def _run(self, name: str, words: list[object]) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(one) for one in words], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def relay(self, number: int) -> None:
+        """Start a relay."""
+        state, listen = self.folder / f"relay{number}", self.relays[number]
+        peers = self.folder / "peers.yaml"
+        words = [*FEDNODE, "relay", "run", "--state", state, "--peers", peers, "--listen", listen]
+        self._run(f"relay{number}", list(words))
+
+    def node(self, number: int) -> None:
+        """Start a node behind its NAT."""
+        words: list[object] = [LAB, "run", number, "--", *FEDNODE, "start"]
+        words += ["--peers", self.folder / "peers.yaml", "--name", f"n{number}"]
+        words += ["--state", self.state(number)]
+        more = ("listen=0.0.0.0:7700",) if number in self.direct else ()
+        for one in (*self.settings, *more):
+            words += ["--set", one]
+        self._run(f"n{number}", words)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Mesh]:
+        """Run relays and nodes; end what is left of them."""
+        try:
+            for number in self.relays:
+                self.relay(number)
+            for number in range(1, self.count + 1):
+                self.node(number)
+            yield self
+        finally:
+            for one in self.processes.values():
+                one.send_signal(signal.SIGCONT)
+                one.terminate()
+            for one in self.processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    one.wait(10)
+                one.kill()
+
+    # What is read ---------------------------------------------------------------------------------
+
+    def records(self, number: int) -> list[dict[str, Any]]:
+        """Return the records in a node's log file."""
+        path = self.state(number) / "fednode.log"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def round(self, number: int) -> int:
+        """Return how many rounds a node adopted."""
+        return len(self.adopted(number))
+
+    def adopted(self, number: int) -> list[float]:
+        """Return when a node adopted its rounds, in seconds since the epoch."""
+        found = (one for one in self.records(number) if one["event"] == "round.adopted")
+        return [seconds(one["time"]) for one in found]
+
+    def digests(self) -> set[str]:
+        """Return the digests of what the nodes hold; one if all hold the same bits."""
+        states = [self.state(number) for number in range(1, self.count + 1)]
+        return {read_snapshot(one).used(False)[0].digest[:12] for one in states}
+
+    def until(self, true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> float:
+        """Wait until something is true; return how long that took. Exit if it takes too long."""
+        began = time.monotonic()
+        while not true():
+            if time.monotonic() - began > limit_s:
+                fail(f"not within {limit_s:g} s: {what}; the nodes are at {self.rounds()}")
+            asyncio.run(pause(POLL_S))
+        return time.monotonic() - began
+
+    def rounds(self) -> list[int]:
+        """Return how many rounds each node adopted."""
+        return [self.round(number) for number in range(1, self.count + 1)]
+
+    def all_at(self, number: int) -> Callable[[], bool]:
+        """Return whether all nodes adopted so many rounds."""
+        return lambda: min(self.rounds()) >= number
+
+    def status(self, asked: int, asker: int = 1) -> dict[str, Any]:
+        """Return what a node says of itself, asked by another node's key from that node's place."""
+        words = [LAB, "run", asker, "--", *FEDNODE, "status", f"n{asked}", "--format", "json"]
+        words += ["--peers", self.folder / "peers.yaml", "--state", self.state(asker)]
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"fault": done.stderr.strip()}
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
+def seconds(text: Any) -> float:
+    if isinstance(text, int | float):
+        return float(text)
+    return datetime.fromisoformat(str(text)).timestamp()
+
+
+def fail(text: str) -> None:
+    """End the script: a bar is not met."""
+    print(f"FAILED: {text}", flush=True)
+    raise SystemExit(1)
+
+
+def gaps(times: list[float]) -> list[float]:
+    """Return the times between two rounds."""
+    return [after - before for before, after in itertools.pairwise(times)]
+
+
+def say(text: str) -> None:
+    print(text, flush=True)

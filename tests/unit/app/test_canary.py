@@ -1,0 +1,379 @@
+"""Two hundred planted names of files, folders, patients and a class: none leaves its own site.
+
+Method: node a, whose images have the planted names, and node b run whole in this process, over
+mutual TLS. A *channel* is a way on which anything of a leaves its site. Each channel is searched,
+and for each a planted defect shows that the search finds a name that is let out.
+tests/e2e/test_canary.py does the same with processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from fednode.app.network import client_of, transport_of, trust_of
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
+from fednode.commands import export as export_command
+from fednode.core import events as ev
+from fednode.core.events import Record
+from fednode.errors import FednodeError
+from fednode.identity.enrol import enrol
+from fednode.identity.identity import Identity
+from fednode.lab.track import node as tracking
+from fednode.lab.track.base import Run
+from fednode.lab.track.writing import Patient
+from fednode.observe import audience, page
+from fednode.observe.client import Client
+from fednode.observe.logs import Json
+from fednode.observe.telemetry import Refusals
+from fednode_bootstrap.introducer import Roster
+from fednode_bootstrap.serving import serve
+from tests.unit.app.canary import (
+    ASKED,
+    CLASS,
+    MESH,
+    Node,
+    damage,
+    found,
+    keyed,
+    plant,
+    running,
+)
+from tests.unit.lab.track.conftest import FAKE
+
+GUARD_S = 120.0
+LEAK = "canary-007"
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+COMMON = (
+    *("policy.name=promptfl", "rounds.mode=sync", "rounds.max=2", "rounds.deadline_s=100"),
+    *("data.shots=1", "tuning.context_length=4", "tuning.epochs=1", "tuning.batch_size=4"),
+    *("membership.preset=local", "tuning.evaluate_every=1"),
+)
+
+
+@dataclass
+class Site:
+    """Node a, its peer b, and the folder of both state directories."""
+
+    a: Node
+    b: Node
+    folder: Path
+
+    @property
+    def at(self) -> str:
+        return self.a.plan.address
+
+    def client(self, name: str) -> Client:
+        """Return a client with the key of a node."""
+        return client_of(self.a.plan.peers, self.folder / name)
+
+
+@pytest.fixture(scope="module")
+def one_model() -> Iterator[None]:
+    """Load the model once for both nodes and all exports."""
+    load, held = backbone.load, list[backbone.Backbone]()
+
+    def once(settings: ModelSettings, shared: Any = None) -> backbone.Backbone:
+        if not held:
+            held.append(load(settings))
+        return held[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backbone, "load", once)
+        yield
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory, one_model: None) -> AsyncIterator[Site]:
+    folder = tmp_path_factory.mktemp("sites")
+    root, planted = plant(folder)
+    assert planted >= 200
+    keyed(folder, "a", "b")
+    backbone.load(ModelSettings())
+    flags = (*COMMON, f"cache.folder={folder / 'cache'}")
+    own = (f"data.path={root}", "data.tell_classes=false", "page.listen=127.0.0.1:0")
+    theirs = ("data.classes=[barrel, beaver]", "data.test=0", "page.listen=null")
+    # Images that go and images that are damaged while the node runs are recorded, too.
+    start_a = running(folder, "a", *flags, *own, "data.test=0.1", loaded=lambda: damage(root))
+    async with start_a as a, running(folder, "b", *flags, *theirs) as b:
+        async with asyncio.timeout(GUARD_S):
+            await asyncio.gather(a.until("life.finished"), b.until("life.finished"))
+        a.faces.events.record(Record("tune.failed", f"{root / LEAK}.png is damaged", "warning"))
+        yield Site(a, b, folder)
+
+
+async def frames(site: Site) -> bytes:
+    return await site.a.tape.more(site.a.tape.frames, 2)
+
+
+async def answers(site: Site) -> bytes:
+    return await site.a.tape.more(site.a.tape.answers, 2)
+
+
+def asked(how: Callable[[Client, str], Awaitable[bytes]]) -> Callable[[Site], Awaitable[bytes]]:
+    async def member(site: Site) -> bytes:
+        async with site.client("b") as client:
+            return await how(client, site.at)
+
+    return member
+
+
+def shown(path: str) -> Callable[[Site], Awaitable[bytes]]:
+    async def visitor(site: Site) -> bytes:
+        url = site.a.faces.service.page + path
+        async with aiohttp.ClientSession() as web, web.get(url) as answer:
+            assert answer.status == 200
+            return await (answer.content.readline() if path == "live" else answer.read())
+
+    return visitor
+
+
+async def kept(site: Site) -> bytes:
+    """Return all that b keeps: its records as its log has them, and its state directory."""
+    await site.a.tape.more(site.a.tape.answers, 2)
+    lines = Json(MESH, "b")
+    records = "\n".join(lines._line(_log_record(one.record)) for one in site.b.faces.events.details)
+    files = [one for one in sorted((site.folder / "b").rglob("*")) if one.is_file()]
+    return records.encode() + b"".join(one.read_bytes() for one in files)
+
+
+def _log_record(record: Record) -> Any:
+    import logging
+
+    made = logging.LogRecord("fednode", logging.INFO, "", 0, record.text, (), None)
+    made.record = record
+    return made
+
+
+async def stranger(site: Site) -> bytes:
+    """Return what a key that nobody lists gets: the certificate, and why each call fails."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    host, port = site.at.split(":")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    told: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    peers = site.a.plan.peers
+    identity = Identity(site.folder / "stranger", MESH, "b")
+    transport = transport_of(identity, trust_of(peers), Refusals())
+    async with Client(3.0, transport) as client:
+        for ask in ASKED.values():
+            with pytest.raises(FednodeError) as refusal:
+                await ask(client, site.at)
+            told += str(refusal.value).encode()
+    return told
+
+
+async def introducer(site: Site) -> bytes:
+    """Enrol node a; return what the introducer keeps and shows, and what it tells a newcomer."""
+    folder = site.folder / "enrolling"
+    book, stop, said = Roster(folder / "book", MESH), asyncio.Event(), list[str]()
+    ready = asyncio.get_running_loop().create_future()
+    listen = "127.0.0.1:0"
+    serving = asyncio.create_task(serve(book, listen, stop, ready.set_result, say=said.append))
+    where, told = await ready, list[str]()
+    for name, address in (("a", site.a.plan.address), ("newcomer", "127.0.0.1:9")):
+        identity = Identity(folder / name, MESH, name)
+        told.append(str(await enrol(identity, book.mesh_key, where, address, book.token())))
+    stop.set()
+    await serving
+    files = [one.read_bytes() for one in sorted((folder / "book").rglob("*")) if one.is_file()]
+    return b"".join(files) + "\n".join([*said, *told]).encode()
+
+
+async def exports(site: Site) -> bytes:
+    """Return prompts exported in each layout; their class names are told by design."""
+    to, run = site.folder / "exported", CliRunner()
+    for layout in export_command.LAYOUTS:
+        words = [str(to / layout), "--state", str(site.folder / "a"), "--as", layout]
+        (to / layout).parent.mkdir(exist_ok=True)
+        done = await asyncio.to_thread(run.invoke, export_command.export, words)
+        assert done.exit_code == 0, done.output
+    return b"".join(one.read_bytes() for one in to.rglob("*") if one.is_file())
+
+
+async def tracker(site: Site) -> bytes:
+    """Return what the operator's own `fednode track` gives to a tracker."""
+    folder, said = site.folder / "tracked", list[str]()
+    make = lambda: site.client("a")  # noqa: E731
+    await tracking.track(
+        make, site.at, FAKE, Patient("Fake"), said.append, folder=folder, once=True
+    )
+    written = b"".join(one.read_bytes() for one in folder.rglob("*") if one.is_file())
+    for one in sorted(folder.rglob("*"), reverse=True):
+        one.unlink() if one.is_file() else one.rmdir()
+    return written
+
+
+CHANNELS: Mapping[str, Callable[[Site], Awaitable[bytes]]] = {
+    "frames": frames,
+    "answers to frames": answers,
+    **{name: asked(how) for name, how in ASKED.items()},
+    "page": shown(""),
+    "live page": shown("live"),
+    "metrics": shown("metrics"),
+    "what a peer keeps": kept,
+    "stranger": stranger,
+    "introducer": introducer,
+    "exports": exports,
+    "tracker": tracker,
+}
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+async def test_no_planted_name_leaves_its_site(site: Site, channel: str) -> None:
+    async with asyncio.timeout(GUARD_S):
+        content = await CHANNELS[channel](site)
+    assert len(content) > 30
+    assert found(content, CLASS if channel == "exports" else b"") == set()
+
+
+async def test_the_operator_sees_names(site: Site) -> None:
+    """Otherwise the other tests would search for names that nobody knows."""
+    async with site.client("a") as client:
+        told = {name: await how(client, site.at) for name, how in ASKED.items()}
+    assert len(found(told["status"] + told["watch"])) >= 3
+    assert CLASS in found(told["status"])
+    assert LEAK.encode() in found(told["watch"])
+
+
+# The planted defects -------------------------------------------------------------------------
+
+
+def each_effect(
+    change: Callable[[ev.Effect], ev.Effect],
+) -> Callable[[pytest.MonkeyPatch, Site], None]:
+    """Return a defect of node a's kernel, which changes its effects."""
+
+    def defect(patch: pytest.MonkeyPatch, site: Site) -> None:
+        kernel = site.a.driver.kernel
+        step = kernel.step
+        patch.setattr(kernel, "step", lambda now, event: [*map(change, step(now, event))])
+
+    return defect
+
+
+def in_a_fact(effect: ev.Effect) -> ev.Effect:
+    if not isinstance(effect, ev.Send):
+        return effect
+    facts = {**effect.message.facts, "images": LEAK}
+    return replace(effect, message=replace(effect.message, facts=facts))
+
+
+def in_a_detail(effect: ev.Effect) -> ev.Effect:
+    return replace(effect, detail=LEAK) if isinstance(effect, ev.Answer) else effect
+
+
+def in_a_refusal(effect: ev.Effect) -> ev.Effect:
+    if not isinstance(effect, ev.Answer):
+        return effect
+    return replace(effect, code="refused", detail=f"{LEAK}.png is damaged")
+
+
+def everything_is_told(patch: pytest.MonkeyPatch, site: Site) -> None:
+    patch.setattr(audience, "told", lambda record: True)
+    patch.setattr(page, "told", lambda record: True)
+
+
+def nothing_is_hidden(patch: pytest.MonkeyPatch, site: Site) -> None:
+    service = site.a.faces.service
+    now = service.now
+    patch.setattr(service, "now", lambda member=False: now())
+
+
+def in_a_figures_name(patch: pytest.MonkeyPatch, site: Site) -> None:
+    store = site.a.faces.service._store
+    history = store.history
+
+    def named(since: int, limit: int) -> Any:
+        rows = history(since, limit)
+        return [(number, {LEAK: 1.0}, traffic, digest) for number, _, traffic, digest in rows]
+
+    patch.setattr(store, "history", named)
+
+
+def in_a_fault(patch: pytest.MonkeyPatch, site: Site) -> None:
+    async def failed(*_: Any) -> str:
+        return f"{site.a.plan.settings.data.path} cannot be read"
+
+    patch.setattr("fednode.observe.others.reach", failed)
+
+
+def in_a_label(patch: pytest.MonkeyPatch, site: Site) -> None:
+    read = site.a.faces.service.read
+    labels = {"images": site.a.plan.settings.data.path}
+    patch.setattr(
+        site.a.faces.metrics,
+        "_read",
+        lambda: replace(read(), labels={**read().labels, **labels}),
+    )
+
+
+def in_the_certificate(patch: pytest.MonkeyPatch, site: Site) -> None:
+    patch.setattr(site.a.mesh.identity, "name", LEAK)
+    patch.setattr(site.a.mesh.identity, "_certificate", None)
+
+
+def in_the_address(patch: pytest.MonkeyPatch, site: Site) -> None:
+    settings = replace(site.a.plan.settings, advertise=f"{LEAK}.example:7101")
+    patch.setattr(site.a, "plan", replace(site.a.plan, settings=settings))
+
+
+def in_metadata(patch: pytest.MonkeyPatch, site: Site) -> None:
+    facts = export_command._facts
+    more = {"images": site.a.plan.settings.data.path}
+    patch.setattr(export_command, "_facts", lambda prompts: {**facts(prompts), **more})
+
+
+def in_settings_of_a_run(patch: pytest.MonkeyPatch, site: Site) -> None:
+    run_of = tracking.run_of
+
+    def noted(status: Any, *rest: Any) -> Run:
+        run = run_of(status, *rest)
+        return replace(run, settings={**run.settings, "notes": " ".join(status.notes)})
+
+    patch.setattr(tracking, "run_of", noted)
+
+
+DEFECTS: Mapping[str, Callable[[pytest.MonkeyPatch, Site], None]] = {
+    "frames": each_effect(in_a_fact),
+    "answers to frames": each_effect(in_a_detail),
+    "status": nothing_is_hidden,
+    "watch": everything_is_told,
+    "history": in_a_figures_name,
+    "probe": in_a_fault,
+    "page": nothing_is_hidden,
+    "live page": everything_is_told,
+    "metrics": in_a_label,
+    "what a peer keeps": each_effect(in_a_refusal),
+    "stranger": in_the_certificate,
+    "introducer": in_the_address,
+    "exports": in_metadata,
+    "tracker": in_settings_of_a_run,
+}
+
+
+async def test_each_channel_has_a_planted_defect() -> None:
+    assert DEFECTS.keys() == CHANNELS.keys()
+
+
+@pytest.mark.parametrize("channel", DEFECTS)
+async def test_a_name_that_is_let_out_is_found(
+    site: Site, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.a.tape.clear()
+    DEFECTS[channel](monkeypatch, site)
+    async with asyncio.timeout(GUARD_S):
+        content = await CHANNELS[channel](site)
+    assert found(content, CLASS if channel == "exports" else b"") != set()

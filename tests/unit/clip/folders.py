@@ -1,0 +1,67 @@
+"""A made-up folder of BiomedCLIP's form: its configuration's shape, small random weights.
+
+The text tower is a BERT of the library transformers, the image tower a ViT of timm, and the
+tokenizer WordPiece, as in microsoft/BiomedCLIP-PubMedBERT_256-vit_base_patch16_224.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import open_clip
+import torch
+from safetensors.torch import save_file
+
+from fednode.clip import sizes
+from tests.unit.clip import twins
+
+BERT: Final = "microsoft/BiomedNLP-BiomedBERT-base-uncased-abstract"
+CONFIG: Final[dict[str, Any]] = {
+    "model_cfg": {
+        "embed_dim": 32,
+        "vision_cfg": {
+            "timm_model_name": "test_vit",
+            "timm_model_pretrained": False,
+            "timm_pool": "",
+            "timm_proj": "linear",
+            "image_size": 160,
+        },
+        "text_cfg": {
+            "hf_model_name": BERT,
+            "hf_tokenizer_name": BERT,
+            "hf_proj_type": "mlp",
+            "hf_pooler_type": "cls_last_hidden_state_pooler",
+            "context_length": 48,
+        },
+    },
+    "preprocess_cfg": {
+        "size": [160, 160],
+        "mean": [0.48145466, 0.4578275, 0.40821073],
+        "std": [0.26862954, 0.26130258, 0.27577711],
+    },
+}
+"""The shape of BiomedCLIP's own configuration; only the sizes are smaller."""
+
+
+def biomedical(folder: Path, form: str = "bin", seed: int = 0) -> Path:
+    """Write a folder as downloaded from the hub. form: of the weights, bin or safetensors."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = twins.word_pieces(folder)
+    known = {**twins.FROM_HUB["bert"], "vocab_size": len(tokenizer.tokenizer)}
+    (folder / sizes.FILE).write_text(json.dumps(known))
+    (folder / "open_clip_config.json").write_text(json.dumps(CONFIG))
+    torch.manual_seed(seed)
+    with sizes.given(CONFIG["model_cfg"]["text_cfg"], folder):
+        model = open_clip.create_model(
+            f"local-dir:{folder}", load_weights=False, pretrained_text=False
+        )
+    state = {name: one.contiguous() for name, one in model.state_dict().items()}
+    if form == "bin":
+        # Left over from older versions of transformers, as in the file on the hub.
+        state["text.transformer.embeddings.position_ids"] = torch.arange(64)[None]
+        torch.save(state, folder / "open_clip_pytorch_model.bin")
+    else:
+        save_file(state, folder / "open_clip_model.safetensors")
+    return folder

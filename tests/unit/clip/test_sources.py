@@ -1,0 +1,245 @@
+"""Models from folders and from the hub: what loads, what is said, and that no network is asked."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import open_clip
+import pytest
+import torch
+from huggingface_hub import constants
+
+from fednode.clip import backbone, hub, sources
+from fednode.clip.settings import ModelSettings
+from fednode.errors import ModelError
+from tests.unit.clip import folders, twins
+
+NAMES = ("cat", "pleural effusion")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folders.biomedical(tmp_path_factory.mktemp("biomedical"))
+
+
+@pytest.fixture
+def mine(folder: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Fail a test in which anything asks the hub; return the questions of `silence`."""
+    asked: list[str] = []
+
+    class Session:
+        def head(self, url: str, timeout: float) -> None:
+            asked.append(url)
+            raise OSError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", Session)
+    return asked
+
+
+def load(folder: Path | str) -> backbone.Backbone:
+    return backbone.load(ModelSettings(name=f"local-dir:{folder}", device="cpu"))
+
+
+def test_a_folder_of_biomedclips_form_loads_offline(
+    folder: Path, no_network: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.clear()
+    frozen = load(folder)
+    assert (no_network, caplog.text) == ([], "")
+    assert frozen.label == f"local-dir:{folder}"
+    assert (frozen.text.fault, frozen.text.length_max, frozen.text.layers) == ("", 48, 3)
+    context = frozen.text.embed_words("chest x-ray of")
+    ours = frozen.text.encode(frozen.text.tokens(NAMES, len(context)), context)
+    tokenizer = frozen.tokenizer([f"chest x-ray of {name}." for name in NAMES])
+    wanted = frozen.model.encode_text(tokenizer, normalize=True)
+    assert (ours - wanted).abs().max() < 1e-5
+    images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+    found = frozen.encode_images(images)
+    assert (found - frozen.model.encode_image(images, normalize=True)).abs().max() < 1e-5
+
+
+def test_one_fingerprint_for_every_form_of_the_weights(folder: Path, tmp_path: Path) -> None:
+    other = folders.biomedical(tmp_path / "other", "safetensors")
+    assert load(folder).fingerprint == load(other).fingerprint
+    assert load(folders.biomedical(tmp_path / "third", seed=1)).fingerprint != (
+        load(folder).fingerprint
+    )
+
+
+@pytest.fixture
+def known(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """Let open_clip know the folder's architecture by name, with its tokenizer on the hub."""
+    name = "tiny-biomedical"
+    (tmp_path / f"{name}.json").write_text(json.dumps(folders.CONFIG["model_cfg"]))
+    open_clip.add_model_config(tmp_path / f"{name}.json")
+    yield name
+    open_clip.factory._MODEL_CONFIGS.pop(name, None)
+
+
+def test_a_checkpoint_file_has_the_fingerprint_of_the_folder(
+    folder: Path, known: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = open_clip.tokenizer.HFTokenizer
+
+    def cached(source: str, **options: Any) -> Any:
+        return made(str(folder) if source == folders.BERT else source, **options)
+
+    monkeypatch.setattr(open_clip.tokenizer, "HFTokenizer", cached)
+    vocabulary = json.loads((folder / "config.json").read_text())
+    path = folder / "open_clip_pytorch_model.bin"
+    with twins.given(folders.BERT, vocabulary):
+        found = backbone.load(ModelSettings(name=known, pretrained=str(path), device="cpu"))
+    assert found.fingerprint == load(folder).fingerprint
+
+
+def test_the_tokenizer_counts_in_the_fingerprint(folder: Path, mine: Path) -> None:
+    path = mine / "tokenizer.json"
+    path.write_text(path.read_text().replace('"pleural"', '"plural"'))
+    assert load(mine).fingerprint != load(folder).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("remove", "sentence"),
+    [
+        ("open_clip_config.json", "open_clip_config.json cannot be read (No such file"),
+        ("open_clip_pytorch_model.bin", "has no weights of a model: put one of open_clip_model"),
+    ],
+)
+def test_a_missing_file_is_named(mine: Path, remove: str, sentence: str) -> None:
+    (mine / remove).unlink()
+    with pytest.raises(ModelError) as fault:
+        load(mine)
+    assert sentence in str(fault.value)
+    assert "\n" not in str(fault.value)
+
+
+def test_sizes_that_nobody_knows_are_asked_for(mine: Path) -> None:
+    (mine / "config.json").unlink()
+    config = json.loads((mine / "open_clip_config.json").read_text())
+    config["model_cfg"]["text_cfg"]["hf_model_name"] = "somebody/bert"
+    (mine / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"sizes of the text tower somebody/bert are unknown.*has"):
+        load(mine)
+
+
+def test_a_folder_without_a_tokenizer_gives_features(mine: Path) -> None:
+    for path in mine.glob("tokenizer*.json"):
+        path.unlink()
+    frozen = load(mine)
+    assert frozen.encode_images(torch.zeros(1, 3, 160, 160)).shape == (1, 32)
+    with pytest.raises(ModelError, match=r"its folder .* has no tokenizer \(tokenizer\.json"):
+        frozen.text.texts(NAMES, "{}")
+
+
+class Attack:
+    """Pickles into a call: what weights_only must refuse."""
+
+    def __reduce__(self) -> Any:
+        return (print, ("code ran",))
+
+
+@pytest.mark.parametrize("what", ["weights", "tokenizer", "configuration", "other model"])
+def test_damaged_files_and_files_with_code_are_one_sentence(
+    mine: Path, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "cannot be read as a file of weights only"
+    if what == "weights":
+        torch.save({"weights": Attack()}, mine / "open_clip_pytorch_model.bin")
+    elif what == "tokenizer":
+        described = {"tokenizer_class": "Strange", "auto_map": {"AutoTokenizer": ["code.T", None]}}
+        (mine / "tokenizer_config.json").write_text(json.dumps(described))
+        (mine / "tokenizer.json").unlink()
+        (mine / "code.py").write_text("print('code ran')\nclass T: pass\n")
+        sentence = "cannot be had ("
+    elif what == "configuration":
+        (mine / "open_clip_config.json").write_text('{"model_cfg": {"text_cfg": {}}}')
+        sentence = "is no configuration of open_clip"
+    else:
+        config = json.loads((mine / "open_clip_config.json").read_text())
+        config["model_cfg"]["vision_cfg"]["timm_model_name"] = "no_such_model"
+        (mine / "open_clip_config.json").write_text(json.dumps(config))
+        sentence = "describes no model that open_clip builds"
+    with pytest.raises(ModelError) as fault:
+        assert load(mine).text.width
+    assert sentence in str(fault.value)
+    assert "\n" not in str(fault.value)
+    assert "code ran" not in capsys.readouterr().out
+
+
+def test_weights_beside_a_folder_or_the_hub_are_refused() -> None:
+    for name in ("local-dir:here", "hf-hub:owner/name"):
+        with pytest.raises(ModelError, match=r"brings its own weights: remove model\.pretrained"):
+            backbone.load(ModelSettings(name=name, pretrained="x.pt"))
+
+
+def test_the_hub_offline_is_one_sentence_after_one_question(no_network: list[str]) -> None:
+    with pytest.raises(ModelError) as fault:
+        backbone.load(ModelSettings(name="hf-hub:microsoft/nothing-here"))
+    assert str(fault.value) == (
+        "the model hf-hub:microsoft/nothing-here is not on this machine, and "
+        f"{constants.ENDPOINT} does not answer (Name or service not known): connect it once, or "
+        "download the files and set model.name to local-dir:FOLDER."
+    )
+    assert no_network == [constants.ENDPOINT]
+
+
+def test_the_hub_is_a_folder_in_its_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def snapshot(name: str, **options: Any) -> str:
+        asked.append((name, options))
+        return str(folder)
+
+    class Api:
+        def list_repo_files(self, name: str) -> list[str]:
+            return [*(one.name for one in folder.iterdir()), "README.md", "pytorch_model.bin"]
+
+    monkeypatch.setattr(hub, "silence", lambda: "")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub, "HfApi", Api)
+    found = backbone.load(ModelSettings(name="hf-hub:owner/name", device="cpu"))
+    assert found.fingerprint == load(folder).fingerprint
+    assert found.label == "hf-hub:owner/name"
+    ((name, options),) = asked
+    wanted = set(options["allow_patterns"])
+    assert name == "owner/name"
+    assert {"open_clip_config.json", "config.json", "open_clip_pytorch_model.bin"} <= wanted
+    assert "tokenizer.json" in wanted
+    assert not wanted & {"README.md", "pytorch_model.bin"}
+
+
+def test_a_name_whose_tokenizer_is_not_here_still_gives_features(
+    tmp_path: Path, no_network: list[str]
+) -> None:
+    """SigLIP's tokenizer is on the hub; nothing waits for it, and nothing is written."""
+    logging.getLogger().handlers.clear()
+    tokenizer, missing = sources.tokenizer_of({"hf_tokenizer_name": "owner/missing"})
+    assert tokenizer is None
+    assert missing.startswith("its tokenizer owner/missing is not on this machine, and https://")
+    assert no_network == [constants.ENDPOINT]
+
+
+def test_without_transformers_one_sentence_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(
+        ModelError, match=r"which is not installed: run `pip install 'fednode\[hf\]"
+    ):
+        load(folder)
+    missing = sources.tokenizer_of({"hf_tokenizer_name": "owner/name"})[1]
+    assert missing.endswith("run `pip install 'fednode[hf]'`")

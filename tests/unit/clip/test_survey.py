@@ -1,0 +1,48 @@
+"""What models take, from shapes alone and of loaded models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import pytest
+
+from fednode.clip import backbone, survey
+from fednode.clip.settings import ModelSettings
+from tests.unit.clip import folders
+
+EXPECTED: dict[str, dict[str, Any]] = {
+    "ViT-S-32": {"text": "", "deep": True, "visual": True, "asks": True, "patches": True},
+    "PE-Core-T-16-384": {"reads": 32, "room": 13, "visual": True, "patches": False},
+    "RN50": {"text": "", "visual": False, "patches": False, "features": 1024, "room": 58},
+    "ViT-B-16-SigLIP": {"text": "", "visual": True, "asks": False, "room": None, "reads": 64},
+    "roberta-ViT-B-32": {"text": "", "deep": True, "visual": True, "features": 512},
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_architecture_is_judged_without_weights(name: str) -> None:
+    found = survey.architecture(name)
+    assert found.fault == ""
+    assert found.parameters > 1e7
+    for key, value in EXPECTED[name].items():
+        assert getattr(found, key) == value, key
+    assert bool(found.tokenizer) == (found.room is None)
+
+
+def test_a_loaded_model_is_judged_by_itself(tmp_path: Path) -> None:
+    name = f"local-dir:{folders.biomedical(tmp_path)}"
+    found = survey.loaded(backbone.load(ModelSettings(name=name, device="cpu")), name)
+    assert (found.text, found.deep, found.visual, found.patches) == ("", True, True, True)
+    assert (found.features, found.reads, found.room) == (32, 48, 29)
+
+
+@pytest.mark.slow
+def test_every_architecture_of_open_clip_has_a_row() -> None:
+    known: dict[str, tuple[Any, str]] = {}
+    rows = [survey.architecture(name, known) for name in open_clip.list_models()]
+    assert not [row.name for row in rows if row.fault]
+    assert sum(not row.text for row in rows) >= 138
+    assert sum(row.visual for row in rows) >= 110
+    assert all(row.features for row in rows)

@@ -1,0 +1,52 @@
+"""Signatures under marks: only the key that a mark is about makes one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode.core.types import Mark
+from fednode.identity.identity import Identity
+from fednode.identity.marks import Marks
+
+MARK = Mark(process="ab", run=1, round=7, released=9)
+
+
+def signed(marks: Marks) -> Mark:
+    return replace(MARK, proof=marks.sign(MARK))
+
+
+def test_a_proof_holds_for_its_key_and_these_values(tmp_path: Path) -> None:
+    own, other = (Marks("m", Identity(tmp_path / name, "m", name)) for name in "ab")
+    assert own.identity is not None
+    id, made = own.identity.id, signed(own)
+    assert other.checked(made, id) == made
+    assert other.checked(made, id) is made, "it is checked once"
+    assert own.own(made) == made
+    assert other.own(made) == replace(made, proof=b"")
+    assert other.checked(made, "") == replace(made, proof=b"")
+    assert other.checked(None, id) is None
+
+
+@pytest.mark.parametrize("changed", [{"process": "ac"}, {"run": 0}, {"round": 8}, {"released": 10}])
+def test_a_changed_mark_loses_its_proof(tmp_path: Path, changed: dict[str, Any]) -> None:
+    marks = Marks("m", Identity(tmp_path, "m", "a"))
+    false = replace(signed(marks), **changed)
+    assert marks.own(false) == replace(false, proof=b"")
+
+
+def test_a_mark_of_another_mesh_and_bytes_that_are_no_proof_count_nothing(tmp_path: Path) -> None:
+    marks = Marks("m", Identity(tmp_path, "m", "a"))
+    false = [signed(Marks("other", marks.identity)).proof, b"", b"x", bytes(96), bytes(200)]
+    for proof in false:
+        assert marks.own(replace(MARK, proof=proof)) == MARK
+
+
+def test_without_keys_nothing_is_signed(tmp_path: Path) -> None:
+    made = signed(Marks("m", Identity(tmp_path, "m", "a")))
+    none = Marks("m")
+    assert none.sign(MARK) == b""
+    assert none.checked(made, "any") == MARK

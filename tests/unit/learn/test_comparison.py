@@ -1,0 +1,67 @@
+"""The sentences on what a node gains: figures counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fednode.learn.comparison import NO_TESTS, Compared, no_better_than_chance, sentences
+from fednode.learn.intervals import paired_bootstrap
+
+
+def right(share: float, count: int = 200) -> npt.NDArray[np.bool_]:
+    return np.arange(count) < share * count
+
+
+def made(**rows: float) -> Compared:
+    named = {name.replace("_", "-"): right(share) for name, share in rows.items()}
+    return Compared(np.arange(200) % 4, 4, named)
+
+
+def test_the_sentence_compares_mesh_and_alone() -> None:
+    one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
+    low, high = paired_bootstrap(one.rows["mesh"], one.rows["alone"])
+    assert sentences({"own": one}) == [
+        "mesh 51.5, alone 43.5, zero-shot 24.0: +8.0 "
+        f"(95 % {100 * low:.1f} to {100 * high:.1f}; 200 test images)"
+    ]
+    assert 0 < low < 0.08 < high
+
+
+def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
+    one = made(mesh=0.25, zero_shot=0.5)
+    (said,) = sentences({"own": one}, "compare_alone is false")
+    assert said.startswith("mesh 25.0, zero-shot 50.0: -25.0 (95 % ")
+    assert said.endswith("; 200 test images); alone is unknown: compare_alone is false")
+
+
+def test_a_node_that_trains_alone_by_wish_is_compared_with_zero_shot() -> None:
+    (said,) = sentences({"own": made(alone=0.5, zero_shot=0.5)}, "")
+    assert said == "alone 50.0, zero-shot 50.0: +0.0 (95 % 0.0 to 0.0; 200 test images)"
+
+
+def test_several_test_sets_are_named() -> None:
+    one = made(mesh=0.5, alone=0.5, zero_shot=0.5)
+    assert [said.split(": ")[0] for said in sentences({"base": one, "new": one})] == ["base", "new"]
+    assert sentences({}) == [NO_TESTS]
+
+
+def test_chance_is_said_where_nothing_is_better() -> None:
+    (said,) = no_better_than_chance({"own": made(mesh=0.26, alone=0.25, zero_shot=0.2)})
+    assert said.startswith(
+        "no accuracy is better than chance: the best is 26.0 %, chance is 25.0 %"
+    )
+    assert "model.name" in said
+    assert "data.shots" in said
+    good = made(mesh=0.2, alone=0.4, zero_shot=0.2)
+    assert no_better_than_chance({"own": good}) == no_better_than_chance({}) == []
+    poor = made(mesh=0.25, zero_shot=0.25)
+    assert no_better_than_chance({"own": poor, "new": good}) == []
+
+
+def test_always_the_most_frequent_class_is_chance_too() -> None:
+    labels = np.zeros(200, np.int64)
+    labels[:40] = np.arange(40) % 4
+    assert Compared(labels, 4, {}).chance == 0.85
+    assert no_better_than_chance({"own": Compared(labels, 4, {"mesh": right(0.85)})})
+    assert not no_better_than_chance({"own": Compared(labels, 4, {"mesh": right(0.95)})})

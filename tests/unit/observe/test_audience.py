@@ -1,0 +1,113 @@
+"""What members see of a node: a planted secret in each place that only the operator may read."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fednode.core.events import Level, Record
+from fednode.learn.closed_form import ClosedFormLearner
+from fednode.observe.audience import told
+from fednode.observe.status import NodeService
+from fednode.observe.telemetry import Telemetry
+from fednode.storage.store import Store
+from tests.unit.observe.nodes import FakeNode
+from tests.unit.observe.test_status import serving
+from tests.unit.runtime.daemons import ABOUT
+
+SECRET = "Jane-Doe-1947"
+
+
+class Talking(ClosedFormLearner):
+    """A learner whose notes and classes name a patient."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (f"Skipped 1 file, such as '/photos/{SECRET}.png'",)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return (f"2 images of {SECRET} are in both sets",)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return ("cat", SECRET)
+
+
+@pytest.mark.parametrize("caller", ["member", "ID"])
+@pytest.mark.parametrize("tells", [True, False])
+async def test_notes_and_faults_are_for_the_operator_and_members_get_their_number(
+    tmp_path: Path, caller: str, tells: bool
+) -> None:
+    store = Store(tmp_path)
+    about = replace(ABOUT, caution=f"the key of {SECRET} is old", tells_classes=tells)
+    service = NodeService(store, about, caller=lambda _: caller)
+    service.attach(FakeNode(telemetry=Telemetry(events=service.events)), Talking("a"))
+    service.events.record(Record("tune.failed", f"/photos/{SECRET}.png is damaged", "warning"))
+    service.events.record(Record("peer.dead", "b is dead", "warning", {"peer": "b"}))
+    async with serving(service) as (client, where):
+        reply = await client.status(where)
+        async with aclosing(client.watch(where, follow=False)) as events:
+            kinds = [event.kind async for event in events]
+    mine = caller == "ID"
+    assert kinds == (["tune.failed", "peer.dead"] if mine else ["peer.dead"])
+    said = "\n".join([*reply.notes, *reply.warnings, *(event.text for event in reply.events)])
+    assert (SECRET in said) == mine
+    hidden = "its operator sees 4 more notes or events about its own machine"
+    assert (hidden in reply.notes) == (not mine)
+    assert list(reply.classes) == (["cat", SECRET] if mine or tells else [])
+    store.close()
+
+
+class Counting(Talking):
+    """A learner with a class of too few images (privacy.least_images)."""
+
+    @property
+    def told(self) -> tuple[tuple[str, ...], int]:
+        return ("cat",), 5
+
+    @property
+    def examples(self) -> dict[str, tuple[Path, ...]]:
+        return {"cat": (Path("cat.png"),), SECRET: (Path("rare.png"),)}
+
+
+@pytest.mark.parametrize("caller", ["member", "ID"])
+async def test_a_class_of_too_few_images_is_neither_named_nor_counted_to_members(
+    tmp_path: Path, caller: str
+) -> None:
+    store = Store(tmp_path)
+    service = NodeService(store, ABOUT, caller=lambda _: caller)
+    learner = Counting("a")
+    service.attach(FakeNode(telemetry=Telemetry(events=service.events)), learner)
+    async with serving(service) as (client, where):
+        reply = await client.status(where)
+    member = caller == "member"
+    assert list(reply.classes) == (["cat"] if member else ["cat", SECRET])
+    assert reply.samples == (5 if member else learner.samples)
+    assert [name for name, _ in service.examples(member)] == list(reply.classes)
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "seen"),
+    [
+        ("peer.up", "info", True),
+        ("round.adopted", "info", True),
+        ("message.refused", "warning", True),
+        ("message.sent", "debug", False),
+        ("round.merged", "debug", False),
+        ("tune.failed", "warning", False),
+        ("adopt.failed", "error", False),
+        ("state.damaged", "warning", False),
+        ("state.failed", "error", False),
+        ("state.agrees", "info", True),
+        ("data.images", "info", False),
+        ("data.classes", "info", False),
+        ("a.kind.to.come", "info", False),
+    ],
+)
+def test_a_kind_of_record_is_told_only_if_it_is_listed(kind: str, level: Level, seen: bool) -> None:
+    assert told(Record(kind, "text", level)) is seen

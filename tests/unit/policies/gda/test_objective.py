@@ -1,0 +1,262 @@
+"""Policy gda with the shipped model: a mesh classifies as one owner of all images would."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fednode.clip.backbone import Backbone
+from fednode.core.rounds.method import Contribution, Round
+from fednode.core.types import Job, Tensors
+from fednode.data.base import DataSettings, NodeData, PartitionSettings
+from fednode.data.load import load
+from fednode.errors import DataError
+from fednode.learn.class_sums import rows_of, sums_of
+from fednode.learn.features import Features
+from fednode.learn.gaussian import Floats, Head, Sums
+from fednode.learn.objective import Batch
+from fednode.learn.ratio import HEATS, RATIOS, Choice
+from fednode.learn.settings import TuningSettings
+from fednode.learn.share import affine, as_texts
+from fednode.learn.torch_learner import TorchLearner, leaves
+from fednode.policies.gda import rows
+from fednode.policies.gda.config import GDAConfig
+from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
+from fednode.policies.gda.objective import MIXED_RATIO, Mesh, Objective
+from fednode.testing.learners import ignore, never
+from fednode.testing.player import frame
+
+CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
+NAMES = ("a", "b")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> list[NodeData]:
+    return [
+        load(
+            DataSettings(
+                classes=CLASSES, shots=6, partition=PartitionSettings("dirichlet", at, 2, 100.0)
+            )
+        )
+        for at in range(2)
+    ]
+
+
+@pytest.fixture(scope="module")
+def features(model: Backbone) -> Features:
+    return Features(model)
+
+
+def played(
+    model: Backbone, nodes: list[NodeData], features: Features, least: int = 1, **set_: Any
+) -> tuple[dict[str, Tensors], Objective]:
+    """Return what each node uses after a round of the whole mesh, and the objective."""
+    config, tuning = GDAConfig(**set_), TuningSettings()
+    objective = Objective(model, tuning, config)
+    methods = {name: GDA(config, replace(frame("gda"), name=name)) for name in NAMES}
+    learners = {
+        name: TorchLearner(model, objective, data, tuning, features, least_images=least)
+        for name, data in zip(NAMES, nodes, strict=True)
+    }
+    states = {name: methods[name].first(learners[name].initial(1)) for name in NAMES}
+    for stage in (SUMS, LOSSES):
+        given = []
+        for name in NAMES:
+            now = Round(1, stage, states[name], states[name], members=frozenset(NAMES))
+            report = learners[name].tune(methods[name].job(now), never, ignore)
+            sent = methods[name].contribution(now, report)
+            assert not methods[name].fault(stage, states[name], sent.tensors)
+            given.append(Contribution(name, sent.tensors, report.samples))
+            states[name] = replace(sent.draft, carry=report.carry)
+        for name in NAMES:
+            now = Round(1, stage, states[name], states[name], members=frozenset(NAMES))
+            states[name] = methods[name].merge(now, given)
+    assert states["a"].shared == states["b"].shared
+    return {name: methods[name].used(states[name]) for name in NAMES}, objective
+
+
+def all_images(nodes: list[NodeData], features: Features) -> tuple[Floats, np.ndarray]:
+    images = [one for data in nodes for one in data.train.images]
+    found = features.of([one.path for one in images], never).features.double().numpy()
+    return found, np.array([one.label for one in images])
+
+
+def test_sums_of_all_nodes_classify_as_one_owner_of_all_images(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(
+        model, nodes, features, share="sums", few_images=True, predict="global"
+    )
+    x, y = all_images(nodes, features)
+    head = Head(Sums.of(x, y, CLASSES), objective.template)
+    ratio, heat = used["a"]["choice"][1].astype(int)
+    choice = Choice(RATIOS[ratio], HEATS[heat])
+    expected = choice.logits(head.gauss(x, CLASSES), objective.prompt(x, CLASSES))
+    for name in NAMES:
+        found = _logits(objective, used[name], features, nodes)
+        assert np.abs(_centred(found) - _centred(expected)).max() < 1e-4, name
+
+
+def _logits(
+    objective: Objective, used: Tensors, features: Features, nodes: list[NodeData]
+) -> np.ndarray:
+    images = [one.path for data in nodes for one in data.train.images]
+    batch = Batch(features=features.of(images, never).features)
+    found = objective.classifier(leaves(used, torch.device("cpu")), CLASSES)(batch)
+    return np.asarray(found.numpy())
+
+
+def _centred(logits: np.ndarray) -> np.ndarray:
+    return np.asarray(logits - logits.mean(axis=1, keepdims=True))
+
+
+def test_means_leave_second_moments_at_home_and_personal_draws_to_own_means(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+    assert not any(name.startswith(rows.SECOND) for name in used["a"])
+    assert used["a"]["own_moment"].shape == (16, 16)
+    mesh = Mesh(objective, {n: o.astype(np.float64) for n, o in used["a"].items()}, CLASSES)
+    assert mesh.personal(CLASSES[:2])
+    assert not mesh.personal((*CLASSES, "camel"))
+    assert mesh.head is not None
+    x, _ = all_images(nodes, features)
+    lonely = {**mesh._arrays, rows.WORSE: np.full(rows.TABLE, -1.0)}
+    together = Mesh(objective, lonely, CLASSES)
+    assert not together.alone
+    worth = together.head.worth(together.own) if together.head and together.own else 0.0
+    drawn = together.choice(0).logits(
+        mesh.head.gauss(x, CLASSES, together.own, worth), objective.prompt(x, CLASSES)
+    )
+    assert np.allclose(together.logits(x, CLASSES), drawn)
+
+
+def test_a_node_whose_images_say_so_predicts_alone(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+    arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
+    arrays[rows.WORSE] = np.full(rows.TABLE, 0.1)
+    mesh = Mesh(objective, arrays, CLASSES)
+    assert mesh.alone
+    assert mesh.own is not None
+    x, _ = all_images(nodes, features)
+    ratio, heat = arrays[rows.ALONE][:2].astype(int)
+    head = Head(mesh.own, objective.template)
+    expected = Choice(RATIOS[ratio], HEATS[heat]).logits(
+        head.gauss(x, CLASSES), objective.prompt(x, CLASSES)
+    )
+    assert np.allclose(mesh.logits(x, CLASSES), expected)
+
+
+def test_it_says_which_classifier_answers(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+
+    def said(tensors: Tensors, *classes: str) -> str:
+        return objective.answers(leaves(tensors, torch.device("cpu")), classes)
+
+    assert said(used["a"], *CLASSES).startswith("personal: ")
+    assert said(used["a"], *CLASSES, "camel").startswith("global: the class means of the mesh, and")
+    assert said(used["a"], "camel", "lemon").startswith("global: no node has images")
+    alone = Tensors({**used["a"], rows.WORSE: np.full(rows.TABLE, 0.1)}, used["a"].classes)
+    assert said(alone, *CLASSES) == "alone: the mesh's means do not fit your images"
+    others, _ = played(model, nodes, features, predict="global")
+    config = GDAConfig(predict="global")
+    mesh = Objective(model, TuningSettings(), config)
+    assert mesh.answers(leaves(others["a"], torch.device("cpu")), CLASSES).startswith("global: the")
+    assert said(objective.initial(0), *CLASSES).startswith("the hand-written prompt")
+
+
+def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+    mesh = Mesh(objective, {n: o.astype(np.float64) for n, o in used["a"].items()}, CLASSES)
+    assert mesh.head is not None
+    x, _ = all_images(nodes, features)
+    joint = (*CLASSES, "camel")
+    voted = mesh.choice(1)
+    expected = voted._replace(ratio=max(voted.ratio, MIXED_RATIO)).logits(
+        mesh.head.gauss(x, joint), objective.prompt(x, joint)
+    )
+    assert np.allclose(mesh.logits(x, joint), expected)
+
+
+@pytest.mark.parametrize("asked", [CLASSES, (*CLASSES, "camel"), ("camel", "lemon")])
+def test_one_product_gives_the_same_logits_as_the_node(
+    model: Backbone, nodes: list[NodeData], features: Features, asked: tuple[str, ...]
+) -> None:
+    used, objective = played(model, nodes, features)
+    config, tuning = GDAConfig(), TuningSettings()
+    weights, bias = affine(model, tuning, Objective, config, used["a"], asked)
+    x = torch.from_numpy(all_images(nodes, features)[0]).float()
+    classify = objective.classifier(leaves(used["a"], torch.device("cpu")), asked)
+    mesh = Mesh(objective, {n: o.astype(np.float64) for n, o in used["a"].items()}, CLASSES)
+    expected = torch.from_numpy(mesh.logits(x.double().numpy(), asked)).float()
+    assert torch.allclose(classify(Batch(features=x)), expected, atol=1e-4)
+    assert np.allclose(x.numpy() @ weights.T + bias, expected.numpy(), atol=1e-4)
+    assert as_texts(weights, bias) is None
+
+
+def test_a_peer_with_wrong_class_names_does_not_count(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+    arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
+    arrays[rows.ALONE][2] = 1.0  # as if the node's own classifier were always right
+    own = sums_of(arrays[rows.OWN], CLASSES)
+    arrays[rows.NODE + "b"] = rows_of(own)
+    assert Mesh(objective, arrays, CLASSES).doubted == ()
+    arrays[rows.NODE + "b"] = np.roll(rows_of(own), 1, axis=0)
+    mesh = Mesh(objective, arrays, CLASSES)
+    assert mesh.doubted == ("b",)
+    assert mesh.peers == []
+    assert "left out, because class means do not fit their names: b" in mesh.answers(CLASSES)
+
+
+def test_a_class_of_too_few_images_is_neither_named_nor_counted(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    counts = np.bincount([one.label for one in nodes[0].train.images], minlength=4)
+    least = int(counts.min()) + 1
+    used, _ = played(model, nodes, features, least=least)
+    sent = used["b"]["node/a"]
+    for at, name in enumerate(CLASSES):
+        if counts[at] < least:
+            assert name not in used["b"].classes or not sent[used["b"].classes.index(name)].any()
+    assert used["a"]["own"][:, 0].sum() == len(nodes[0].train.images), "the node keeps its own"
+    objective = Objective(model, TuningSettings(), GDAConfig())
+    learner = TorchLearner(
+        model, objective, nodes[0], TuningSettings(), features, least_images=least
+    )
+    enough = [at for at in range(len(CLASSES)) if counts[at] >= least]
+    assert learner.told == (tuple(CLASSES[at] for at in enough), counts[enough].sum())
+    stage = Job(round=1, stage=SUMS, tensors=learner.initial(1), seed=1, measure=False)
+    assert learner.tune(stage, never, ignore).samples == counts[enough].sum()
+
+
+def test_sums_of_few_images_are_refused_in_a_sentence(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    with pytest.raises(DataError, match=r"from fewer than 64 members could find the images"):
+        played(model, nodes, features, share="sums")
+
+
+def test_classes_that_no_node_has_get_the_choice_for_unseen_classes(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    used, objective = played(model, nodes, features)
+    mesh = Mesh(objective, {n: o.astype(np.float64) for n, o in used["a"].items()}, CLASSES)
+    assert mesh.head is not None
+    x, _ = all_images(nodes, features)
+    unknown = ("camel", "lemon")
+    expected = mesh.choice(2).logits(mesh.head.gauss(x, unknown), objective.prompt(x, unknown))
+    assert np.allclose(mesh.logits(x, unknown), expected)
+    empty = Mesh(objective, {"rows": np.zeros((0, 17))}, ())
+    assert np.array_equal(empty.logits(x, unknown), objective.prompt(x, unknown))

@@ -1,0 +1,102 @@
+"""README's table and what `init` says are what the scores say, and no table chose its settings."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+
+import pytest
+import yaml
+
+from fednode.app.cases import CASES, RECOMMENDED
+from tools.held_out import COLUMNS, ROOT, SCORES, Gain, by_seed, gain, half_width, written
+
+README = (ROOT / "README.md").read_text("utf-8")
+CONFIGS = ROOT / "configs/experiments"
+
+
+def test_readme_shows_the_figures_of_the_scores() -> None:
+    assert written(README) == README, "run python -m tools.held_out"
+    changed = README.replace("| local | 69.0 |", "| local | 69.1 |")
+    assert changed != README
+    assert written(changed) == README
+
+
+def test_a_difference_is_paired_by_seed() -> None:
+    with (SCORES / "caltech-base-to-new.csv").open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["test"] == "base"]
+    ours, control = (
+        [
+            statistics.mean(
+                100 * float(row["accuracy"])
+                for row in rows
+                if (row["method"], row["seed"]) == (label, str(seed))
+            )
+            for seed in range(1, 6)
+        ]
+        for label in ("FedTPG", "local (CoOp)")
+    )
+    found = gain("caltech-base-to-new", "base", "FedTPG")
+    assert found is not None
+    differences = [a - b for a, b in zip(ours, control, strict=True)]
+    assert found.accuracy == pytest.approx(statistics.mean(ours))
+    assert found.points == pytest.approx(statistics.mean(differences))
+    # The quantile of Student's t with four degrees of freedom, from a printed table.
+    half = 2.776 * statistics.stdev(differences) / math.sqrt(5)
+    assert half_width(differences) == pytest.approx(half, rel=1e-3)
+    assert (found.low, found.high) == pytest.approx(
+        (found.points - half, found.points + half), rel=1e-2
+    )
+    assert by_seed("caltech-base-to-new", "base", "no such method") == {}
+
+
+def said(one: Gain | None) -> tuple[str, str]:
+    assert one is not None
+    return f"{one.points:+.1f}", f"{one.low:+.1f} to {one.high:+.1f}"
+
+
+@pytest.mark.parametrize(
+    ("case", "columns"),
+    [
+        ("same-classes", [("pacs-in-domain", "")]),
+        ("other-classes", [("caltech-base-to-new", "base"), ("caltech-base-to-new", "own")]),
+        ("other-domains", [("pacs-in-domain", ""), ("pacs-leave-one-out", "")]),
+    ],
+)
+def test_init_says_the_figures_of_the_scores(case: str, columns: list[tuple[str, str]]) -> None:
+    advised = CASES[case]
+    name = {"fedpgp": "FedPGP", "fedtpg": "FedTPG"}[advised.policy]
+    assert advised.why.startswith(f"Recommended: {name}. ")
+    for file, test in columns:
+        for figure in said(gain(file, test, name)):
+            assert figure in advised.why, (file, figure)
+    same = [by_seed("caltech-same-classes", "", one) for one in ("FedPGP", "local (CoOp)")]
+    assert same[0].keys() == same[1].keys() == {1, 2, 3, 4, 5}
+    points = statistics.mean(same[0].values()) - statistics.mean(same[1].values())
+    assert f"gained {points:+.1f} points" in CASES["same-classes"].why
+    assert f"gained {points:.1f} points" in README
+    assert RECOMMENDED.policy == CASES["same-classes"].policy
+    assert "**Recommended: FedPGP.**" in README
+    assert "FedTPG** (`--others other-classes`)" in README
+
+
+def test_no_class_of_a_table_is_in_the_search_that_chose_its_settings() -> None:
+    def classes(name: str) -> set[str]:
+        text = (CONFIGS / f"{name}.yaml").read_text("utf-8")
+        return set(yaml.safe_load(text)["data"]["classes"])
+
+    searched = classes("search-classes") | classes("search-same")
+    assert len(searched) > 40
+    for table in ("caltech-base-to-new", "caltech-same-classes"):
+        assert classes(table).isdisjoint(searched)
+    # The search of the PACS tables used redrawn images of Caltech-101, and none of PACS.
+    assert {file for file, _ in COLUMNS} == {
+        *("caltech-base-to-new", "pacs-in-domain", "pacs-leave-one-out")
+    }
+    paths = {
+        name: yaml.safe_load((CONFIGS / f"{name}.yaml").read_text("utf-8"))["data"]["path"]
+        for name in ("search-domains", "pacs-in-domain", "pacs-leave-one-out")
+    }
+    assert "PACS" not in paths["search-domains"]
+    assert all("PACS" in path for name, path in paths.items() if name != "search-domains")

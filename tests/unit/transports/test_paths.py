@@ -1,0 +1,166 @@
+"""Which way leads to a peer: direct where possible, through a relay otherwise, and whose key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fednode.errors import Unreachable
+from fednode.transports import paths as module
+from fednode.transports.address import RELAYED, Endpoint, parse
+from fednode.transports.links import NoPath
+from fednode.transports.paths import Path
+from fednode.transports.ports import free_ports
+from fednode.transports.relay import _Waiting
+from fednode.transports.session import PeerRejected
+from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, raised
+
+
+async def who(frame: bytes, caller: str) -> bytes:
+    return caller.encode()
+
+
+@pytest.fixture
+async def relay() -> AsyncIterator[Raised]:
+    async with raised() as one:
+        yield one
+
+
+async def opened(node: Node, endpoint: Endpoint, name: str) -> Path:
+    path = await node.tls.exits.paths.open(endpoint, name)
+    path.outside.writer.close()
+    return path
+
+
+async def test_the_direct_way_is_taken_where_it_works(relay: Raised) -> None:
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    where = parse(await node.listen("127.0.0.1:0", who))
+    path = await opened(caller, where, "n1")
+    assert (path.shown, path.why, path.id) == ("direct", "", NAMES["n1"])
+    assert relay.relay.counts.streams == 0
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_a_node_without_an_open_port_is_reached_through_a_relay(relay: Raised) -> None:
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    assert await node.listen("relay", who) == "relay"
+    path = await opened(caller, RELAYED, "n1")
+    assert (path.shown, path.why) == (f"relay {relay.at.address}", "its address is `relay`")
+    assert await caller.send("relay", b"x", GUARD_S, "n1") == NAMES["n2"].encode()
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_a_relay_helps_at_once_where_the_direct_way_fails_or_failed(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    await node.listen("relay", who)
+    shut = parse(f"127.0.0.1:{free_ports(1)[0]}")
+    for _ in range(2):
+        path = await opened(caller, shut, "n1")
+        assert path.via == relay.at.address
+        assert path.why == f"nobody answers at {shut}"
+    monkeypatch.setattr(module, "AGAIN_S", 0.0)
+    tried: list[Any] = []
+    direct = type(caller.tls.exits.paths)._direct
+
+    async def watched(self: Any, *what: Any) -> Path:
+        tried.append(what)
+        return await direct(self, *what)
+
+    monkeypatch.setattr(type(caller.tls.exits.paths), "_direct", watched)
+    await opened(caller, shut, "n1")
+    assert tried == [(shut, "n1")]
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_a_relay_joins_a_direct_try_that_takes_long(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "DIRECT_FIRST_S", 0.01)
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    await node.listen("relay", who)
+
+    async def slow(_: Endpoint) -> Any:
+        await asyncio.Event().wait()
+
+    caller.tls.exits.paths.connect = slow
+    path = await opened(caller, parse("192.0.2.1:7700"), "n1")
+    assert path.via == relay.at.address
+    assert path.why == "it did not answer directly at once"
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_both_reasons_are_said_where_both_ways_fail(relay: Raised) -> None:
+    caller = Node("n2", relay.at, reach="auto")
+    shut = parse(f"127.0.0.1:{free_ports(1)[0]}")
+    for _ in range(2):  # also while the failed direct try is remembered
+        with pytest.raises(NoPath, match=f"nobody answers at {shut}; {relay.at.address}: .* wait"):
+            await opened(caller, shut, "n1")
+    await caller.close()
+
+
+async def test_what_the_settings_forbid_is_said(relay: Raised) -> None:
+    direct, alone = Node("n2", relay.at, reach="direct"), Node("n3")
+    with pytest.raises(NoPath, match="`reach` is direct here"):
+        await opened(direct, RELAYED, "n1")
+    with pytest.raises(NoPath, match=r"peers\.yaml names none"):
+        await opened(alone, RELAYED, "n1")
+    caller = Node("n4", relay.at)
+    with pytest.raises(NoPath, match="the id of 'nobody' is not known here"):
+        await opened(caller, RELAYED, "nobody")
+    with pytest.raises(Unreachable, match=r"cannot reach n1: .* does not wait here"):
+        await caller.send("relay", b"x", GUARD_S, "n1")
+    for one in (direct, alone, caller):
+        await one.close()
+
+
+async def test_a_relay_that_swaps_two_nodes_is_refused_and_named(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hostile relay connects a caller with another node than it asked for."""
+    first, second = Node("n1", relay.at), Node("n2", relay.at)
+    for one in (first, second):
+        await one.listen("relay", who)
+    waiting, take = relay.relay._waiting, relay.relay._take
+    waiting[NAMES["n1"]], waiting[NAMES["n2"]] = waiting[NAMES["n2"]], waiting[NAMES["n1"]]
+
+    async def taking(id: str, *more: Any) -> None:
+        await take(NAMES["n1"] if id == NAMES["n2"] else id, *more)
+
+    monkeypatch.setattr(relay.relay, "_take", taking)
+    caller = Node("n3", relay.at)
+    with pytest.raises(PeerRejected, match=rf"answers at the relay {relay.at.address}: it is 'n2'"):
+        await opened(caller, RELAYED, "n1")
+    for node in (first, second, caller):
+        await node.close()
+
+
+async def test_a_relay_that_names_a_false_caller_is_refused_and_named(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, caller = Node("n1", relay.at), Node("n2", relay.at)
+    await node.listen("relay", who)
+    say = _Waiting.say
+
+    def lie(self: _Waiting, **what: Any) -> None:
+        if "call" in what:
+            what["call"].caller = NAMES["n3"]
+        say(self, **what)
+
+    monkeypatch.setattr(_Waiting, "say", lie)
+    with pytest.raises(Unreachable, match="hung up right after the TLS handshake"):
+        await caller.send("relay", b"x", GUARD_S, "n1")
+    kind, id, text = node.told[0]
+    assert (kind, id) == ("relay", NAMES["n2"])
+    assert f"relay {relay.at.address}" in text
+    assert f"named {NAMES['n3']} as the caller, and {NAMES['n2']} proved its key" in text
+    for one in (node, caller):
+        await one.close()
