@@ -51,7 +51,8 @@ class Tuned:
 
 def remember(folder: Path, name: str, settings: Settings, classes: Sequence[str]) -> None:
     """Write a node's settings and classes into its state directory, for `eval` and `predict`."""
-    own = replace(settings, name=name, state_dir=str(folder), data=settings.data.placed())
+    placed = replace(settings, data=settings.data.placed(), model=settings.model.placed())
+    own = replace(placed, name=name, state_dir=str(folder))
     put(folder / SETTINGS, settings_text(own), ELSEWHERE)
     put(folder / CLASSES, "".join(f"{name}\n" for name in classes), ELSEWHERE)
 

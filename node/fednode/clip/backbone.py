@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fednode.clip import mini, sources
-from fednode.clip.settings import MINI, ModelSettings
+from fednode.clip.settings import FOLDER, MINI, ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
@@ -118,7 +118,12 @@ def load(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbo
 
 
 def without_path(settings: ModelSettings) -> ModelSettings:
-    """Return the settings without the path of a checkpoint file; a tag of open_clip stays."""
+    """Return the settings without the path of a checkpoint file or a folder.
+
+    A tag of open_clip stays; of a folder the word local-dir: stays.
+    """
+    if settings.name.startswith(FOLDER):
+        return replace(settings, name=FOLDER, pretrained=None)
     tags = open_clip.list_pretrained_tags_by_model(settings.name)
     return settings if settings.pretrained in tags else replace(settings, pretrained=None)
 

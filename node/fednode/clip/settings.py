@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
@@ -43,9 +43,21 @@ class ModelSettings:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"model.device is {self.device!r}; it must be auto, cpu or cuda:N.")
 
+    def placed(self) -> ModelSettings:
+        """Return the settings with an absolute path of the folder, if the name has one."""
+        folder = self.name.removeprefix(FOLDER)
+        if folder == self.name or not folder:
+            return self
+        return replace(self, name=f"{FOLDER}{Path(folder).expanduser().absolute()}")
+
     @property
     def title(self) -> str:
-        """Return the model's name for people; for the embedded model, with its version."""
+        """Return the model's name for people, without a path.
+
+        The embedded model has its version behind its name, and a folder its last part alone.
+        """
+        if self.name.startswith(FOLDER):
+            return FOLDER + Path(self.name.removeprefix(FOLDER)).name
         return f"{MINI}, version {embedded_version()}" if self.name == MINI else self.name
 
 

@@ -73,9 +73,14 @@ def load(settings: ModelSettings) -> Found:
             f"model.pretrained is {settings.pretrained!r}, and {name} brings its own weights: "
             "remove model.pretrained."
         )
+    if name == FOLDER:
+        raise ModelError(
+            f"model.name is {name!r}, which names no folder: set it to {FOLDER}FOLDER, the folder "
+            "on this machine that holds the model's files."
+        )
     if name.startswith(FOLDER):
-        return _of_folder(Path(name.removeprefix(FOLDER)).expanduser(), name)
-    return _of_folder(hub.folder(name.removeprefix(HUB), CONFIG, WEIGHTS, TOKENIZER), name)
+        return _of_folder(Path(name.removeprefix(FOLDER)).expanduser(), settings)
+    return _of_folder(hub.folder(name.removeprefix(HUB), CONFIG, WEIGHTS, TOKENIZER), settings)
 
 
 def untrained(name: str) -> Found:
@@ -93,8 +98,9 @@ def _config(name: str) -> Any:
     return open_clip.get_model_config(name)
 
 
-def _of_folder(folder: Path, name: str) -> Found:
+def _of_folder(folder: Path, settings: ModelSettings) -> Found:
     """Return the model of a folder; raise ModelError if a file is missing or does not fit."""
+    name = settings.name
     text = _text_of(folder, name)
     path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
     if path is None:
@@ -120,7 +126,8 @@ def _of_folder(folder: Path, name: str) -> Found:
                 f"({_said(fault)}): fetch the file again."
             ) from fault
     tokenizer, missing = tokenizer_of(text, folder)
-    return Found(model, tokenizer, name, missing, checkpoint.is_mapped(model, state, path))
+    mapped = checkpoint.is_mapped(model, state, path)
+    return Found(model, tokenizer, settings.title, missing, mapped)
 
 
 def _text_of(folder: Path, name: str) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 
 from fednode.api import Prompts, load
 from fednode.app.saved import find
-from fednode.clip.settings import MINI
+from fednode.clip.settings import FOLDER, MINI
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
@@ -65,7 +65,8 @@ def _facts(prompts: Prompts) -> dict[str, str]:
 
     settings = prompts.settings
     model = backbone.without_path(settings.model)
-    weights = model.pretrained or ("a file" if settings.model.pretrained else "its own weights")
+    whence = "a folder" if model.name == FOLDER else "its own weights"
+    weights = model.pretrained or ("a file" if settings.model.pretrained else whence)
     kept = {"model": asdict(model), "policy": dict(settings.policy.written),
             "data": {"window": settings.data.window},
             "tuning": asdict(settings.tuning)}  # fmt: skip

@@ -10,7 +10,7 @@ import click
 
 from fednode.api import load
 from fednode.app.saved import ELSEWHERE, settings_text
-from fednode.clip.settings import MINI
+from fednode.clip.settings import FOLDER, HUB, MINI
 from fednode.core.policy import NodeContext
 from fednode.core.types import Snapshot, Tensors
 from fednode.data.base import BUILTIN
@@ -54,7 +54,7 @@ def import_(
         names = tuple(name.strip() for name in classes.split(","))
     if not names or not all(names):
         raise ConfigError(f"{file} names no classes: give them with --classes a,b,c.")
-    settings = replace(settings, data=settings.data.placed())
+    settings = replace(settings, data=settings.data.placed(), model=settings.model.placed())
     if settings.data.path != BUILTIN:
         scan(Path(settings.data.path))  # a folder that is missing is said now, not by `eval`
     with Shown(f"{state} may not be complete: delete it.") as told:
@@ -70,15 +70,17 @@ def import_(
 def _settings(own: Settings, config: Path | None, flags: tuple[str, ...]) -> Settings:
     """Return the file's model, policy, tuning and window, and all else from node.yaml and flags.
 
-    Weights that were read from a checkpoint file are not named in the file; node.yaml or flags say
-    where they are here.
+    The file does not say from which checkpoint file or folder the weights came; node.yaml or flags
+    say where they are here.
     """
     if config is None and not flags:
         return own
     more = load_settings(config, {}, flags)
     data = replace(more.data, window=more.data.window or own.data.window)
     model = own.model
-    if model.name != MINI and model.pretrained is None:
+    if model.name == FOLDER and more.model.name.startswith((FOLDER, HUB)):
+        model = replace(model, name=more.model.name)
+    elif model.name != MINI and model.pretrained is None:
         model = replace(model, pretrained=more.model.pretrained)
     return replace(more, model=model, policy=own.policy, tuning=own.tuning, data=data)
 

@@ -43,24 +43,45 @@ CONFIG: Final[dict[str, Any]] = {
     },
 }
 """The shape of BiomedCLIP's own configuration; only the sizes are smaller."""
+REAL: Final[dict[str, Any]] = {
+    "model_cfg": {
+        "embed_dim": 512,
+        "vision_cfg": {
+            "timm_model_name": "vit_base_patch16_224",
+            "timm_model_pretrained": False,
+            "timm_pool": "",
+            "timm_proj": "linear",
+            "image_size": 224,
+        },
+        "text_cfg": {**CONFIG["model_cfg"]["text_cfg"], "context_length": 256},
+    },
+    "preprocess_cfg": {key: CONFIG["preprocess_cfg"][key] for key in ("mean", "std")},
+}
+"""BiomedCLIP's own configuration: a ViT-B/16 of 224 pixels, and texts of 256 tokens."""
 
 
-def biomedical(folder: Path, form: str = "bin", seed: int = 0) -> Path:
-    """Write a folder as downloaded from the hub. form: of the weights, bin or safetensors."""
+def biomedical(
+    folder: Path, form: str = "bin", seed: int = 0, config: dict[str, Any] = CONFIG
+) -> Path:
+    """Write a folder as downloaded from the hub. form: of the weights, bin or safetensors.
+
+    The folder's config.json makes the BERT small, whatever the configuration.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = twins.word_pieces(folder)
+    longest = 2 * config["model_cfg"]["text_cfg"]["context_length"]
     known = {**twins.FROM_HUB["bert"], "vocab_size": len(tokenizer.tokenizer)}
-    (folder / sizes.FILE).write_text(json.dumps(known))
-    (folder / "open_clip_config.json").write_text(json.dumps(CONFIG))
+    (folder / sizes.FILE).write_text(json.dumps({**known, "max_position_embeddings": longest}))
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
     torch.manual_seed(seed)
-    with sizes.given(CONFIG["model_cfg"]["text_cfg"], folder):
+    with sizes.given(config["model_cfg"]["text_cfg"], folder):
         model = open_clip.create_model(
             f"local-dir:{folder}", load_weights=False, pretrained_text=False
         )
     state = {name: one.contiguous() for name, one in model.state_dict().items()}
     if form == "bin":
         # Left over from older versions of transformers, as in the file on the hub.
-        state["text.transformer.embeddings.position_ids"] = torch.arange(64)[None]
+        state["text.transformer.embeddings.position_ids"] = torch.arange(longest)[None]
         torch.save(state, folder / "open_clip_pytorch_model.bin")
     else:
         save_file(state, folder / "open_clip_model.safetensors")

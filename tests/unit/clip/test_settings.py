@@ -27,6 +27,21 @@ def test_the_embedded_model_is_named_with_its_version_and_others_as_they_are() -
     assert embedded_version() == version
     assert ModelSettings().title == f"{MINI}, version {version}"
     assert ModelSettings(name="ViT-B-16").title == "ViT-B-16"
+    assert ModelSettings(name="local-dir:/home/jane/biomed").title == "local-dir:biomed"
+
+
+def test_only_the_path_of_a_folder_becomes_absolute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/jane")
+    placed = {name: ModelSettings(name=name).placed().name for name in (
+        "local-dir:biomed", "local-dir:~/biomed", "local-dir:", "hf-hub:a/b", MINI
+    )}  # fmt: skip
+    assert [*placed.values()] == [
+        *(f"local-dir:{tmp_path}/biomed", "local-dir:/home/jane/biomed", "local-dir:"),
+        *("hf-hub:a/b", MINI),
+    ]
 
 
 @pytest.mark.parametrize("text", ["{}", "no json", '{"version": null}'])

@@ -59,7 +59,7 @@ def test_a_folder_of_biomedclips_form_loads_offline(
     caplog.clear()
     frozen = load(folder)
     assert (no_network, caplog.text) == ([], "")
-    assert frozen.label == f"local-dir:{folder}"
+    assert frozen.label == f"local-dir:{folder.name}"  # a path is nobody else's business
     assert (frozen.text.fault, frozen.text.length_max, frozen.text.layers) == ("", 48, 3)
     context = frozen.text.embed_words("chest x-ray of")
     ours = frozen.text.encode(frozen.text.tokens(NAMES, len(context)), context)
@@ -103,6 +103,11 @@ def test_a_checkpoint_file_has_the_fingerprint_of_the_folder(
     with twins.given(folders.BERT, vocabulary):
         found = backbone.load(ModelSettings(name=known, pretrained=str(path), device="cpu"))
     assert found.fingerprint == load(folder).fingerprint
+
+
+def test_a_name_without_a_folder_is_a_sentence() -> None:
+    with pytest.raises(ModelError, match=r"'local-dir:', which names no folder: set it to local-"):
+        load("")
 
 
 def test_the_tokenizer_counts_in_the_fingerprint(folder: Path, mine: Path) -> None:

@@ -19,7 +19,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.commands.export import export
 from fednode.storage.store import read_snapshot
 from tests.command_line import named
-from tests.unit.clip import tiny
+from tests.unit.clip import folders, tiny
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import tune_in
 
@@ -103,6 +103,26 @@ def test_the_path_of_a_checkpoint_stays_and_import_is_told_it(
         assert fednode("import", file, "--state", tmp_path / "again", *sets) == 0
     finally:
         open_clip.factory._MODEL_CONFIGS.pop(name)
+
+
+def test_the_path_of_a_folder_stays_and_import_is_told_it(fednode: Fednode, tmp_path: Path) -> None:
+    """Training, `export`, `import` and `predict` with a model of BiomedCLIP's form."""
+    folder = folders.biomedical(tmp_path / "jane-doe" / "biomed")
+    given = f"model.name=local-dir:{folder}"
+    state = tune_in(tmp_path / "site", given)
+    for layout in ("matrix", "coop", "safetensors"):
+        out = tmp_path / layout
+        assert fednode("export", "--state", state, "--as", layout, out) == 0
+        left = out.rglob("*") if out.is_dir() else [out]
+        assert not any(b"jane-doe" in one.read_bytes() for one in left if one.is_file())
+    file = (tmp_path / "safetensors").rename(tmp_path / "p.safetensors")
+    with safe_open(file, "np") as opened:
+        assert opened.metadata()["model"] == "local-dir: (a folder)"
+    again = tmp_path / "again"
+    assert "'local-dir:', which names no folder" in fednode.fault("import", file, "--state", again)
+    assert fednode("import", file, "--state", again, "--set", given) == 0
+    images = tmp_path / "site" / "images"
+    assert probabilities(fednode, again, images) == probabilities(fednode, state, images)
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(

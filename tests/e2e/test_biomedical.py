@@ -1,0 +1,152 @@
+"""Three real daemons on a made-up folder of BiomedCLIP's own configuration, without the hub."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socketserver
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+from safetensors import safe_open
+
+from fednode.errors import FednodeError
+from fednode.observe.client import Client
+from fednode.transports.ports import free_ports
+from fednode_bootstrap.process import Daemon
+from tests.contract.faults import pause
+from tests.e2e.test_two_daemons import FEDNODE, TETHERED
+from tests.unit.clip import folders
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+COLOURS = {"effusion": (230, 220, 40), "cardiomegaly": (20, 60, 200), "no finding": (30, 30, 30)}
+GUARD_S = 400.0
+POLL_S = 0.2
+ROUNDS = 3
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
+    """Stand where the hub is for every process of this test; return what it is asked."""
+    asked: list[bytes] = []
+
+    class Listener(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            asked.append(self.request.recv(200))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Listener) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield asked
+        server.shutdown()
+
+
+def run(folder: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, which has this exit code."""
+    said = subprocess.run(
+        [*FEDNODE, *words], capture_output=True, text=True, timeout=GUARD_S, check=False,
+        cwd=folder, env=os.environ | {"HOME": str(folder)},
+    )  # fmt: skip
+    assert said.returncode == code, said
+    return said
+
+
+def draw(folder: Path, shift: int) -> None:
+    """Put eight images of each class into a folder."""
+    for name, colour in COLOURS.items():
+        (folder / name).mkdir(parents=True)
+        for number in range(8):
+            shade = tuple(min(255, part + 2 * number + shift) for part in colour)
+            Image.new("RGB", (224, 224), shade).save(folder / name / f"{number}.png")
+
+
+def settings(folder: Path) -> list[str]:
+    """Return the words that say model, cache and tuning of every node."""
+    said = (
+        f"model.name=local-dir:{folder / 'biomed'}", f"cache.folder={folder / 'cache'}",
+        "policy.name=promptfl", f"rounds.max={ROUNDS}", "tuning.context_length=auto",
+        "data.test=0.3",
+    )  # fmt: skip
+    return [word for one in said for word in ("--set", one)]
+
+
+async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
+    tmp_path: Path, hub: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folders.biomedical(tmp_path / "biomed", config=folders.REAL)
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(3)]
+    peers = [{"name": name, "address": at} for name, at in zip("abc", addresses, strict=True)]
+    (tmp_path / "peers.yaml").write_text(
+        yaml.safe_dump({"mesh": "m", "insecure": True, "peers": peers})
+    )
+    for shift, name in enumerate("abc"):
+        draw(tmp_path / "images" / name, 5 * shift)
+
+    def words(name: str) -> list[str]:
+        at = ["--peers", str(tmp_path / "peers.yaml"), "--name", name]
+        place = ["--state", str(tmp_path / name)]
+        return [
+            *at,
+            *place,
+            *settings(tmp_path),
+            "--set",
+            f"data.path={tmp_path / 'images' / name}",
+        ]
+
+    row = run(tmp_path, "check", "--model", f"local-dir:{tmp_path / 'biomed'}", "--format", "json")
+    (taken,) = json.loads(row.stdout)
+    assert (taken["fault"], taken["text"], taken["deep"], taken["visual"]) == ("", "", True, True)
+    assert (taken["features"], taken["reads"], taken["patches"]) == (512, 256, True)
+    assert "Nothing is wrong." in run(tmp_path, "check", *words("a")).stdout
+    async with AsyncExitStack() as stack, Client() as client:
+        for name in "abc":
+            command = [*TETHERED, "start", *words(name)]
+            daemon = Daemon(name, command, tmp_path / f"{name}.log")
+            await daemon.start()
+            stack.push_async_callback(daemon.stop, 60.0)
+        for address in addresses:
+            reply = await finished(client, address)
+            assert dict(reply.merged_with) == {2: ROUNDS}
+            assert str(tmp_path / "biomed") not in str(reply)
+    state = str(tmp_path / "a")
+    measured = await asyncio.to_thread(run, tmp_path, "eval", "--state", state)
+    assert "effusion" in measured.stdout or "own" in measured.stdout
+    image = str(tmp_path / "images" / "b" / "effusion" / "7.png")
+    said = await asyncio.to_thread(
+        run, tmp_path, "predict", "--state", state, "--format", "json", image
+    )
+    shares = json.loads(said.stdout)["classes"]
+    assert set(shares) == set(COLOURS)
+    assert sum(shares.values()) == pytest.approx(1, abs=1e-6)
+    out = tmp_path / "p.safetensors"
+    await asyncio.to_thread(run, tmp_path, "export", "--state", state, str(out))
+    assert str(tmp_path).encode() not in out.read_bytes()
+    with safe_open(out, "np") as opened:
+        assert opened.get_tensor("context").shape == (16, 32)
+    assert not hub
+    run(tmp_path, "check", "--model", "hf-hub:somebody/biomed", code=2)
+    assert hub, "whatever asks the hub asks the test"
+
+
+async def finished(client: Client, address: str) -> Any:
+    """Return the status of a node that ran its last round."""
+    async with asyncio.timeout(GUARD_S):
+        while True:
+            try:
+                reply = await client.status(address)
+            except FednodeError:
+                pass
+            else:
+                if reply.life == "finished":
+                    return reply
+            await pause(POLL_S)
