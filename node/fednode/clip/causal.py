@@ -26,8 +26,10 @@ class Causal:
     def __init__(self, tower: Any, blocks: list[Block], tokenizer: Tokenizer) -> None:
         """Take a tower of open_clip and its blocks."""
         self._tower = tower
-        self._tokenizer = tokenizer
         self.blocks = blocks
+        # On the tower's device once, because each copy there waits for a GPU.
+        device = tower.positional_embedding.device
+        self._begin = torch.tensor(tokenizer.begin, dtype=torch.long, device=device)
         self.length_max = int(tower.positional_embedding.shape[0])
 
     def embed(self, ids: Tensor) -> Tensor:
@@ -44,7 +46,7 @@ class Causal:
             endings = torch.stack(
                 [own + position[before + tokens.endings.offset] for before in lengths]
             )
-            begin = len(self._tokenizer.begin)
+            begin = len(self._begin)
             x = last_states(self.blocks, prefix, endings, tokens.endings, deep, lengths, begin)
         else:
             x = prefix.new_zeros(len(contexts), 0, prefix.shape[-1])
@@ -56,10 +58,9 @@ class Causal:
         Shorter beginnings end with unused rows.
         """
         position = self._tower.positional_embedding.detach()
-        begin = self._tokenizer.begin
-        start = self.embed(torch.tensor(begin, dtype=torch.long, device=position.device))
+        start = self.embed(self._begin)
         words = [self.embed(word) for word in tokens.words]
-        lengths = tuple(len(begin) + contexts.shape[1] + len(word) for word in words)
+        lengths = tuple(len(self._begin) + contexts.shape[1] + len(word) for word in words)
         first, longest = start.expand(len(contexts), -1, -1), max(lengths)
         behind = pad_sequence(words, batch_first=True).expand(len(contexts), -1, -1)
         prefix = torch.cat([first, contexts.to(start.dtype), behind], dim=1)

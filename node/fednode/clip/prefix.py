@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.blocks import Block, attend
+from fednode.clip.placed import placed
 
 SINGLE: Final = 112
 GROUP: Final = 32
@@ -74,7 +75,7 @@ class Endings:
     def to(self, device: torch.device) -> Endings:
         """Return the layout with its tensors on a device."""
         parts = (self.source, self.offset, self.sees, self.ends, self.order)
-        return Endings(*(part.to(device) for part in parts))
+        return Endings(*(placed(part, device) for part in parts))
 
 
 def _pack(lengths: Sequence[int]) -> list[list[int]]:

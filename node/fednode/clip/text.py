@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from fednode.clip.blocks import blocks_of
 from fednode.clip.causal import Causal
+from fednode.clip.placed import placed
 from fednode.clip.prefix import Endings
 from fednode.clip.tokens import ClassTokens, Tokenizer, tokenizer_of
 from fednode.clip.whole import Whole, embedding_of
@@ -130,7 +131,7 @@ class TextTower:
                     f"vectors {taken + room}; {self._label} reads {self.length_max}: shorten "
                     "the name or lower tuning.context_length."
                 )
-        lengths = [len(row) for row in rows]
+        lengths, device = [len(row) for row in rows], self._device
         endings = Endings.of(lengths)
         flat = torch.tensor([token for row in rows for token in row], dtype=torch.long)
         ids = torch.full((len(rows), max(lengths, default=1)), tokenizer.pad, dtype=torch.long)
@@ -138,13 +139,11 @@ class TextTower:
             ids[at, : len(row)] = torch.tensor(row)
         return ClassTokens(
             tuple(names),
-            tuple(
-                torch.tensor(word_ids, dtype=torch.long, device=self._device) for word_ids in before
-            ),
-            ids.to(self._device),
-            torch.tensor(lengths, dtype=torch.long, device=self._device) - 1,
-            flat[endings.source].to(self._device),
-            endings.to(self._device),
+            tuple(placed(torch.tensor(one, dtype=torch.long), device) for one in before),
+            placed(ids, device),
+            placed(torch.tensor(lengths, dtype=torch.long) - 1, device),
+            placed(flat[endings.source], device),
+            endings.to(device),
         )
 
     def embed_words(self, words: str) -> Tensor:

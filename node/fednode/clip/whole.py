@@ -30,6 +30,10 @@ class Whole:
         tower = getattr(model, "text", model)
         self._model, self._tokenizer, self._dtype = model, tokenizer, dtype
         self._embedding = embedding_of(tower)
+        # On the tower's device once, because each copy there waits for a GPU.
+        device = self._embedding.weight.device
+        self._begin = torch.tensor(tokenizer.begin, dtype=torch.long, device=device)
+        self._word = torch.tensor(tokenizer.encode(PROBE)[:1], dtype=torch.long, device=device)
         self.blocks = blocks_of(tower)
         self._lock = threading.Lock()
         self.length_max = length_of(tower, tokenizer.length)
@@ -61,10 +65,8 @@ class Whole:
 
     def _ids(self, tokens: ClassTokens, count: int, room: int) -> Tensor:
         """Return the ids [N * classes, L] of begin, `room` ordinary words, words and own ids."""
-        device, pad = tokens.ids.device, self._tokenizer.pad
-        word = self._tokenizer.encode(PROBE)[0]
-        begin = [*self._tokenizer.begin, *[word] * room]
-        first = torch.tensor(begin, dtype=torch.long, device=device)
+        pad = self._tokenizer.pad
+        first = torch.cat([self._begin, self._word.expand(room)])
         classes = len(tokens.ids)
         parts = [
             torch.cat([first.expand(classes, -1), words.expand(classes, -1), tokens.ids], dim=1).T
@@ -78,7 +80,7 @@ class Whole:
     @contextmanager
     def _replaced(self, fresh: Sequence[Tensor]) -> Iterator[None]:
         """Put fresh[0] [texts, m, width] into the embeddings and fresh[i] before block i."""
-        begin = len(self._tokenizer.begin)
+        begin = len(self._begin)
 
         def put(x: Tensor, new: Tensor) -> Tensor:
             behind = x[:, begin + new.shape[1] :]

@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.placed import placed
 from fednode.data.base import Told, silent
 from fednode.data.decode import decode, decoder_key
 from fednode.data.files import opened
@@ -220,7 +221,7 @@ class Features:
                 self._filled += size
                 kept[key] = value
         values = [kept[key] if key in kept else fresh[key] for key in keys]
-        return torch.stack(values).to(self._backbone.device)
+        return placed(torch.stack(values), self._backbone.device)
 
     def _look(self, key: Decoded) -> Tensor:
         path, view = key[0], key[1]

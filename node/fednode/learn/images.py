@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from fednode.clip.placed import placed
 from fednode.data.base import Split
 from fednode.learn.features import Encoded, Features
 from fednode.learn.objective import Batch, Constant
@@ -41,14 +42,15 @@ class Epoch:
 
     def batch(self, index: Tensor) -> Batch:
         """Return the images at places index [B]."""
-        labels = self.labels[index.to(self.labels.device)]
+        there = placed(index, self.labels.device)
+        labels = self.labels[there]
         places = tuple(index.tolist())
         numbers = tuple(self.numbers[place] for place in places)
         looked = self.look(index) if self.look else {}
         batch = Batch(labels=labels, index=index, numbers=numbers, places=places, **looked)
         if self.encoded is None:
             return batch
-        features, norms = (array[index.to(labels.device)] for array in self.encoded)
+        features, norms = (array[there] for array in self.encoded)
         return replace(batch, features=features, norms=norms)
 
 

@@ -144,6 +144,18 @@ class InTurns(Protocol):
         ...
 
 
+@runtime_checkable
+class Partial(Protocol):
+    """A job in progress in whose loss some arrays have a part only if the batch asks for them.
+
+    Attributes:
+        taken: for these arrays a truth value on the device, whether they had a part in the last
+            loss. If not, their gradient is zero, and the optimizer must not move them
+    """
+
+    taken: Mapping[str, Tensor]
+
+
 @dataclass(frozen=True, slots=True)
 class Computed:
     """The result of a job without gradients. loss: None if the job has none."""

@@ -40,12 +40,15 @@ def build(
         )
     else:
         kind = torch.optim.Adam if settings.optimizer == "adam" else torch.optim.AdamW
+        # On a GPU the count of steps belongs there, so that a step can be put back unread.
+        there = any(leaf.is_cuda for leaf in leaves)
         optimizer = kind(
             leaves,
             lr=rate,
             betas=settings.betas,
             eps=settings.eps,
             weight_decay=settings.weight_decay,
+            capturable=there,
         )
     for name, leaf in prompts.items():
         mine = {

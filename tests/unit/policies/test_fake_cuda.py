@@ -2,34 +2,62 @@
 
 torch's fake tensors compute shapes and devices alone. They raise an error where a number of a
 tensor would be read, because there the host would wait for the device, and where tensors of two
-devices meet. The backward pass needs a real device; tests marked `gpu` cover it.
+devices meet. A mode beside them raises an error where numbers of the host are copied to the device,
+because such a copy waits for all earlier work. The backward pass needs a real device: here it gives
+gradients of the right shapes alone, and tests marked `gpu` cover it.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.text import TextTower
 from fednode.clip.vision import VisionTower
-from fednode.learn.objective import Batch, Given, InTurns
-from tests.unit.clip import tiny
+from fednode.core.types import EMPTY
+from fednode.learn import optimizer
+from fednode.learn.objective import Batch, Given
+from fednode.learn.training import Training
+from tests.unit.clip import tiny, twins
 from tests.unit.learn.jobs import job
 from tests.unit.policies.tiny import CLASSES, frozen, tuning
 
-LABELS = (0, 2, 1, 1, 0)
-WAITS = {"diprompt"}
-"""DiPrompt asks once a step which domains Q finds in a batch: only their prompts are trained."""
+LABELS = ((0, 2, 1, 1, 0), (1, 1, 0, 0, 1))
+"""Of two batches; Fed-DPT encodes the texts of a batch's own classes."""
 TRAINED = sorted(set(registry.names()) - {"gda"})
 """gda computes sums in one pass over the features and has no step."""
+CUDA: Final = torch.device("cuda:0")
+MASKS = {"NLLB"}
+"""open_clip itself makes a mask on the host for a tower that it reads at the first token."""
+ONCE = {"trip"}
+"""TRIP clusters the tokens of an image by numpy, once for each image."""
+
+
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raise an error where numbers of the host are copied to the device and the host waits."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = kwargs or {}
+        found = func(*args, **named)
+        copies = func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default)
+        if copies and not named.get("non_blocking", False):
+            source = args[1] if func is torch.ops.aten.copy_.default else args[0]
+            if source.device.type != found.device.type:
+                raise RuntimeError(f"the host waits: a copy from {source.device} to {found.device}")
+        return found
 
 
 @pytest.fixture(scope="module")
@@ -37,65 +65,134 @@ def real() -> backbone.Backbone:
     return frozen()
 
 
-def on_cuda(real: backbone.Backbone) -> backbone.Backbone:
+def on_cuda(real: backbone.Backbone, model: Any = None) -> backbone.Backbone:
     """Return the model on a fake CUDA device; call it inside a FakeTensorMode."""
-    with torch.device("cuda"):
-        model = tiny.clip(3)
+    if model is None:
+        with torch.device("cuda"):
+            model = tiny.clip(3)
     text = TextTower(model, real.tokenizer, "tiny")
-    device = torch.device("cuda:0")
-    return replace(real, model=model, text=text, vision=VisionTower(model, "tiny"), device=device)
+    return replace(real, model=model, text=text, vision=VisionTower(model, "tiny"), device=CUDA)
 
 
-def step(real: backbone.Backbone, name: str, spoil: Any = None) -> None:
-    """Run the losses of each stage and the classifier of a policy; spoil: plants a fault."""
-    kind = registry.policy(name)
-    known = inspect.signature(kind.config_type).parameters
-    config = kind.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
-    made = registry.objective(name)(real, tuning(), config)
+@contextmanager
+def backward(monkeypatch: pytest.MonkeyPatch, prompts: dict[str, torch.Tensor]) -> Iterator[None]:
+    """Let the backward pass give every prompt a gradient of its shape, and read nothing."""
+
+    def give(loss: torch.Tensor) -> None:
+        assert loss.device == CUDA
+        for leaf in prompts.values():
+            leaf.grad = torch.empty_like(leaf)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.autograd, "backward", give)
+        yield
+
+
+def step(
+    real: backbone.Backbone,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Any = None,
+    kind: str = "sgd",
+) -> None:
+    """Run the learner's steps in each stage, and the classifier; spoil: plants a fault."""
+    policy = registry.policy(name)
+    known = inspect.signature(policy.config_type).parameters
+    config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
+    settings = tuning(optimizer=kind)
+    made = registry.objective(name)(real, settings, config)
     arrays = {**made.initial(0), **made.private(0)}
-    index = torch.arange(len(LABELS))
-    stages = getattr(getattr(kind, "method", None), "stages", ("prompts",))
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
+    index = torch.arange(5)
+    stages = getattr(getattr(policy, "method", None), "stages", ("prompts",))
     with FakeTensorMode(allow_non_fake_inputs=True):
-        cuda = torch.device("cuda:0")
-        one = registry.objective(name)(on_cuda(real), tuning(), config)
+        one = registry.objective(name)(on_cuda(real), settings, config)
         prompts = {
-            key: torch.empty(np.shape(value), device=cuda).requires_grad_()
+            key: torch.empty(np.shape(value), device=CUDA).requires_grad_()
             for key, value in arrays.items()
         }
-        shown: dict[str, Any] = {"features": torch.randn(5, tiny.EMBED, device=cuda)}
+        shown: dict[str, Any] = {"features": torch.randn(5, tiny.EMBED, device=CUDA)}
         if one.looks:
-            shown = {"pixels": torch.randn(5, 3, 32, 32, device=cuda)}
+            shown = {"pixels": torch.randn(5, 3, 32, 32, device=CUDA)}
         if one.constant is not None:
-            shown["constants"] = torch.rand(5, *one.constant.shape, device=cuda)
-        labels = torch.empty(5, dtype=torch.long, device=cuda)
-        norms = torch.ones(5, device=cuda)
-        numbers: Any = {"numbers": LABELS, "places": tuple(range(5))}
-        batch = Batch(labels=labels, index=index, norms=norms, **numbers, **shown)
+            shown["constants"] = torch.rand(5, *one.constant.shape, device=CUDA)
+        labels = torch.empty(5, dtype=torch.long, device=CUDA)
+        norms = torch.ones(5, device=CUDA)
+        shown |= {"labels": labels, "index": index, "norms": norms, "places": tuple(range(5))}
+        batch, other = (Batch(numbers=numbers, **shown) for numbers in LABELS)
         for stage in stages:
             local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
             reference = {
                 f"a/{key}" if local else key: value.detach() for key, value in prompts.items()
             }
             begun = one.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
-            losses = begun.losses(batch) if isinstance(begun, InTurns) else [begun.loss(batch)]
-            for loss in losses:
-                assert loss.device == cuda
-                if spoil is not None:
-                    spoil(loss)
-            begun.stepped()
-            assert all(array.device == cuda for array in begun.carry().values())
+            descent = optimizer.build(settings, prompts, 0.1, EMPTY)
+            training = Training(prompts, frozenset(), begun, descent)
+            with backward(monkeypatch, prompts):
+                training.step(batch)  # what a round computes once may wait
+                with Waits():  # type: ignore[no-untyped-call]
+                    for loss in training.step(other):
+                        if spoil is not None:
+                            spoil(loss)
+            assert all(array.device == CUDA for array in begun.carry().values())
         found = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)(batch)
-        assert found.device == cuda
+        assert found.device == CUDA
         assert found.shape == (5, len(CLASSES))
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_step_waits_for_nothing_and_stays_on_its_device(name: str, real: Any) -> None:
-    if name in WAITS:
-        with pytest.raises(Exception, match="_local_scalar_dense"):
-            step(real, name)
-        return
-    step(real, name)
+def test_a_step_waits_for_nothing_and_stays_on_its_device(
+    name: str, real: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step(real, name, monkeypatch)
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_no_optimizer_waits(kind: str, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("promptfl", "diprompt"):
+        step(real, name, monkeypatch, kind=kind)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_constants_of_images_are_computed_on_the_device(name: str, real: Any) -> None:
+    policy = registry.policy(name)
+    known = inspect.signature(policy.config_type).parameters
+    config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        constant = registry.objective(name)(on_cuda(real), tuning(), config).constant
+        images = torch.randn(5, 3, 32, 32, device=CUDA)
+        if constant is None:
+            return
+        if name in ONCE:
+            with pytest.raises(RuntimeError, match=r"\.numpy\(\) is not supported"):
+                constant.of(images)
+            return
+        found = constant.of(images)
+    assert (found.device, tuple(found.shape[1:])) == (CUDA, constant.shape)
+
+
+@pytest.mark.parametrize("kind", twins.TEXT)
+def test_every_text_tower_stays_on_its_device_and_waits_for_nothing(
+    kind: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
+    tokenizer_of, make = twins.TEXT[kind]
+    tokenizer = tokenizer_of(tmp_path)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with torch.device("cuda"):
+            model = make(tokenizer).eval().requires_grad_(False)
+        tower = TextTower(model, tokenizer, kind)
+        tokens = tower.tokens(CLASSES, 3)
+        context = torch.randn(3, tower.width, device=CUDA).requires_grad_()
+        deep = torch.randn(1, 3, tower.width, device=CUDA).requires_grad_()
+        if kind in MASKS:
+            with pytest.raises(DynamicOutputShapeException, match="nonzero"):
+                tower.encode(tokens, context, deep)
+            return
+        tower.encode(tokens, context, deep)
+        with Waits():  # type: ignore[no-untyped-call]
+            found = tower.encode(tokens, context, deep)
+        assert (found.device, tuple(found.shape)) == (CUDA, (len(CLASSES), tiny.EMBED))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +202,12 @@ def test_a_step_waits_for_nothing_and_stays_on_its_device(name: str, real: Any) 
         lambda loss: loss[None].tolist(),
         float,
         lambda loss: loss + torch.ones(2),
+        lambda loss: loss + torch.tensor([1.0], device=CUDA),
+        lambda loss: loss.cpu(),
     ],
-    ids=["item", "tolist", "float", "another device"],
+    ids=["item", "tolist", "float", "another device", "copy there", "copy back"],
 )
-def test_planted_faults_are_found(fault: Any, real: Any) -> None:
-    with pytest.raises(Exception, match=r"[Dd]evice|DataDependent|_local_scalar_dense"):
-        step(real, "promptfl", fault)
+def test_planted_faults_are_found(fault: Any, real: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = r"[Dd]evice|DataDependent|_local_scalar_dense|the host waits"
+    with pytest.raises(Exception, match=wanted):
+        step(real, "promptfl", monkeypatch, fault)

@@ -12,8 +12,10 @@ For each batch Q takes a step first. Then Q finds the domains, and G and D take 
 2).
 
 Prompts of different lengths are compared by their class-averaged text features. A domain's prompt
-has a gradient only if some image was assigned to the domain. A node predicts with Z_j = sum_m w_m
-Z_j^m + Z_j^G (8).
+moves only if some image was assigned to the domain. On a CPU the domains of a batch are read, and
+the prompts of other domains get no gradient. On a GPU nobody waits for them: all prompts get a
+gradient, and `taken` says on the device which of them may move. A node predicts with Z_j = sum_m
+w_m Z_j^m + Z_j^G (8).
 """
 
 from __future__ import annotations
@@ -156,6 +158,8 @@ class _Job:
         self._objective, self._given = objective, given
         self._query = self._averaged() if QUERY in given.prompts else None
         config, domain = objective.config, given.job.domain
+        self.taken: Mapping[str, Tensor] = {}
+        self._reads = objective.backbone.device.type == "cpu"
         self._true = config.domains.index(domain) if config.query == "labels" else None
         with torch.no_grad():
             self._written = (
@@ -175,6 +179,9 @@ class _Job:
             asked = objective.query_texts(given.prompts[QUERY], given.classes)
             yield self._query_loss(batch, asked, query)
         which = self._domains(batch) if objective.has_domains else None
+        if which is not None and not self._reads:
+            domains = enumerate(objective.config.domains)
+            self.taken = {slot(domain): (which == at).any() for at, domain in domains}
         texts = self._texts(which)
         loss = batch.seen.new_zeros(())
         if GLOBAL in texts:
@@ -190,7 +197,7 @@ class _Job:
         as constants.
         """
         objective, given = self._objective, self._given
-        chosen = set() if which is None else set(which.tolist())
+        chosen = set() if which is None else self._chosen(which)
         slots = [slot(domain) for domain in objective.config.domains]
         learn = [name for name in objective.config.names if name == GLOBAL]
         learn += [slots[at] for at in sorted(chosen)]
@@ -200,6 +207,10 @@ class _Job:
             with torch.no_grad():
                 texts |= objective.encoded(given.prompts, rest, given.classes)
         return texts
+
+    def _chosen(self, which: Tensor) -> set[int]:
+        """Return the domains of a batch; all of them if reading them would wait for a GPU."""
+        return set(which.tolist() if self._reads else range(len(self._objective.config.domains)))
 
     def stepped(self) -> None:
         """Do nothing: averages move once per round."""
@@ -239,13 +250,13 @@ class _Job:
         """Return equation 3, averaged over the images."""
         objective = self._objective
         loss = batch.seen.new_zeros(())
-        for at in sorted(set(which.tolist())):
-            mine = which == at
+        for at in sorted(self._chosen(which)):
+            mine = (which == at).to(loss.dtype)
             own = texts[slot(objective.config.domains[at])]
-            logits = objective.scaled(batch.seen[mine], own)
-            loss = loss + F.cross_entropy(logits, batch.truth[mine], reduction="sum")
+            each = F.cross_entropy(objective.scaled(batch.seen, own), batch.truth, reduction="none")
+            loss = loss + each @ mine
             if objective.config.contrast:
-                loss = loss + int(mine.sum()) * self._contrast(texts, at)
+                loss = loss + mine.sum() * self._contrast(texts, at)
         return loss / len(which)
 
     def _contrast(self, texts: Mapping[str, Tensor], at: int) -> Tensor:

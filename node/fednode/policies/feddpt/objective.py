@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.placed import placed
 from fednode.clip.vision import Seen
 from fednode.core.types import Array, Tensors
 from fednode.errors import ModelError
@@ -152,7 +153,7 @@ class _Job:
         # Equation 9 needs the true classes alone: texts of other classes need not be encoded.
         labels = batch.numbers or tuple(batch.truth.tolist())
         present = sorted(set(labels))
-        place = torch.tensor([present.index(label) for label in labels], device=features.device)
+        place = placed(torch.tensor([present.index(one) for one in labels]), features.device)
         banks = objective.banks(prompts, tuple(given.classes[at] for at in present))
         mixed = torch.einsum("bn,nbd->bd", weights, banks[:, place])
         return -(features * F.normalize(mixed, dim=1)).sum(dim=1).mean()
