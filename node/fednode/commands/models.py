@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +25,22 @@ LEGEND: Final = (
     "patches: FedOTP. reads: tokens of a text. name: tokens left for a class name behind 16 "
     "vectors, or half of what the model reads; ?: its tokenizer is not on this machine."
 )
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("fedclip", "gda"), ()),
+    **dict.fromkeys(("zerodfl", "local", "promptfl", "fedtpg", "fedpgp", "diprompt"), ("text",)),
+    **dict.fromkeys(("fedmaple", "plan"), ("text", "deep", "visual")),
+    "feddpt": ("text", "visual", "asks"),
+    "fedotp": ("text", "patches"),
+    "trip": ("text", "visual"),
+}
+"""Columns of the table that a policy with its default settings needs."""
+
+
+def policies(row: Surveyed) -> tuple[str, ...]:
+    """Return the policies of fednode that a model takes, with their default settings."""
+    has = {name: getattr(row, name) for name in ("deep", "visual", "asks", "patches")}
+    has["text"] = not row.text
+    return tuple(sorted(name for name, needs in NEEDS.items() if all(has[one] for one in needs)))
 
 
 @click.command()
@@ -82,7 +98,7 @@ def show(rows: Iterable[Surveyed], as_json: bool) -> None:
     """Print what models take, as a table or as JSON, and why something is missing."""
     rows = list(rows)
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows]))
+        click.echo(json.dumps([{**asdict(row), "policies": policies(row)} for row in rows]))
         return
     cells = [HEADS, *(_cells(row) for row in rows if not row.fault)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(HEADS))]
@@ -96,6 +112,8 @@ def show(rows: Iterable[Surveyed], as_json: bool) -> None:
         for why in (one.fault, one.text, one.tokenizer):
             if why and (len(rows) == 1 or why != one.tokenizer):
                 click.echo(f"{one.name}: {why}")
+    if len(rows) == 1 and not rows[0].fault:
+        click.echo(f"policies: {', '.join(policies(rows[0]))}.")
     if len(cells) > 1:
         click.echo(LEGEND)
 

@@ -164,6 +164,11 @@ def byte_pairs(_: Path) -> SimpleTokenizer:
     return SimpleTokenizer(context_length=READ)
 
 
+def byte_pairs_of(text: dict[str, Any]) -> SimpleTokenizer:
+    """Return CLIP's tokenizer for a text tower of this configuration."""
+    return SimpleTokenizer(context_length=text["context_length"])
+
+
 def _text(tokenizer: Any, **changes: Any) -> dict[str, Any]:
     inner = getattr(tokenizer, "tokenizer", None)
     vocabulary = tiny.TEXT["vocab_size"] if inner is None else len(inner)

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from fednode.commands.check import check
-from fednode.commands.models import models, show
+from fednode.commands.models import NEEDS, models, show
 from tests.unit.clip import folders
 
 
@@ -36,7 +36,14 @@ def test_check_shows_what_a_folder_takes(tmp_path: Path) -> None:
     said = CliRunner().invoke(check, ["--model", name, "--format", "json"], standalone_mode=False)
     (row,) = json.loads(said.stdout)
     assert (row["fault"], row["text"], row["visual"], row["features"]) == ("", "", True, 32)
+    assert set(row["policies"]) == set(NEEDS)
     assert said.return_value == 0
+
+
+def test_check_names_the_policies_of_a_model() -> None:
+    said = CliRunner().invoke(check, ["--model", "RN50"], standalone_mode=False)
+    wanted = "policies: diprompt, fedclip, fedpgp, fedtpg, gda, local, promptfl, zerodfl."
+    assert wanted in said.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

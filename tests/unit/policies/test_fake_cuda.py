@@ -24,12 +24,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fednode import registry
 from fednode.clip import backbone
 from fednode.clip.text import TextTower
+from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
 from fednode.core.types import EMPTY
 from fednode.learn import optimizer
 from fednode.learn.objective import Batch, Given
 from fednode.learn.training import Training
-from tests.unit.clip import tiny, twins
+from tests.unit.clip import eyes, tiny, twins
 from tests.unit.learn.jobs import job
 from tests.unit.policies.tiny import CLASSES, frozen, tuning
 
@@ -74,6 +75,14 @@ def on_cuda(real: backbone.Backbone, model: Any = None) -> backbone.Backbone:
     return replace(real, model=model, text=text, vision=VisionTower(model, "tiny"), device=CUDA)
 
 
+def policy_of(name: str) -> tuple[Any, Any]:
+    """Return a policy and its configuration; TRIP's teacher encodes one text a class."""
+    policy = registry.policy(name)
+    known = inspect.signature(policy.config_type).parameters
+    options = {"domains": ("x", "y"), "teacher": "template"}
+    return policy, policy.config_type(**{key: options[key] for key in options if key in known})
+
+
 @contextmanager
 def backward(monkeypatch: pytest.MonkeyPatch, prompts: dict[str, torch.Tensor]) -> Iterator[None]:
     """Let the backward pass give every prompt a gradient of its shape, and read nothing."""
@@ -96,9 +105,7 @@ def step(
     kind: str = "sgd",
 ) -> None:
     """Run the learner's steps in each stage, and the classifier; spoil: plants a fault."""
-    policy = registry.policy(name)
-    known = inspect.signature(policy.config_type).parameters
-    config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
+    policy, config = policy_of(name)
     settings = tuning(optimizer=kind)
     made = registry.objective(name)(real, settings, config)
     arrays = {**made.initial(0), **made.private(0)}
@@ -155,9 +162,7 @@ def test_no_optimizer_waits(kind: str, real: Any, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", TRAINED)
 def test_constants_of_images_are_computed_on_the_device(name: str, real: Any) -> None:
-    policy = registry.policy(name)
-    known = inspect.signature(policy.config_type).parameters
-    config = policy.config_type(**({"domains": ("x", "y")} if "domains" in known else {}))
+    _, config = policy_of(name)
     with FakeTensorMode(allow_non_fake_inputs=True):
         constant = registry.objective(name)(on_cuda(real), tuning(), config).constant
         images = torch.randn(5, 3, 32, 32, device=CUDA)
@@ -193,6 +198,29 @@ def test_every_text_tower_stays_on_its_device_and_waits_for_nothing(
         with Waits():  # type: ignore[no-untyped-call]
             found = tower.encode(tokens, context, deep)
         assert (found.device, tuple(found.shape)) == (CUDA, (len(CLASSES), tiny.EMBED))
+
+
+@pytest.mark.parametrize("kind", eyes.PROMPTED)
+def test_every_image_tower_stays_on_its_device_and_waits_for_nothing(kind: str) -> None:
+    model = eyes.PROMPTED[kind]().eval()  # timm reads numbers of tensors while it builds
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        for module in model.modules():
+            for name, one in module._parameters.items():
+                if one is not None:
+                    there = torch.empty(one.shape, device=CUDA)
+                    module._parameters[name] = torch.nn.Parameter(there, requires_grad=False)
+            for name, one in module._buffers.items():
+                if one is not None:
+                    module._buffers[name] = torch.empty(one.shape, dtype=one.dtype, device=CUDA)
+        tower = tower_of(model, kind)
+        high, wide = tower.image_size
+        images = torch.randn(5, 3, high, wide, device=CUDA)
+        prompts = torch.randn(2, 3, tower.width, device=CUDA).requires_grad_()
+        with Waits():  # type: ignore[no-untyped-call]
+            assert tower.encode(images, prompts).raw.device == CUDA
+            tokens = tower.tokens(images)
+            assert tower.encode(tokens, prompts).query.device == CUDA
+            assert tower.states(tokens).device == CUDA
 
 
 @pytest.mark.parametrize(

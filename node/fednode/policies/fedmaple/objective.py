@@ -23,17 +23,15 @@ class Objective(Written):
     def initial(self, seed: int) -> Tensors:
         """Return words or normal vectors, normal deeper prompts, and torch's layers."""
         text, vision, draw = self.backbone.text, self.backbone.vision, initial.generator(seed)
-        depth = min(self.config.depth, text.layers, vision.layers)
-        length = self.settings.vectors
+        length, wide = self.settings.vectors, vision.width  # says so if there are no prompts
+        depth = max(1, min(self.config.depth, text.layers, vision.layers))
         deeper = (depth - 1, length, text.width)
         return Tensors(
             {
                 "context": initial.context(self.backbone, self.settings, draw),
                 "deeper": initial.normal(draw, deeper, self.settings.init_std),
-                "projection.weight": initial.uniform(
-                    draw, (depth, vision.width, text.width), text.width
-                ),
-                "projection.bias": initial.uniform(draw, (depth, vision.width), text.width),
+                "projection.weight": initial.uniform(draw, (depth, wide, text.width), text.width),
+                "projection.bias": initial.uniform(draw, (depth, wide), text.width),
             }
         )
 
