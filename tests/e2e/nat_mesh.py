@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,11 @@ FEDNODE = (sys.executable, "-m", "fednode.cli")
 LAB = Path(__file__).with_name("nat_lab.sh")
 RELAYS = {1: "198.51.100.254:443", 2: "198.51.100.253:443"}
 LIMIT_S = 120.0
+PAGE = "127.0.0.1:7780"
+READ = f"""
+import urllib.request
+print(urllib.request.urlopen("http://{PAGE}/metrics", timeout=5).read().decode())
+"""
 POLL_S = 0.05
 
 
@@ -57,7 +63,7 @@ class Mesh:
             *(
                 f"rounds.max={rounds}",
                 "rounds.deadline_s=5",
-                "page.listen=null",
+                f"page.listen={PAGE}",
                 "compare_alone=false",
             ),
             *settings,
@@ -174,6 +180,13 @@ class Mesh:
             return {"fault": done.stderr.strip()}
         found: dict[str, Any] = json.loads(done.stdout)
         return found
+
+    def ways(self, number: int) -> dict[str, int]:
+        """Return how many peers a node reaches by "direct" and by "relay", by its own metrics."""
+        words = [str(LAB), "run", str(number), "--", sys.executable, "-IS", "-c", READ]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        found = re.findall(r'^fednode_peer_paths{path="(\w+)"} (\d+)', done.stdout, re.MULTILINE)
+        return {way: int(count) for way, count in found}
 
 
 def seconds(text: Any) -> float:

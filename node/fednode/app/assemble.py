@@ -77,6 +77,8 @@ async def live(plan: NodePlan, store: Store) -> None:
         learner, compare = loading.result()
         driver = driver_of(plan, mesh, store, learner, faces, compare)
         driver.telemetry.gains = compare.promise
+        if mesh.tls is not None and mesh.tls.links is not None:
+            mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))

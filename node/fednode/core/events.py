@@ -48,6 +48,11 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Regained:
+    """The host's own way into the mesh was lost, and is back."""
+
+
+@dataclass(frozen=True, slots=True)
 class Misbehaved:
     """The host saw a peer do what no correct node does, before it could read a message."""
 
@@ -179,6 +184,7 @@ Event = (
     | Stopping
     | Commanded
     | Told
+    | Regained
     | Misbehaved
     | RoundDue
     | PeerUp

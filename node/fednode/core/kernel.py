@@ -94,6 +94,8 @@ class Kernel:
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
+            case ev.Regained():
+                return self._swim.hellos(self._swim.greetings.absent())
             case ev.Received(message=message, token=token):
                 effects = self._receive(now, message, token)
                 return [*effects, *self._next_round(now)] if self._run.pace.holds else effects
@@ -112,8 +114,6 @@ class Kernel:
                 return self._again("adopt.failed", reason, RETRY)
             case ev.Adopted(snapshot=snapshot):
                 return self._adopted(now, event, snapshot)
-            case _:
-                pass
         return self._tell(now, event)
 
     def view(self) -> KernelView:

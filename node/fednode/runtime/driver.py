@@ -98,8 +98,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._worker = ThreadPoolExecutor(1, "tune")
         self._writer = ThreadPoolExecutor(1, "store")
-        self._cancel = threading.Event()
-        self._stop = asyncio.Event()
+        self._cancel, self._stop = threading.Event(), asyncio.Event()
         self._token = 0
         self._sender = Sender(
             transport,
@@ -174,6 +173,10 @@ class Driver:
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
+    def regained(self) -> None:
+        """Look for lost peers at once, because this node's own network is back."""
+        self._post(ev.Regained())
+
     # Events ---------------------------------------------------------------------------------------
 
     async def _step_all(self) -> None:
@@ -193,8 +196,7 @@ class Driver:
                 self.addresses[peer] = address
                 self._sender.open(peer)
             case ev.TurnAway(peer=peer, seconds=seconds):
-                id = self.trust.id_of(peer)
-                if id:
+                if id := self.trust.id_of(peer):
                     self.transport.turn_away(id, seconds)
             case ev.Answer(token=token, code=code, detail=detail, known=known):
                 waiting = self._answers.pop(token, None)
@@ -223,17 +225,15 @@ class Driver:
             self._events.put_nowait(event)
         except asyncio.QueueFull:
             # Only a flood of messages fills the queue, and on_frame answers "busy" before that.
-            self.telemetry.record(
-                ev.Record("queue.full", f"dropped {type(event).__name__}", "error")
-            )
+            full = f"dropped {type(event).__name__}"
+            self.telemetry.record(ev.Record("queue.full", full, "error"))
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
         self._post(ev.TimerFired(name))
 
     def _cancel_timer(self, name: str) -> None:
-        timer = self._timers.pop(name, None)
-        if timer is not None:
+        if timer := self._timers.pop(name, None):
             timer.cancel()
 
     # Learner and store ----------------------------------------------------------------------------

@@ -31,6 +31,11 @@ Key = tuple[Address, str]
 
 TRY_S: Final = 5.0
 """How long such a try of the direct way may take."""
+LATE_S: Final = 2.0
+LATE: Final = 0.9
+"""A call without an answer after LATE_S, or after this share of its limit, is late."""
+DOUBT_S: Final = 2.0
+"""How long the direct way may take to answer, after a call was late."""
 
 
 @dataclass(slots=True)
@@ -38,7 +43,8 @@ class Exit:
     """The way out to one place.
 
     file: of the socket. fault: why the last connection failed. shown, why: the path of the newest
-    connection in words, and why it is not direct.
+    connection in words, and why it is not direct. heard_at: when bytes last came. doubted_at: when
+    a late answer last made this node look for another path.
     """
 
     file: str
@@ -46,6 +52,8 @@ class Exit:
     fault: str = ""
     shown: str = ""
     why: str = ""
+    heard_at: float = float("-inf")
+    doubted_at: float = float("-inf")
     paths: list[Path] = field(default_factory=list)
 
 
@@ -65,11 +73,14 @@ class Exits:
         self._lines, self._tell, self._task = lines, tell, task
         self._count = 0
         self._again: dict[Key, asyncio.Task[None]] = {}
+        self._doubts: dict[Key, asyncio.Task[None]] = {}
         self.open: dict[Key, Exit] = {}
-        self.renew: Callable[[Key], None] = lambda _: None
-        """Called with a place that should be connected anew, because a better path is there."""
+        self.renew: Callable[[Key, bool], None] = lambda *_: None
+        """Called with a place that should be connected anew, because a better path is there, and
+        whether calls under way end at once."""
         if paths.links is not None:
             paths.links.drained = self._leave_relay
+            paths.links.came = self._use_relays
 
     async def to(self, endpoint: Endpoint, who: str) -> str:
         """Return the address that leads gRPC to an endpoint, if its key belongs to `who`.
@@ -95,9 +106,9 @@ class Exits:
     def shut(self, endpoint: Endpoint, who: str) -> None:
         """Close an exit that is no longer used."""
         key = (str(endpoint), who)
-        trying = self._again.pop(key, None)
-        if trying is not None:
-            trying.cancel()
+        for tries in (self._again, self._doubts):
+            if trying := tries.pop(key, None):
+                trying.cancel()
         exit = self.open.pop(key, None)
         if exit is not None:
             exit.server.close()
@@ -106,11 +117,12 @@ class Exits:
 
     def close(self) -> None:
         """Close all exits. Idempotent."""
-        for trying in self._again.values():
+        for trying in (*self._again.values(), *self._doubts.values()):
             trying.cancel()
         for exit in self.open.values():
             exit.server.close()
         self._again.clear()
+        self._doubts.clear()
         self.open.clear()
 
     def fault(self, address: Address, who: str) -> str:
@@ -122,6 +134,47 @@ class Exits:
         """Return the path to a place in words, and why it is not direct; "" for what is unknown."""
         exit = self.open.get((address, who))
         return (exit.shown, exit.why) if exit else ("", "")
+
+    @contextlib.contextmanager
+    def asking(self, key: Key, limit_s: float) -> Iterator[None]:
+        """Enter while a call waits for its answer: if that comes late, a relay may be the way.
+
+        A firewall that shuts drops what it let through before; TCP notices this after UNHEARD_MS.
+        """
+        if self.paths.links is None or self.paths.reach != "auto":
+            yield
+            return
+        wait = min(LATE_S, LATE * limit_s)
+        late = asyncio.get_running_loop().call_later(wait, self._doubt, key)
+        try:
+            yield
+        finally:
+            late.cancel()
+
+    def _doubt(self, key: Key) -> None:
+        """See whether the direct way still answers, at most once in AGAIN_S for each place."""
+        exit, now = self.open.get(key), asyncio.get_running_loop().time()
+        if exit is None or now - exit.doubted_at < AGAIN_S:
+            return
+        if exit.paths and not any(path.via for path in exit.paths):
+            exit.doubted_at = now
+            self._doubts[key] = asyncio.ensure_future(self._elsewhere(key, exit))
+
+    async def _elsewhere(self, key: Key, exit: Exit) -> None:
+        """Take a relayed path to a place if the direct way answers no more."""
+        endpoint, who, silent_since = parse(key[0]), key[1], exit.doubted_at
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DOUBT_S):
+                    if await quietly(self.paths.direct(endpoint, who)):
+                        return
+            why = f"calls to {endpoint} were not answered any more"
+            silent = exit.heard_at <= silent_since
+            if silent and await quietly(self.paths.relayed(endpoint, who, why)):
+                self.paths.avoid(endpoint, who, why)
+                self.renew(key, True)
+        finally:
+            self._doubts.pop(key, None)
 
     async def _serve(self, endpoint: Endpoint, who: str, inside: Ends) -> None:
         """Carry one connection of gRPC."""
@@ -161,7 +214,7 @@ class Exits:
         def heard() -> None:
             exit = self.open.get(key)
             if exit is not None:
-                exit.fault = ""
+                exit.fault, exit.heard_at = "", asyncio.get_running_loop().time()
 
         where = f"the node behind {path.via}" if path.via else key[0]
         try:
@@ -191,7 +244,7 @@ class Exits:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TRY_S):
                         if await quietly(self.paths.direct(parse(key[0]), key[1])):
-                            self.renew(key)
+                            self.renew(key, False)
                             return
         finally:
             self._again.pop(key, None)
@@ -200,7 +253,16 @@ class Exits:
         """Connect anew what goes through a relay that is about to stop."""
         for key, exit in tuple(self.open.items()):
             if any(path.via == address for path in exit.paths):
-                self.renew(key)
+                self.renew(key, False)
+
+    def _use_relays(self) -> None:
+        """Connect at once where nobody was reached, because a relay is back.
+
+        gRPC would wait before it tries again.
+        """
+        for key, exit in tuple(self.open.items()):
+            if exit.fault and not exit.paths:
+                self.renew(key, False)
 
     def _blame(self, key: Key, text: str) -> None:
         """Store why the last connection of an exit failed, while the exit is open."""

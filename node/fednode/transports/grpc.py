@@ -9,6 +9,7 @@ and both ends send keepalive pings. A peer that went away is dialled again with 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import socket
@@ -44,6 +45,7 @@ CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
 CALLS_PER_PEER: Final = 32
 CLOSE_GRACE_S: Final = 0.5
+OPEN: Final = contextlib.nullcontext()
 RENEW_GRACE_S: Final = 30.0
 """How long calls may go on in a connection that another one replaced."""
 # The protobuf field around the bytes of a Frame.
@@ -193,7 +195,9 @@ class GrpcTransport:
         try:
             if self._closing is not None:
                 raise Unreachable(_closed(shown))
-            return await peer.deliver(frame, max(deadline - clock(), 0.0))
+            left_s = max(deadline - clock(), 0.0)
+            with self._tls.exits.asking((str(parse(to)), who), left_s) if self._tls else OPEN:
+                return await peer.deliver(frame, left_s)
         except grpc.aio.AioRpcError as fault:
             raise Unreachable(self.why(to, who) or _sentence(shown, fault, timeout_s)) from fault
         except asyncio.CancelledError as fault:
@@ -265,12 +269,15 @@ class GrpcTransport:
                 return peer
             peer.slots.release()
 
-    def _renew(self, place: Place) -> None:
-        """Open a new connection for the next calls to a place; calls under way keep the old one."""
+    def _renew(self, place: Place, cut: bool) -> None:
+        """Open a new connection for the next calls to a place.
+
+        cut: end calls under way; otherwise the old connection lasts until they end.
+        """
         peer = self._peers.pop(place, None)
         if peer is not None:
             peer.left = True
-            self._drop(peer, RENEW_GRACE_S)
+            self._drop(peer, None if cut else RENEW_GRACE_S)
 
     def _use(self, place: Place) -> None:
         for gone in self._places.use(place, asyncio.get_running_loop().time()):

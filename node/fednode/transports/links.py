@@ -134,6 +134,10 @@ class Links:
         self._troubled = False
         self.drained: Callable[[Address], None] = lambda _: None
         """Called with the address of a relay that is about to stop."""
+        self.came: Callable[[], None] = lambda: None
+        """Called when this node begins to wait at a relay."""
+        self.regained: Callable[[], None] = lambda: None
+        """Called when a relay answers after none did."""
 
     @property
     def trouble(self) -> str:
@@ -198,6 +202,7 @@ class Links:
         """Wait at a relay until it is lost; then raise NoRelay."""
         ends = await self._open(link, pb.FromNode(wait=pb.Wait()), DIAL_S)
         link.up, link.why, link.draining = True, "", False
+        self.came()
         self._tell(link)
         for proof in self._proofs():
             with contextlib.suppress(FrameError):
@@ -258,6 +263,7 @@ class Links:
             self._say("relay.none", trouble, True)
         elif self._troubled and link.up:
             self._say("relay.again", f"the relay {link.address} answers again", False)
+            self.regained()
         self._troubled = bool(trouble)
 
     # Opening --------------------------------------------------------------------------------------

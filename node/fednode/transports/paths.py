@@ -87,24 +87,28 @@ class Paths:
             return await self.direct(endpoint, who)
         if relayed:
             why = "its address is `relay`" if endpoint.relayed else "`reach` is relay here"
-            return await self._relayed(endpoint, who, why)
+            return await self.relayed(endpoint, who, why)
         at, why = self._failed.get((str(endpoint), who), (-AGAIN_S, ""))
         lately = asyncio.get_running_loop().time() - at < AGAIN_S
         return await self._race(endpoint, who, why if lately else "")
 
     async def direct(self, endpoint: Endpoint, who: str) -> Path:
         """Return a proved direct path; raise NoPath or PeerRejected."""
-        key = str(endpoint), who
         try:
             path = await self._direct(endpoint, who)
         except (NoPath, PeerRejected) as fault:
-            self._failed.pop(key, None)
-            self._failed[key] = asyncio.get_running_loop().time(), str(fault)
-            if len(self._failed) > LEFT_MAX:
-                del self._failed[next(iter(self._failed))]
+            self.avoid(endpoint, who, str(fault))
             raise
-        self._failed.pop(key, None)
+        self._failed.pop((str(endpoint), who), None)
         return path
+
+    def avoid(self, endpoint: Endpoint, who: str, why: str) -> None:
+        """Take a relay at once for AGAIN_S, because the direct way does not work."""
+        key = str(endpoint), who
+        self._failed.pop(key, None)
+        self._failed[key] = asyncio.get_running_loop().time(), why
+        if len(self._failed) > LEFT_MAX:
+            del self._failed[next(iter(self._failed))]
 
     async def _race(self, endpoint: Endpoint, who: str, failed: str) -> Path:
         """Try the direct way and the relays; return what is proved first.
@@ -120,7 +124,7 @@ class Paths:
             chosen = _first(tries)
             if chosen is None:
                 slow = failed or "it did not answer directly at once"
-                tries.append(asyncio.ensure_future(self._relayed(endpoint, who, slow)))
+                tries.append(asyncio.ensure_future(self.relayed(endpoint, who, slow)))
                 chosen = await _won(tries)
             if chosen is None:
                 raise self._both(failed, tries)
@@ -155,7 +159,7 @@ class Paths:
         drop_unheard(streams[1])
         return await self._prove(Ends(*streams), endpoint, who)
 
-    async def _relayed(self, endpoint: Endpoint, who: str, why: str) -> Path:
+    async def relayed(self, endpoint: Endpoint, who: str, why: str) -> Path:
         assert self.links is not None
         id = endpoint.host if endpoint.relayed else ""
         id = self.id_of(str(endpoint), who) or id

@@ -97,6 +97,14 @@ def test_the_start_timer_begins_nothing_twice() -> None:
     assert kernel.step(30.0, ev.TimerFired(START)) == []
 
 
+def test_a_node_whose_network_is_back_greets_all_that_it_lost() -> None:
+    kernel = make()
+    begin(kernel)
+    kernel.step(0.1, hello("b", policy="local"))
+    (send,) = only(kernel.step(0.2, ev.Regained()), ev.Send)
+    assert (send.to, send.message.phase) == ("c", "hello")
+
+
 # Rounds -------------------------------------------------------------------------------------------
 
 

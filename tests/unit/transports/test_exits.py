@@ -69,6 +69,118 @@ async def test_a_place_goes_direct_once_its_port_is_open_and_is_relayed_when_it_
         await one.close()
 
 
+async def test_a_late_answer_makes_a_place_relayed_if_the_direct_way_answers_no_more(
+    relay: Raised,
+) -> None:
+    """A firewall that shuts drops packets; TCP would notice that after 10 s."""
+    where = f"127.0.0.1:{free_ports(1)[0]}"
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    await node.listen("relay", who)
+    wall = Wall(await node.tls.listen(parse("127.0.0.1:0")))
+    await wall.stand(where)
+    said = NAMES["n2"].encode()
+    assert await caller.send(where, b"", GUARD_S, "n1") == said
+    assert caller.tls.exits.path(where, "n1") == ("direct", "")
+    wall.shut()
+    with pytest.raises(Unreachable):
+        await caller.send(where, b"", 0.1, "n1")
+    await until(lambda: (where, "n1") not in caller._peers)
+    assert await caller.send(where, b"", GUARD_S, "n1") == said
+    path, why = caller.tls.exits.path(where, "n1")
+    assert path == f"relay {relay.at.address}"
+    assert why == f"calls to {where} were not answered any more"
+    for one in (node, caller):
+        await one.close()
+    await wall.fall()
+
+
+async def test_a_late_answer_changes_nothing_while_the_direct_way_answers(relay: Raised) -> None:
+    where, free = f"127.0.0.1:{free_ports(1)[0]}", asyncio.Event()
+
+    async def on_frame(frame: bytes, caller: str) -> bytes:
+        if frame:
+            await free.wait()
+        return b""
+
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    await node.listen(where, on_frame)
+    await caller.send(where, b"", GUARD_S, "n1")
+    held, exit = caller._peers[where, "n1"], caller.tls.exits.open[where, "n1"]
+    assert exit.doubted_at < 0
+    with pytest.raises(Unreachable):
+        await caller.send(where, b"slow", 0.1, "n1")
+    doubted_at = exit.doubted_at
+    assert doubted_at > 0
+    await until(lambda: not caller.tls.exits._doubts)
+    assert caller._peers[where, "n1"] is held
+    assert caller.tls.exits.path(where, "n1") == ("direct", "")
+    with pytest.raises(Unreachable):
+        await caller.send(where, b"slow", 0.1, "n1")
+    assert exit.doubted_at == doubted_at  # once in AGAIN_S
+    free.set()
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_a_place_is_connected_at_once_when_a_relay_is_back() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    async with raised(address=address, watch=False) as first:
+        caller, node = Node("n2", first.at), Node("n1", first.at)
+        await node.listen("relay", who)
+        await caller.listen("relay", who)
+        await caller.send("relay", b"", GUARD_S, "n1")
+    back, links = asyncio.Event(), caller.tls.links
+    assert links is not None
+    links.regained = back.set
+    await until(lambda: links.trouble)
+    while not caller.tls.exits.fault("relay", "n1"):
+        with pytest.raises(Unreachable):
+            await caller.send("relay", b"", GUARD_S, "n1")
+    old = caller._peers["relay", "n1"]
+    async with raised(address=address, watch=False):
+        await asyncio.wait_for(back.wait(), GUARD_S)
+        renewed = caller._peers.get(("relay", "n1")) is not old
+        assert renewed or caller.tls.exits.open["relay", "n1"].paths  # gRPC may be first
+        for one in (node, caller):
+            await one.close()
+
+
+class Wall:
+    """A firewall in front of a port, which lets bytes through until it is shut."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._shut = port, asyncio.Event()
+        self._writers: list[asyncio.StreamWriter] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def stand(self, where: str) -> None:
+        endpoint = parse(where)
+        self._server = await asyncio.start_server(self._pass, endpoint.host, endpoint.port)
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        inside = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, inside[1]]
+        for source, target in ((reader, inside[1]), (inside[0], writer)):
+            self._tasks.append(asyncio.create_task(self._copy(source, target)))
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if not self._shut.is_set():
+                writer.write(data)
+
+    def shut(self) -> None:
+        """Let no byte through any more, and no connection."""
+        self._shut.set()
+        self._server.close()
+
+    async def fall(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for writer in self._writers:
+            writer.close()
+
+
 async def test_what_goes_through_a_relay_that_stops_moves_to_another() -> None:
     async with raised() as first, raised(51) as second:
         node, caller = Node("n1", first.at, second.at), Node("n2", first.at, second.at)

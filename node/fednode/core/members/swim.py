@@ -77,7 +77,7 @@ class Swim:
         self._period = 0
         self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
         self._absentees = Rota(self.members, ABSENT, lambda: self._random("greet"))
-        self._greetings = Greetings(self.members)
+        self.greetings = Greetings(self.members)
         self._listed = frozenset(context.peers)
         self._compared = -1  # the interval in which this node last sent entries of its list
         self._probes: dict[str, Probe] = {}
@@ -107,7 +107,7 @@ class Swim:
             SetTimer(PROBE, self._timing.probe_interval_s),
             SetTimer(SYNC, self._timing.sync_interval_s),
         ]
-        return [*clocks, *self.hellos(self._greetings.first(self._context.name))]
+        return [*clocks, *self.hellos(self.greetings.first(self._context.name))]
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -132,10 +132,10 @@ class Swim:
         target = self._rota.next(self.members.live())
         if target and target not in self._probes:
             effects.append(self._ping(target))
-        greeted = self._greetings.interval()
+        greeted = self.greetings.interval()
         if not greeted:
             target = self._absentees.next(self.members.absent())
-            greeted = self._greetings.add([target] if target else [])
+            greeted = self.greetings.add([target] if target else [])
         return [*effects, *self.hellos(greeted)]
 
     def _compare(self) -> list[Effect]:
@@ -290,7 +290,7 @@ class Swim:
         if message.phase != Phase.MEMBERS or lists.ANSWER not in message.facts:
             return []
         by_digests = lists.DIGESTS in message.facts
-        if by_digests and (self._greetings or self._compared == self._period):
+        if by_digests and (self.greetings or self._compared == self._period):
             return []
         answer = lists.answer(self._list(), message.facts, self._period)
         if answer is None:
@@ -341,7 +341,7 @@ class Swim:
         lately_s = 2 * self._timing.probe_interval_s
         what = members.weigh(news, now, lately_s, self._speaks(now, news.name))
         if new or what == "ask":
-            return [*effects, *self.hellos(self._greetings.add([news.name]))]
+            return [*effects, *self.hellos(self.greetings.add([news.name]))]
         if what:
             self._tell(news.name)
         if what == "suspect":

@@ -57,6 +57,10 @@ class Greetings:
         behind = bisect(names, own)
         return sorted(self.add([*names[behind:], *names[:behind]]))
 
+    def absent(self) -> list[str]:
+        """Let all absent members wait; return who is greeted at once."""
+        return sorted(self.add(self._members.absent()))
+
     def interval(self) -> list[str]:
         """Begin an interval; return who is greeted in it: members that are still not heard of."""
         silent = [name for name in self._waiting if self._members[name].state in ABSENT]

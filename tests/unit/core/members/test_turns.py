@@ -47,6 +47,16 @@ def test_greetings_begin_behind_the_node_s_own_name_and_come_sorted() -> None:
     assert not greetings
 
 
+def test_all_absent_members_are_greeted_at_once_up_to_the_bound() -> None:
+    names = [f"p{number:03}" for number in range(GREETED_MAX + 3)]
+    members = Members(names)
+    members.heard("p001", 1.0, 1)
+    greetings = Greetings(members)
+    absent = [name for name in names if name != "p001"]
+    assert greetings.absent() == absent[:GREETED_MAX]
+    assert greetings.interval() == absent[GREETED_MAX:]
+
+
 def test_a_member_that_was_heard_meanwhile_is_not_greeted() -> None:
     names = [f"p{number:03}" for number in range(GREETED_MAX + 3)]
     members = Members(names)
