@@ -13,12 +13,13 @@ import secrets
 from pathlib import Path
 from typing import Final
 
+from fednode.admission.register import TOKEN_BYTES
 from fednode.errors import ConfigError, StateError
 from fednode.identity.keys import node_id
 from fednode.settings.peers import load_peers
 from fednode.settings.read import Source, named, read_yaml
 from fednode.storage.files import put
-from fednode_bootstrap.introducer import TOKEN_BYTES, Roster
+from fednode_bootstrap.introducer import Roster
 
 TOKEN: Final = "token-"
 PAGE_TOKEN: Final = "page-token"

@@ -10,25 +10,23 @@ import asyncio
 import contextlib
 import logging
 import resource
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.app.network import KEPT, trust_of
 from fednode.errors import ConfigError, FednodeError, IdentityError
 from fednode.identity import keys
-from fednode.identity.certificate import mint
-from fednode.identity.identity import disarm
-from fednode.identity.lease import DAY_S
+from fednode.identity.certificate import shown_by
+from fednode.identity.lease import disarm
 from fednode.identity.trust import Trust
 from fednode.settings.peers import Peers, load_peers
 from fednode.storage.disk import Disk, alone, keep_private
 from fednode.transports.address import parse
 from fednode.transports.relay import PING_S, Relay
-from fednode.transports.tls import Credentials, Tls
+from fednode.transports.tls import Tls
 from fednode_bootstrap.relay_pages import Pages
 
 KEY_FILE: Final = "relay.key"
@@ -46,19 +44,6 @@ def key_in(state: Path) -> Ed25519PrivateKey:
     path = state / KEY_FILE
     with alone(state / LOCK_FILE):
         return keys.load(path) if path.exists() else keys.create(path)
-
-
-def shown_by(key: Ed25519PrivateKey, name: str) -> Credentials:
-    """Return credentials that show a key, with a new certificate each day."""
-    shown: list[tuple[float, Any]] = []
-
-    def credentials() -> Any:
-        now = time.time()
-        if not shown or now - shown[0][0] > DAY_S:
-            shown[:] = [(now, mint(key, name, b"", now))]
-        return key, shown[0][1]
-
-    return credentials
 
 
 class Admission:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from fednode.admission.service import (
+    VISIT_MESSAGE_BYTES,
+    VISIT_S,
+    VISIT_STREAMS,
+    IntroducerService,
+    anyone,
+)
 from fednode.errors import IdentityError
-from fednode.identity.certificate import judged, mint
-from fednode.identity.lease import DAY_S
+from fednode.identity.certificate import shown_by
 from fednode.identity.trust import Trust
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.relay import PING_S, Relay
 from fednode.transports.tls import Tls
-from fednode.wire.gen import introducer_pb2_grpc
-from fednode_bootstrap.introducer import IntroducerService, Roster
+from fednode_bootstrap.introducer import Roster
 
 QUIET_S: Final = 30.0
-VISIT_S: Final = 15.0
-"""Longest duration of a connection; an enrolment is one call."""
-VISIT_STREAMS: Final = 2
-VISIT_MESSAGE_BYTES: Final = 4 << 10
-"""Bytes of a message to the introducer; a call to enrol needs half of them at most."""
 
 
 async def serve(
@@ -43,25 +42,11 @@ async def serve(
     shows each enrolment and refusal. relay: connect nodes with leases on the same port.
     """
 
-    def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        return judged(certificate, lambda _: "")  # any key may call; the token decides
-
-    shown: list[tuple[float, Any]] = []
-
-    def credentials() -> Any:
-        now = time.time()
-        if not shown or now - shown[0][0] > DAY_S:  # one certificate for all connections of a day
-            shown[:] = [(now, mint(book.key, "introducer", b"", now))]
-        return book.key, shown[0][1]
-
-    async def no_frames(frame: bytes, caller: str) -> bytes:
-        return b""
-
     trust = Trust(mesh=book.mesh, listed={}, mesh_key=book.key.public_key())
     relaying = Relay(trust.admits, lambda proof: _revoke(trust, proof)) if relay else None
     tls = Tls(
-        credentials,
-        judge,
+        shown_by(book.key, "introducer"),
+        anyone,
         lambda *_: None,
         VISIT_S,
         relay=relaying,
@@ -69,14 +54,12 @@ async def serve(
     )
     transport = GrpcTransport(tls, VISIT_STREAMS, VISIT_MESSAGE_BYTES)
     service = IntroducerService(book, transport.caller, transport.source, say)
-    transport.add_service(
-        lambda server: introducer_pb2_grpc.add_IntroducerServicer_to_server(service, server)
-    )
+    transport.add_service(service.register)
     watching = None
     if relaying is not None:
         watching = asyncio.ensure_future(_watch(book, trust, relaying))
     try:
-        ready(await transport.listen(listen, no_frames))
+        ready(await transport.listen(listen, None))
         enough = _enough(book, service, until, quiet_s) if until else asyncio.Event().wait()
         ends = [asyncio.ensure_future(end) for end in (stop.wait(), enough)]
         ended, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

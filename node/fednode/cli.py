@@ -21,6 +21,12 @@ from fednode import __version__
 from fednode.errors import ConfigError, FednodeError
 
 COMMANDS: Final = {
+    "found": (
+        "fednode.commands.found",
+        "Found a mesh: its key, and its first node's settings.",
+    ),
+    "invite": ("fednode.commands.invite", "Print the link that admits a site to the mesh."),
+    "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
     "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),
     "models": ("fednode.commands.models", "List models and what each takes."),

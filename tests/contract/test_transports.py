@@ -58,7 +58,7 @@ class Relayed(Node):
 
     names: dict[Address, str]
 
-    async def listen(self, address: Address, on_frame: OnFrame) -> Address:
+    async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         found = await super().listen(address, on_frame)
         self.names[found] = self.name
         return found

@@ -64,6 +64,8 @@ async def live(plan: NodePlan, store: Store) -> None:
     try:
         await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
+        if mesh.admission is not None:
+            await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
@@ -80,6 +82,8 @@ async def live(plan: NodePlan, store: Store) -> None:
         if mesh.tls is not None and mesh.tls.links is not None:
             mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
+        if mesh.admission is not None:
+            mesh.admission.attach(driver, learner.backbone)
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
         beside.append(asyncio.create_task(keep_lease(plan, mesh)))
@@ -93,6 +97,8 @@ async def live(plan: NodePlan, store: Store) -> None:
         log.info(GOES_ON, plan.name, driver.view().round)
     finally:
         await faces.close()
+        if mesh.admission is not None:
+            await mesh.admission.close()
         await transport.close()
         store.close()
 
@@ -197,7 +203,7 @@ def driver_of(
         guard=settings.guard,
         start=start_of(settings),
         remote=plan.remote,
-        introduced=plan.peers.introducer is not None,
+        introduced=plan.peers.grows,
         process=secrets.token_hex(8),
         private=settings.privacy.clip is not None,
     )

@@ -7,17 +7,20 @@ import contextlib
 import logging
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from fednode.app.admission import Admission, admission_of
 from fednode.app.plan import NodePlan
 from fednode.app.saved import ROOT
 from fednode.core.events import Record
 from fednode.core.types import Update
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
-from fednode.identity.enrol import enrol
-from fednode.identity.identity import Identity, disarm
+from fednode.identity.enrol import Admitter, enrol, introducer, sponsor
+from fednode.identity.identity import Identity
+from fednode.identity.lease import disarm
 from fednode.identity.trust import Believes, Listed, Trust
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
@@ -45,7 +48,8 @@ LOG = logging.getLogger("fednode")
 class NodeNetwork:
     """A node's identity, trust and transport, before it listens.
 
-    tls: None without keys. relay: on this node's port; None if there is none.
+    tls: None without keys. relay: on this node's port; None if there is none. admission: of
+    newcomers on this node's port; None if this node is no sponsor.
     """
 
     identity: Identity
@@ -54,6 +58,7 @@ class NodeNetwork:
     refusals: Refusals
     tls: Tls | None = None
     relay: Relay | None = None
+    admission: Admission | None = None
     contacts: list[Update] = field(default_factory=list)
 
 
@@ -93,8 +98,20 @@ def join(plan: NodePlan) -> NodeNetwork:
         proofs=trust.revocations,
         declined=lambda id: "its key was revoked" if trust.is_revoked(id) else "",
     )
-    tls = Tls(identity.credentials, trust.judge, refusals.note, rates=rates, ways=ways, relay=relay)
-    return NodeNetwork(identity, trust, GrpcTransport(tls), refusals, tls, relay)
+    admission = admission_of(plan, identity, trust, refusals)
+    guests = None if admission is None else admission.tls
+    tls = Tls(
+        identity.credentials,
+        trust.judge,
+        refusals.note,
+        rates=rates,
+        ways=ways,
+        relay=relay,
+        guests=guests,
+    )
+    mesh = NodeNetwork(identity, trust, GrpcTransport(tls), refusals, tls, relay, admission)
+    mesh.contacts += [] if admission is None else admission.remembered()
+    return mesh
 
 
 def relays_of(peers: Peers) -> tuple[RelayAt, ...]:
@@ -135,26 +152,47 @@ def transport_of(
     return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note, ways=ways))
 
 
+def admitters_of(plan: NodePlan, trust: Trust) -> list[Admitter]:
+    """Return those who may give this node a lease, or renew it, in the order to ask them."""
+    peers, found = plan.peers, list[Admitter]()
+    if peers.introducer is not None and peers.mesh_key is not None:
+        found.append(introducer(peers.mesh_key, peers.introducer))
+    for name in peers.sponsors:
+        if name != plan.name:
+            is_known = partial(_is, trust, name)
+            found.append(sponsor(peers.entry(name).address, is_known))
+    return found
+
+
+def _is(trust: Trust, name: str, id: str) -> bool:
+    return trust.id_of(name) == id
+
+
 async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
-    """Enrol with the introducer if there is one and a lease is wanted; try for some time.
+    """Get a lease if one is wanted and somebody gives leases; try for some time.
 
     Raise FednodeError if that fails and the node has no lease to continue with.
     """
-    introducer, mesh_key = plan.peers.introducer, plan.peers.mesh_key
-    if introducer is None or mesh_key is None or not mesh.identity.wants_lease():
+    if not plan.peers.grows or not mesh.identity.wants_lease():
         return
-    token = plan.settings.token or ""
-    for left in range(ENROL_TRIES - 1, -1, -1):
+    assert isinstance(mesh.trust, Trust)
+    if mesh.admission is not None:
+        mesh.identity.take_lease(mesh.admission.own_lease(plan.address))
+        return
+    admitters = admitters_of(plan, mesh.trust)
+    for left in range(ENROL_TRIES * len(admitters) - 1, -1, -1):
+        admitter = admitters[-1 - left % len(admitters)]
         try:
             enrolled = await enrol(
                 mesh.identity,
-                mesh_key,
-                introducer,
+                admitter,
                 plan.address,
-                token,
+                plan.settings.token or "",
                 connector(plan.settings.proxy),
             )
         except Unreachable as fault:
+            if left % len(admitters):
+                continue
             if mesh.identity.lease is not None:
                 LOG.warning("%s The lease that this node has holds for now.", fault)
                 return
@@ -164,7 +202,6 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
             await asyncio.sleep(ENROL_WAIT_S)
         else:
             mesh.contacts += enrolled.contacts
-            assert isinstance(mesh.trust, Trust)
             mesh.trust.believed("", enrolled.contacts)  # takes their leases, which tell their ids
             mesh.contacts += [
                 mesh.trust.take_revocation(revocation) for revocation in enrolled.revocations

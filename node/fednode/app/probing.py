@@ -14,6 +14,7 @@ from typing import Final
 from fednode.app.network import IDENTITY, client_of, identity_in, join, place_of
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, Unreachable
+from fednode.identity.enrol import introducer as at
 from fednode.identity.enrol import judge_token
 from fednode.identity.identity import Identity
 from fednode.identity.keys import KEY_FILE
@@ -121,7 +122,7 @@ async def introduced(plan: NodePlan) -> tuple[bool, str]:
         identity = Identity(own, plan.peers.mesh, plan.name)
         if not identity.wants_lease():
             return True, ""
-        asked = identity, mesh_key, introducer, plan.address, plan.settings.token or ""
+        asked = identity, at(mesh_key, introducer), plan.address, plan.settings.token or ""
         try:
             await judge_token(*asked, connector(plan.settings.proxy))
         except FednodeError as fault:

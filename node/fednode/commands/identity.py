@@ -14,7 +14,8 @@ from fednode.app.reach import reach
 from fednode.app.saved import ROOT
 from fednode.errors import ConfigError
 from fednode.identity import keys
-from fednode.identity.identity import Identity, disarm, valid_until
+from fednode.identity.identity import Identity, valid_until
+from fednode.identity.lease import disarm
 from fednode.settings.read import named
 from fednode.storage.disk import lock
 from fednode.terminal.groups import Whole

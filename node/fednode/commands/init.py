@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import click
-import yaml
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.app.saved import ROOT
+from fednode.app.writing import ENTRIES, with_images, with_policy
 from fednode.errors import ConfigError
 from fednode.shipped import config_file
 from fednode.terminal.paths import PATH
 
 NODES_MAX: Final = 64
 PORT_MAX: Final = 65_535
-ENTRIES: Final = "\npeers:\n"
-"""Behind this line of peers.yaml there are only the entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,49 +178,10 @@ def settings_text(wanted: Wanted) -> str:
     Raise ConfigError for a folder or a policy that does not exist, or too few rounds.
     """
     text = config_file("node.yaml").read_text(encoding="utf-8")
-    if wanted.data is None:
-        text = text.replace("    #how: none\n", "    how: classes\n")
-    else:
-        # An absolute path is valid wherever the node is started.
-        folder = wanted.data.expanduser().resolve()
-        if not folder.is_dir():
-            what = "is a file" if folder.exists() else "does not exist"
-            raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
-        quoted = "'" + str(folder).replace("'", "''") + "'"
-        text = text.replace("  path: builtin\n", f"  path: {quoted}\n")
-        text = text.replace("  #shots: 8\n", "  shots: 0\n")
+    text = with_images(text, wanted.data)
     text = with_policy(text, wanted.case.policy)
     if wanted.rounds is not None:
         if wanted.rounds < 0:
             raise ConfigError(f"--rounds is {wanted.rounds}; give a number, or 0 for no end.")
         text = re.sub(r"(?m)^  #max: .*$", f"  max: {wanted.rounds}", text)
     return text
-
-
-def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:
-    """Return a node.yaml whose comments show other defaults for some keys of a section."""
-    head, start, rest = text.partition(f"\n{section}:\n")
-    inside, end, after = rest.partition("\n\n")
-    for key, value in values.items():
-        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
-        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
-        inside = shown.replace("\0", f"  #{key}: {said}")
-    return head + start + inside + end + after
-
-
-def with_policy(text: str, name: str) -> str:
-    """Return a node.yaml with the keys of another policy, and the defaults that it brings."""
-    from fednode import registry
-
-    kind = registry.policy(name)
-    file = config_file(f"policies/{name}.yaml")
-    section = f"policy:\n  name: {name}\n"
-    if f"\n  name: {name}\n" in text:
-        return text
-    if file.is_file():
-        section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
-        section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
-    before, _, rest = text.partition("\npolicy:\n")
-    rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
-    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
-    return with_defaults(with_defaults(text, "tuning", kind.tuning), "rounds", rounds)

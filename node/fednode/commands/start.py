@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from fednode.app.assemble import run
-from fednode.app.plan import make
+from fednode.app.plan import NodePlan, make
 from fednode.errors import ConfigError
 from fednode.observe import logs
 from fednode.storage.store import Store
@@ -39,6 +39,11 @@ def start(
         )
     flags = (*flags, "rounds.start.peers=0") if alone else flags
     plan = make(peers_path or PEERS, settings, name, flags, state)
+    begin(plan)
+
+
+def begin(plan: NodePlan) -> None:
+    """Run a node until SIGTERM or Ctrl-C."""
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

@@ -65,6 +65,8 @@ class FirstWait:
             silent = len(self._silent())
             return silent if not self.context.introduced else int(not ready)
         wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members))
+        if chosen is not None and self.context.introduced and not self.adopted:
+            wanted = chosen  # more members will come than are known
         return max(0, wanted - ready)
 
     @property
@@ -102,7 +104,7 @@ class FirstWait:
         if not short:
             return ""
         if not silent:
-            return "a peer that the introducer admits"
+            return "a peer to join" if short == 1 else f"{short} peers to join"
         refused = [name for name in silent if self.members[name].state == "refused"]
         over = [name for name in silent if self.members[name].live]
         quiet = [name for name in silent if name not in {*refused, *over}][:PEERS_MAX]

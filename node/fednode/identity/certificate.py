@@ -8,6 +8,7 @@ certificate: the fingerprint of the key decides whether the key belongs to a mem
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -24,6 +25,7 @@ from fednode.errors import IdentityError
 from fednode.identity.keys import fingerprint, raw
 
 DAYS: Final = 397
+DAY_S: Final = 86_400
 # Clocks of two nodes may differ: a certificate is valid from a day before it was made.
 SKEW: Final = datetime.timedelta(days=1)
 LEASE: Final = ObjectIdentifier("2.25.313929485627133907431929463106190613821")
@@ -61,6 +63,21 @@ def mint(
     if lease:
         builder = builder.add_extension(x509.UnrecognizedExtension(LEASE, lease), critical=False)
     return builder.sign(key, None)
+
+
+def shown_by(
+    key: Ed25519PrivateKey, name: str, clock: Callable[[], float] = time.time
+) -> Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]:
+    """Return credentials that show a key without a lease, with a new certificate each day."""
+    shown: list[tuple[float, x509.Certificate]] = []
+
+    def credentials() -> tuple[Ed25519PrivateKey, x509.Certificate]:
+        now = clock()
+        if not shown or now - shown[0][0] > DAY_S:
+            shown[:] = [(now, mint(key, name, b"", now))]
+        return key, shown[0][1]
+
+    return credentials
 
 
 def read_certificate(data: bytes) -> CertificateFacts:

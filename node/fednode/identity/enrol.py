@@ -1,7 +1,8 @@
-"""Get a lease from an introducer, and the addresses of some members of the mesh."""
+"""Get a lease from one who gives leases, and the addresses of some members of the mesh."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,28 +14,57 @@ from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
 from fednode.identity import keys
 from fednode.identity.certificate import judged
 from fednode.identity.identity import Identity
+from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.links import Connect, open_directly
+from fednode.transports.session import ADMITTING, H2
 from fednode.transports.tls import Tls, Ways
 from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 TIMEOUT_S: Final = 10.0
 CONTACTS_MAX: Final = 8
+NOT_IT: Final = "its key is not"
+"""How the sentence begins that says why the key of what answers is not the one to ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enrolled:
-    """An introducer's reply: members to contact first, and the revocations that it knows."""
+    """The reply of one who gives leases: members to contact first, and revocations."""
 
     contacts: tuple[Update, ...]
     revocations: tuple[bytes, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Admitter:
+    """One who gives leases. title: the word for it. offer: what to speak with it (ALPN).
+
+    refusal: returns why a key is not the one that may be asked; "" if it is.
+    """
+
+    address: Address
+    refusal: Callable[[str], str]
+    title: str = "introducer"
+    offer: bytes = H2
+
+
+def introducer(mesh_key: str, address: Address) -> Admitter:
+    """Return the introducer of a mesh; raise IdentityError if the mesh key is none."""
+    own = keys.fingerprint(keys.raw(keys.read_public(mesh_key)))
+    wrong = f"{NOT_IT} the mesh_key of peers.yaml"
+    return Admitter(address, lambda id: "" if id == own else wrong)
+
+
+def sponsor(address: Address, is_known: Callable[[str], bool]) -> Admitter:
+    """Return a node that admits newcomers. is_known: tells whether an id is the node's."""
+    wrong = f"{NOT_IT} that of the node that made the link"
+    return Admitter(address, lambda id: "" if is_known(id) else wrong, "node", ADMITTING)
+
+
 async def enrol(
     identity: Identity,
-    mesh_key: str,
-    introducer: str,
-    address: str,
+    admitter: Admitter,
+    address: Address,
     token: str,
     connect: Connect = open_directly,
 ) -> Enrolled:
@@ -42,13 +72,10 @@ async def enrol(
 
     connect: opens the connection, through a proxy if need be.
 
-    Raise Unreachable if the introducer does not answer, Refused if it refuses, IdentityError if the
-    server that answers is not the introducer of this mesh.
+    Raise Unreachable if the admitter does not answer, Refused if it refuses, IdentityError if the
+    key of what answers is not the one that may be asked.
     """
-    asked = introducer_pb2.EnrolRequest(
-        mesh=identity.mesh, name=identity.name, address=address, token=token
-    )
-    reply = await _call(identity, mesh_key, introducer, "Enrol", asked, connect)
+    reply = await _call(identity, admitter, "Enrol", address, token, connect)
     identity.take_lease(reply.lease)
     contacts = tuple(
         Update(contact.name, "alive", 0, contact.address, contact.id, bytes(contact.lease))
@@ -59,45 +86,45 @@ async def enrol(
 
 async def judge_token(
     identity: Identity,
-    mesh_key: str,
-    introducer: str,
-    address: str,
+    admitter: Admitter,
+    address: Address,
     token: str,
     connect: Connect = open_directly,
-) -> None:
+) -> introducer_pb2.JudgeReply:
     """Ask whether `enrol` would get a lease, without getting one and without using the token up.
 
-    Raise what `enrol` raises.
+    Return what the admitter says of its mesh, as it came. Raise what `enrol` raises.
     """
-    asked = introducer_pb2.EnrolRequest(
-        mesh=identity.mesh, name=identity.name, address=address, token=token
+    reply: introducer_pb2.JudgeReply = await _call(
+        identity, admitter, "Judge", address, token, connect
     )
-    await _call(identity, mesh_key, introducer, "Judge", asked, connect)
+    return reply
 
 
 async def _call(
     identity: Identity,
-    mesh_key: str,
-    introducer: str,
+    admitter: Admitter,
     method: str,
-    asked: introducer_pb2.EnrolRequest,
+    address: Address,
+    token: str,
     connect: Connect,
 ) -> Any:
-    own = keys.fingerprint(keys.raw(keys.read_public(mesh_key)))
+    asked = introducer_pb2.EnrolRequest(
+        mesh=identity.mesh, name=identity.name, address=address, token=token
+    )
 
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
-        wrong = "its key is not the mesh_key of peers.yaml"
-        return judged(certificate, lambda facts: "" if facts.id == own else wrong)
+        return judged(certificate, lambda facts: admitter.refusal(facts.id))
 
-    ways = Ways(connect=connect, proxied=True)
+    ways = Ways(connect=connect, proxied=True, offer=admitter.offer)
     transport = GrpcTransport(Tls(identity.credentials, judge, lambda *_: None, ways=ways))
     try:
-        channel = await transport.channel(introducer)
+        channel = await transport.channel(admitter.address)
         stub = introducer_pb2_grpc.IntroducerStub(channel)
         try:
             return await getattr(stub, method)(asked, timeout=TIMEOUT_S)
         except grpc.aio.AioRpcError as fault:
-            raise _sentence(introducer, fault, transport) from None
+            raise _sentence(admitter, fault, transport) from None
         finally:
             await channel.close()
     finally:
@@ -105,11 +132,11 @@ async def _call(
 
 
 def _sentence(
-    introducer: str, fault: grpc.aio.AioRpcError, transport: GrpcTransport
+    admitter: Admitter, fault: grpc.aio.AioRpcError, transport: GrpcTransport
 ) -> FednodeError:
-    why = transport.why(introducer, "")
+    why, who = transport.why(admitter.address, ""), f"The {admitter.title} at {admitter.address}"
     if fault.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        if "mesh_key" in why:
-            return IdentityError(f"The introducer at {introducer} cannot be believed: {why}.")
-        return Unreachable(f"The introducer at {introducer} does not answer: {why or 'start it'}.")
-    return Refused(f"The introducer at {introducer} refused: {foreign.line(fault.details() or '')}")
+        if NOT_IT in why:
+            return IdentityError(f"{who} cannot be believed: {why}.")
+        return Unreachable(f"{who} does not answer: {why or 'start it'}.")
+    return Refused(f"{who} refused: {foreign.line(fault.details() or '')}")

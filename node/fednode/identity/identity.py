@@ -6,8 +6,6 @@ signed by the mesh key          succession  signed by the key before this key
 
 from __future__ import annotations
 
-import base64
-import binascii
 import contextlib
 import time
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import DAYS, mint, read_certificate
-from fednode.identity.lease import DAY_S, Statement
+from fednode.identity.lease import DAY_S, Statement, armour, disarm
 from fednode.storage.files import put
 
 CERTIFICATE_FILE: Final = "node.crt"
@@ -48,7 +46,7 @@ class Identity:
         """Read the identity in a folder; make its key if there is none."""
         self.folder, self.mesh, self.name = folder, mesh, name
         self.key = keys.load_or_create(folder)
-        self._clock = clock
+        self.clock = clock
         self._certificate: x509.Certificate | None = None
         self._shown = b""
 
@@ -70,7 +68,7 @@ class Identity:
 
     def credentials(self) -> tuple[Ed25519PrivateKey, x509.Certificate]:
         """Return the key and a certificate; a certificate that is half used up is renewed."""
-        now, proof = self._clock(), self.proof
+        now, proof = self.clock(), self.proof
         held = self._certificate
         fresh = held is not None and self._shown == proof
         if held is None or not fresh or _left(held, now) < RENEW_BELOW:
@@ -100,7 +98,7 @@ class Identity:
     def wants_lease(self) -> bool:
         """Tell whether a lease is missing or ends soon."""
         held = self.lease
-        return held is None or leases.nearly_over(held, self._clock())
+        return held is None or leases.nearly_over(held, self.clock())
 
     def rotate(self) -> tuple[str, str]:
         """Replace the key by a new key; return the ids before and after.
@@ -113,7 +111,7 @@ class Identity:
         after = keys.node_id(new)
         statement = Statement(
             kind="succession", mesh=self.mesh, name=self.name, id=after,
-            issued=int(self._clock()), expires=0, by=keys.written(old.public_key()),
+            issued=int(self.clock()), expires=0, by=keys.written(old.public_key()),
         )  # fmt: skip
         put(self.folder / SUCCESSION_FILE, armour(leases.sign(old, statement)) + "\n", ELSEWHERE)
         with contextlib.suppress(FileNotFoundError):
@@ -132,19 +130,6 @@ class Identity:
             raise StateError(
                 f"{path} is damaged: delete it and ask for a new one ({fault})."
             ) from fault
-
-
-def armour(proof: bytes) -> str:
-    """Return a proof as one line of text."""
-    return base64.urlsafe_b64encode(proof).decode()
-
-
-def disarm(text: str) -> bytes:
-    """Return the proof in a text that `armour` made; raise IdentityError for other text."""
-    try:
-        return base64.b64decode(text.strip(), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as fault:
-        raise IdentityError("a proof is one line of base64") from fault
 
 
 def _left(certificate: x509.Certificate, now: float) -> float:

@@ -18,6 +18,7 @@ from fednode.errors import IdentityError, StateError
 from fednode.storage.disk import Disk, because
 
 KEY_FILE: Final = "node.key"
+MESH_KEY_FILE: Final = "mesh.key"
 _BYTES: Final = 32
 GROUP: Final = 8
 # A PEM file of such a key has 119 bytes.
@@ -31,7 +32,7 @@ def node_id(key: Ed25519PrivateKey) -> str:
 
 def fingerprint(public: bytes) -> str:
     """Return the id of a raw public key of 32 bytes."""
-    return _grouped(hashlib.sha256(public).digest())
+    return grouped(hashlib.sha256(public).digest())
 
 
 def raw(key: Ed25519PublicKey) -> bytes:
@@ -41,7 +42,7 @@ def raw(key: Ed25519PublicKey) -> bytes:
 
 def written(key: Ed25519PublicKey) -> str:
     """Return a public key as text, as peers.yaml gives the mesh key."""
-    return _grouped(raw(key))
+    return grouped(raw(key))
 
 
 def read_public(text: str) -> Ed25519PublicKey:
@@ -56,7 +57,7 @@ def read_group(text: str) -> bytes:
         raw_key = base64.b32decode(plain + "=" * (-len(plain) % 8))
     except ValueError:
         raw_key = b""
-    if len(raw_key) != _BYTES or _grouped(raw_key) != text:
+    if len(raw_key) != _BYTES or grouped(raw_key) != text:
         raise IdentityError(
             f"{text[:80]!r} is no id or key: it must be 52 letters and digits in groups of eight, "
             "as `fednode identity show` prints them"
@@ -64,7 +65,8 @@ def read_group(text: str) -> bytes:
     return raw_key
 
 
-def _grouped(data: bytes) -> str:
+def grouped(data: bytes) -> str:
+    """Return 32 bytes as text: base32 in groups joined by hyphens."""
     text = base64.b32encode(data).decode().rstrip("=")
     return "-".join(text[start : start + GROUP] for start in range(0, len(text), GROUP))
 

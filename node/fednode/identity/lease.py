@@ -1,16 +1,21 @@
-"""Statements that a key signs: leases and revocations (the mesh key), successions (a node's key).
+"""Statements that a key signs: the mesh key, a sponsor's key (leases), a node's key (successions).
 
     lease        this name in this mesh belongs to this id until then
+    sponsor      the node of this name and id may sign leases until then
     revocation   this id belongs to nobody in this mesh any more
     succession   signed by the old key: this name's id is this new id
 
-A proof is the signature (64 bytes), followed by the statement as JSON with sorted keys.
+A proof is the signature (64 bytes), followed by the statement as JSON with sorted keys. A lease
+that a sponsor signed holds the sponsor's own proof, so whoever has the mesh key can check it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from typing import Final, Literal, get_args
 
 from cryptography.exceptions import InvalidSignature
@@ -20,11 +25,13 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from fednode.errors import IdentityError
+from fednode.identity import keys
 
-Kind = Literal["lease", "revocation", "succession"]
+Kind = Literal["lease", "revocation", "succession", "sponsor"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DAY_S: Final = 86_400
 LEASE_DAYS: Final = 90
+SPONSOR_DAYS: Final = 365
 SKEW_S: Final = 2 * 3600
 """Allowed difference between two nodes' clocks: a lease is valid this long before its signing."""
 PROOF_BYTES_MAX: Final = 1024
@@ -37,7 +44,8 @@ class Statement:
     """The statement that a key signs.
 
     issued, expires: seconds since the epoch; 0 for no end.
-    by: for a succession, the old key that signs it; empty if the mesh key signs.
+    by: the key that signs, if it is not the mesh key: the old key of a succession, or a sponsor's.
+    under: for a lease that a sponsor signed, the sponsor's proof as a line of text (`armour`).
     """
 
     kind: Kind
@@ -47,6 +55,12 @@ class Statement:
     issued: int
     expires: int = 0
     by: str = ""
+    under: str = ""
+
+    @property
+    def signer(self) -> str:
+        """The id of the sponsor that signed it; "" if the mesh key did."""
+        return keys.fingerprint(keys.read_group(self.by)) if self.under else ""
 
     def fault(self, mesh: str, now: float) -> str:
         """Return why the statement does not hold in a mesh at a time; "" if it holds.
@@ -70,8 +84,43 @@ def nearly_over(lease: Statement, now: float) -> bool:
 
 def sign(key: Ed25519PrivateKey, statement: Statement) -> bytes:
     """Return the proof of a statement."""
-    body = json.dumps(asdict(statement), sort_keys=True, separators=(",", ":")).encode()
+    fields = asdict(statement)
+    if not statement.under:  # versions without sponsors do not know the field
+        del fields["under"]
+    body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     return key.sign(_PURPOSE + body) + body
+
+
+def right(key: Ed25519PrivateKey, mesh: str, name: str, id: str, now: int) -> bytes:
+    """Return the proof that a node may sign leases. key: the mesh key."""
+    ends = now + SPONSOR_DAYS * DAY_S
+    return sign(
+        key, Statement(kind="sponsor", mesh=mesh, name=name, id=id, issued=now, expires=ends)
+    )
+
+
+Sign = Callable[[Statement], bytes]
+"""Returns the proof of a statement, with the mesh key or as a sponsor."""
+
+
+def sponsored(key: Ed25519PrivateKey, sponsor: bytes, now: Callable[[], float]) -> Sign:
+    """Return what signs leases as a sponsor. sponsor: the proof that the key is a sponsor's.
+
+    The leases end when the sponsor's right ends. Once it has ended, signing raises IdentityError.
+    """
+    right = peek(sponsor)
+
+    def signed(statement: Statement) -> bytes:
+        fault = right.fault(right.mesh, now())
+        if fault or right.id != keys.node_id(key):
+            raise IdentityError(
+                f"this node admits nobody any more: {fault or 'its key is another'}"
+            )
+        own = keys.written(key.public_key())
+        ends = min(statement.expires, right.expires)
+        return sign(key, replace(statement, by=own, under=armour(sponsor), expires=ends))
+
+    return signed
 
 
 def read(proof: bytes, key: Ed25519PublicKey) -> Statement:
@@ -86,6 +135,27 @@ def read(proof: bytes, key: Ed25519PublicKey) -> Statement:
     return peek(proof)
 
 
+def vouched(proof: bytes, mesh_key: Ed25519PublicKey) -> Statement:
+    """Return the statement that the mesh key signed, or a sponsor of the mesh key.
+
+    A sponsor signs leases only, of its own mesh, and only for times within its own. Raise
+    IdentityError for any other bytes.
+    """
+    statement = peek(proof)
+    if not statement.under:
+        return read(proof, mesh_key)
+    signer = keys.read_public(statement.by)
+    statement = read(proof, signer)
+    right = read(disarm(statement.under), mesh_key)
+    if right.kind != "sponsor" or right.id != statement.signer or right.mesh != statement.mesh:
+        raise IdentityError("a proof is signed by a key that is no sponsor's of this mesh")
+    if statement.kind != "lease":
+        raise IdentityError(f"a sponsor signs leases, and no {statement.kind}")
+    if not right.issued <= statement.issued <= statement.expires <= right.expires:
+        raise IdentityError("a sponsor signed a lease for a time that is not within its own")
+    return statement
+
+
 def peek(proof: bytes) -> Statement:
     """Return the statement of a proof, whoever signed it; raise IdentityError for other bytes."""
     try:
@@ -93,9 +163,22 @@ def peek(proof: bytes) -> Statement:
         statement = Statement(**fields)
     except (ValueError, TypeError, RecursionError) as fault:
         raise IdentityError("a proof holds no statement of fednode's") from fault
-    words = (statement.mesh, statement.name, statement.id, statement.by)
+    words = (statement.mesh, statement.name, statement.id, statement.by, statement.under)
     times = (statement.issued, statement.expires)
     sound = statement.kind in KINDS and all(isinstance(word, str) for word in words)
     if not sound or not all(type(moment) is int and moment >= 0 for moment in times):
         raise IdentityError("a proof holds a statement that this version does not know")
     return statement
+
+
+def armour(proof: bytes) -> str:
+    """Return a proof as one line of text."""
+    return base64.urlsafe_b64encode(proof).decode()
+
+
+def disarm(text: str) -> bytes:
+    """Return the proof in a text that `armour` made; raise IdentityError for other text."""
+    try:
+        return base64.b64decode(text.strip(), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as fault:
+        raise IdentityError("a proof is one line of base64") from fault

@@ -22,8 +22,8 @@ from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import CertificateFacts, judged
-from fednode.identity.identity import ELSEWHERE, armour, disarm
-from fednode.identity.lease import Statement
+from fednode.identity.identity import ELSEWHERE
+from fednode.identity.lease import Statement, armour, disarm
 from fednode.storage.files import put
 from fednode.transports.address import parse
 
@@ -254,6 +254,10 @@ class Trust:
         if revocation.id not in self._revoked:
             self._revoked[revocation.id] = proof
             self._keep(proof)
+            for name in [
+                name for name, held in self._leased.items() if held.signer == revocation.id
+            ]:
+                del self._leased[name]
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
 
     def is_revoked(self, id: str) -> bool:
@@ -288,9 +292,11 @@ class Trust:
                 return self._inherit(proof, statement, id, self.clock())
             if self.mesh_key is None:
                 return "it shows a lease, and peers.yaml names no mesh_key to check it by"
-            statement = leases.read(proof, self.mesh_key)
+            statement = leases.vouched(proof, self.mesh_key)
         except IdentityError as fault:
             return str(fault)
+        if statement.signer in self._revoked:
+            return f"the key of its sponsor {statement.signer} was revoked by the mesh key"
         wrong = statement.fault(self.mesh, self.clock())
         if wrong:
             return wrong
@@ -300,7 +306,8 @@ class Trust:
         if listed and listed != statement.id:
             return f"peers.yaml gives {statement.name!r} another id than its lease"
         held = self._leased.get(statement.name)
-        newer = held is None or held.issued <= statement.issued
+        # The newest lease of a name counts; of two of one second, the same one at every node.
+        newer = held is None or (held.issued, held.id) <= (statement.issued, statement.id)
         if newer and (held is not None or len(self._leased) < KNOWN_MAX):
             self._leased[statement.name] = statement
         return "" if newer else "a newer lease of its name is for another key"

@@ -63,11 +63,19 @@ class Peers:
     introducer: str | None = None
     """host:port at which a node without a lease asks for one, with the token in FEDNODE_TOKEN.
     Needs mesh_key."""
+    sponsors: tuple[str, ...] = ()
+    """Names of listed nodes that admit newcomers and renew leases (docs/first-mesh.md); `fednode
+    found` and `fednode join` write them. Needs mesh_key."""
     relays: tuple[RelayEntry, ...] = ()
     """Relays, at most four, at which all nodes wait to be called (docs/networks.md). Not with
     `insecure`."""
     revoked: tuple[str, ...] = ()
     """Revocations of keys, as `fednode introducer revoke` prints them. Needs mesh_key."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether nodes join that peers.yaml does not list."""
+        return self.introducer is not None or bool(self.sponsors)
 
     def entry(self, name: str) -> PeerEntry:
         """Return the entry of a name; raise ConfigError if there is none."""
@@ -165,14 +173,21 @@ def _mesh_key_faults(source: Source, peers: Peers) -> list[str]:
             read_public(peers.mesh_key)
         except IdentityError as fault:
             faults.append(f"{source.at(['mesh_key'])}: mesh_key is wrong: {fault}.")
-    elif peers.introducer is not None or peers.revoked:
+    elif peers.grows or peers.revoked:
         what = "introducer" if peers.introducer is not None else "revoked"
+        what = "sponsors" if peers.sponsors else what
         faults.append(f"{source.at([what])}: {what} needs the mesh_key that signs for it.")
     if peers.insecure and peers.mesh_key is not None:
         where = source.at(["insecure"])
         faults.append(f"{where}: insecure is true, so mesh_key would mean nothing: remove one.")
     if peers.introducer is not None:
         faults += address_faults(source.at(["introducer"]), "introducer", peers.introducer, False)
+    for name in peers.sponsors:
+        if all(peer.name != name for peer in peers.peers):
+            where = source.at(["sponsors"])
+            faults.append(
+                f"{where}: the sponsor {name!r} is not listed under peers: add its entry."
+            )
     return faults
 
 

@@ -119,8 +119,8 @@ class GrpcTransport:
             raise RuntimeError("services are added before listen")
         self._services.append(register)
 
-    async def listen(self, address: Address, on_frame: OnFrame) -> Address:
-        """Serve frames at an address (port 0: any free port); return the address bound."""
+    async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
+        """Serve at an address (port 0: any free port), frames if on_frame is given; return it."""
         endpoint = self._endpoint(address, "listen on")
         if self._closing is not None:
             raise AddressError(f"cannot listen on {address}: this transport is closed")
@@ -134,9 +134,10 @@ class GrpcTransport:
             # With keys, the limits on connections per key and streams per connection apply.
             maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
         )
-        self._exchange = ExchangeService(on_frame, self.caller)
-        self._exchange.expect(self._frame_bytes)
-        self._exchange.register(server)
+        if on_frame is not None:
+            self._exchange = ExchangeService(on_frame, self.caller)
+            self._exchange.expect(self._frame_bytes)
+            self._exchange.register(server)
         for register in self._services:
             register(server)
         inside = str(Endpoint(endpoint.numeric, endpoint.port))

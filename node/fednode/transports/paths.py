@@ -18,7 +18,7 @@ from OpenSSL import SSL
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
 from fednode.transports.links import Connect, Links, NoPath, NoRelay, open_directly
-from fednode.transports.session import Ends, PeerRejected, Session, drop_unheard
+from fednode.transports.session import H2, Ends, PeerRejected, Session, drop_unheard
 
 HANDSHAKE_S: Final = 10.0
 """Enough for a node that shares its processor with many others; it ends those who say nothing."""
@@ -61,7 +61,7 @@ class Paths:
     """Opens paths from one node.
 
     context: of connections that show this node's certificate. links: the relays; None if there are
-    none.
+    none. offer: what to speak (ALPN).
     """
 
     context: Callable[[], SSL.Context]
@@ -70,6 +70,7 @@ class Paths:
     links: Links | None = None
     reach: Reach = "auto"
     connect: Connect = open_directly
+    offer: bytes = H2
     _failed: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
 
     async def open(self, endpoint: Endpoint, who: str) -> Path:
@@ -180,7 +181,7 @@ class Paths:
         where = f"the relay {via}" if via else str(endpoint)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                session = Session(self.context(), server=False)
+                session = Session(self.context(), server=False, offer=self.offer)
                 shown = await session.shake_hands(outside)
             id, reason = self.judge(shown, who)
             if reason:

@@ -25,6 +25,8 @@ H2: Final = b"h2"
 """What a caller offers (ALPN) to speak gRPC."""
 RELAYING: Final = b"fednode-relay/1"
 """What a caller offers (ALPN) to speak to a relay."""
+ADMITTING: Final = b"fednode-admit/1"
+"""What a newcomer offers (ALPN) to ask a member for a lease."""
 HANDSHAKE_BYTES_MAX: Final = 64 << 10
 """Bytes that the other end may send in a handshake; a certificate with a lease has 2 KiB."""
 HANDSHAKE_READS_MAX: Final = 100
@@ -120,7 +122,7 @@ class Session:
 
     @property
     def speaks(self) -> bytes:
-        """Return what both ends agreed to speak: H2 or RELAYING; b"" before the handshake."""
+        """Return what both ends agreed to speak (ALPN); b"" before the handshake."""
         return bytes(self._tls.get_alpn_proto_negotiated())
 
     async def first_words(self, outside: Ends, line: Line) -> bytes:
@@ -278,8 +280,16 @@ class Inner:
         return Ends(self, self)
 
 
-def showing(key: Ed25519PrivateKey, certificate: x509.Certificate) -> SSL.Context:
-    """Return what connections are made of that show a certificate."""
+def showing(
+    key: Ed25519PrivateKey,
+    certificate: x509.Certificate,
+    guests: Callable[[], SSL.Context] | None = None,
+) -> SSL.Context:
+    """Return what connections are made of that show a certificate.
+
+    guests: returns what connections of newcomers are made of, who do not see the certificate; None
+    if newcomers are not answered.
+    """
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
     # Nobody comes in again by a ticket, without showing a certificate. OpenSSL still sends two
@@ -290,16 +300,21 @@ def showing(key: Ed25519PrivateKey, certificate: x509.Certificate) -> SSL.Contex
     context.use_privatekey(key)
     context.use_certificate(certificate)
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, _anyone)
-    context.set_alpn_select_callback(_chosen)
+
+    def chosen(
+        session: SSL.Connection, offered: list[bytes]
+    ) -> bytes | SSL._NoOverlappingProtocols:
+        """Return what to speak of what a caller offers; it comes before any certificate."""
+        for protocol in (H2, RELAYING):
+            if protocol in offered:
+                return protocol
+        if ADMITTING not in offered or guests is None:
+            return SSL.NO_OVERLAPPING_PROTOCOLS
+        session.set_context(guests())
+        return ADMITTING
+
+    context.set_alpn_select_callback(chosen)
     return context
-
-
-def _chosen(_: object, offered: list[bytes]) -> bytes | SSL._NoOverlappingProtocols:
-    """Return what to speak of what a caller offers."""
-    for protocol in (H2, RELAYING):
-        if protocol in offered:
-            return protocol
-    return SSL.NO_OVERLAPPING_PROTOCOLS
 
 
 def drop_unheard(writer: asyncio.StreamWriter) -> None:

@@ -43,7 +43,9 @@ from fednode.transports.paths import HANDSHAKE_S, IdOf, Judge, Paths, Reach
 from fednode.transports.relay import PIECE, Relay, spare
 from fednode.transports.room import Room, source_of
 from fednode.transports.session import (
+    ADMITTING,
     CHUNK,
+    H2,
     RELAYING,
     Ends,
     Inner,
@@ -74,7 +76,7 @@ class Ways:
     relays: at which it waits, and through which it dials. reach: the setting. id_of: returns the id
     of an address and a name. connect: opens connections to relays (if `proxied`, to everybody).
     say: records that no relay answers. proofs: returns revocations to pass on to relays. declined:
-    returns why a relayed caller is not answered.
+    returns why a relayed caller is not answered. offer: what to speak with those who are dialled.
     """
 
     relays: tuple[RelayAt, ...] = ()
@@ -85,6 +87,7 @@ class Ways:
     say: Say = lambda *_: None
     proofs: Callable[[], Iterable[bytes]] = lambda: ()
     declined: Callable[[str], str] = lambda _: ""
+    offer: bytes = H2
 
 
 DIRECTLY: Final = Ways()
@@ -103,12 +106,14 @@ class Tls:
         ways: Ways = DIRECTLY,
         relay: Relay | None = None,
         relay_judge: Judge | None = None,
+        guests: Tls | None = None,
     ) -> None:
         """Set TLS up.
 
         visit_s: if anyone is let in, how long a connection lasts; 0: no limit. rates: what a key
         may say. ways: how peers are reached. relay: serves callers that want to speak to a relay.
-        relay_judge: judges these callers; None for `judge`.
+        relay_judge: judges these callers; None for `judge`. guests: serves callers that ask for a
+        lease, who see what it shows; None to refuse them.
         """
         self._credentials = credentials
         self._judge = judge
@@ -120,7 +125,7 @@ class Tls:
         self._unproven, self._visitors = Room(), Room()
         self._named: dict[str, set[str]] = {}  # the ids that were named, by source
         self._relayed: dict[Address, Room] = {}  # by relay
-        self._relay, self._relay_judge = relay, relay_judge or judge
+        self._relay, self._relay_judge, self._guests = relay, relay_judge or judge, guests
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
@@ -145,6 +150,7 @@ class Tls:
             self.links,
             ways.reach,
             ways.connect if ways.proxied else open_directly,
+            ways.offer,
         )
         self.exits = Exits(self._folder, paths, self._lines, tell, self._task)
 
@@ -212,8 +218,7 @@ class Tls:
                     inner = Inner(session, Ends(reader, writer), PIECE)
                     await self._relay.serve(id, source, inner.ends)
                     return
-                with self._visit(source):
-                    await self._hand_on(session, id, source, Ends(reader, writer))
+                await self._serve(session, id, source, Ends(reader, writer))
 
     async def _answer(self, outside: Ends, relay: Address, named: str) -> None:
         """Serve a call that a relay passed on. named: the id that the relay gave the caller."""
@@ -226,7 +231,16 @@ class Tls:
             if id != named:
                 text = f"the relay named {named} as the caller, and {id} proved its key"
                 raise PeerRejected("relay", text, id)
-            await self._hand_on(session, id, source, outside)
+            await self._serve(session, id, source, outside)
+
+    async def _serve(self, session: Session, id: str, source: str, outside: Ends) -> None:
+        host = self._host(session)
+        with host._visit(source):
+            await host._hand_on(session, id, source, outside)
+
+    def _host(self, session: Session) -> Tls:
+        """Return the gate behind which a caller is served: this one, or that of newcomers."""
+        return self if session.speaks != ADMITTING or self._guests is None else self._guests
 
     async def _let_in(self, outside: Ends, source: str) -> tuple[Session, str]:
         """Prove a caller's key while it holds one of the places for callers without a proof."""
@@ -288,17 +302,17 @@ class Tls:
             raise PeerRejected(
                 "handshake", "the TLS handshake failed: no certificate, or a bad one"
             ) from fault
-        relayed = session.speaks == RELAYING
-        id, reason = (self._relay_judge if relayed else self._judge)(shown, "")
+        relayed, host = session.speaks == RELAYING, self._host(session)
+        id, reason = (self._relay_judge if relayed else host._judge)(shown, "")
         if reason:
             raise PeerRejected("certificate", f"{id or 'a stranger'} is refused: {reason}", id)
         if relayed:
             if self._relay is None:
                 raise PeerRejected("relay", f"{id} asks for a relay, and there is none here", id)
             return session, id
-        if self._held[id] >= PER_KEY_MAX:
+        if host._held[id] >= PER_KEY_MAX:
             raise PeerRejected("connections", f"{id} holds {PER_KEY_MAX} connections already", id)
-        self._lines.enter(id)
+        host._lines.enter(id)
         return session, id
 
     async def _hand_on(self, session: Session, id: str, source: str, outside: Ends) -> None:
@@ -347,7 +361,8 @@ class Tls:
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
         if self._shown is None or self._shown[0] is not certificate:
-            self._shown = certificate, showing(key, certificate)
+            guests = None if self._guests is None else self._guests._context
+            self._shown = certificate, showing(key, certificate, guests)
         return self._shown[1]
 
     @contextlib.contextmanager

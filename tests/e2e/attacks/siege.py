@@ -35,7 +35,7 @@ from typing import Final
 
 from fednode.app.network import ENROL_TRIES, ENROL_WAIT_S, IDENTITY, client_of
 from fednode.errors import FednodeError, Unreachable
-from fednode.identity.enrol import enrol
+from fednode.identity.enrol import enrol, introducer
 from fednode.identity.identity import Identity
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
@@ -212,7 +212,7 @@ async def with_introducer(siege: Siege, gate: str) -> tuple[str, ...]:
         for left in range(ENROL_TRIES - 1, -1, -1):
             siege.tries += 1
             try:
-                await enrol(one, book.mesh_key, gate, "127.0.0.1:1", token)
+                await enrol(one, introducer(book.mesh_key, gate), "127.0.0.1:1", token)
             except Unreachable:
                 if not left:
                     raise

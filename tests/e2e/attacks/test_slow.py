@@ -22,7 +22,7 @@ from fednode.core.settings import MergeSettings, RoundSettings, StartSettings
 from fednode.core.types import EMPTY, Job, Message, Progress, Report, Tensors
 from fednode.data.base import DataSettings
 from fednode.data.load import load
-from fednode.identity.enrol import enrol
+from fednode.identity.enrol import enrol, introducer
 from fednode.identity.identity import Identity
 from fednode.lab.simulate.byzantine import COLLUDE, Plot, liar
 from fednode.learn.cache import cache_of
@@ -56,7 +56,7 @@ async def test_silent_connections_to_an_introducer_keep_nobody_out(tmp_path: Pat
             silent.append(await knock(at))
     one = Identity(tmp_path / "n1", MESH, "n1")
     async with asyncio.timeout(LIMIT_S):
-        await enrol(one, book.mesh_key, at, "127.0.0.1:1", book.token())
+        await enrol(one, introducer(book.mesh_key, at), "127.0.0.1:1", book.token())
         assert one.lease is not None
         stop.set()
         await task

@@ -27,7 +27,7 @@ from fednode.commands import export as export_command
 from fednode.core import events as ev
 from fednode.core.events import Record
 from fednode.errors import FednodeError
-from fednode.identity.enrol import enrol
+from fednode.identity import enrol
 from fednode.identity.identity import Identity
 from fednode.lab.track import node as tracking
 from fednode.lab.track.base import Run
@@ -185,7 +185,13 @@ async def introducer(site: Site) -> bytes:
     where, told = await ready, list[str]()
     for name, address in (("a", site.a.plan.address), ("newcomer", "127.0.0.1:9")):
         identity = Identity(folder / name, MESH, name)
-        told.append(str(await enrol(identity, book.mesh_key, where, address, book.token())))
+        told.append(
+            str(
+                await enrol.enrol(
+                    identity, enrol.introducer(book.mesh_key, where), address, book.token()
+                )
+            )
+        )
     stop.set()
     await serving
     files = [one.read_bytes() for one in sorted((folder / "book").rglob("*")) if one.is_file()]

@@ -16,17 +16,19 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fednode.admission import calls
+from fednode.admission.calls import ASKED_MAX
+from fednode.admission.register import LOCK_FILE
 from fednode.errors import ConfigError, IdentityError, Refused, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
-from fednode.identity.enrol import CONTACTS_MAX, enrol, judge_token
-from fednode.identity.identity import Identity, armour, disarm
-from fednode.identity.lease import DAY_S, LEASE_DAYS
+from fednode.identity.enrol import CONTACTS_MAX, enrol, introducer, judge_token
+from fednode.identity.identity import Identity
+from fednode.identity.lease import DAY_S, LEASE_DAYS, armour, disarm
 from fednode.transports import tls
-from fednode_bootstrap import calls, serving
-from fednode_bootstrap.calls import ASKED_MAX
-from fednode_bootstrap.introducer import LOCK_FILE, Roster
+from fednode_bootstrap import serving
+from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.serving import serve
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
@@ -137,14 +139,14 @@ def test_a_token_is_looked_up_and_spent_under_the_lock(
     made, seen = book(tmp_path), []
     token, spend = made.token(), Roster._spend
 
-    def watched(self: Roster, text: str, name: str, dry: bool) -> None:
+    def watched(self: Roster, text: str, name: str, id: str, dry: bool) -> None:
         with (
             open(tmp_path / "book" / LOCK_FILE, "rb") as other,
             contextlib.suppress(BlockingIOError),
         ):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             seen.append("free")
-        spend(self, text, name, dry)
+        spend(self, text, name, id, dry)
         seen.append("spent")
 
     monkeypatch.setattr(Roster, "_spend", watched)
@@ -239,7 +241,7 @@ async def test_silent_visitors_are_in_nobodys_way(
     made, at = served
     silent = [await knock(at) for _ in range(7)]
     one = Identity(tmp_path / "n1", MESH, "n1")
-    await enrol(one, made.mesh_key, at, ADDRESS, made.token())
+    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.token())
     assert one.lease is not None
     async with asyncio.timeout(GUARD_S):
         while await silent[0][0].read(1000):  # it was there first, and made room
@@ -312,7 +314,9 @@ async def test_it_ends_once_all_are_enrolled_and_nobody_calls(tmp_path: Path) ->
         at = await ready
         for name in ("n1", "n2"):
             assert not task.done()
-            await enrol(Identity(tmp_path / name, MESH, name), made.mesh_key, at, ADDRESS, token)
+            await enrol(
+                Identity(tmp_path / name, MESH, name), introducer(made.mesh_key, at), ADDRESS, token
+            )
         await task
         # Again, with all enrolled, it ends by itself as well.
         await serve(made, "127.0.0.1:0", never, lambda _: None, 2, 0.05)
@@ -338,14 +342,14 @@ async def test_its_operator_sees_each_enrolment_and_refusal_and_a_check_costs_no
     async with asyncio.timeout(GUARD_S):
         at = await ready
         a, b = (Identity(tmp_path / name, MESH, name) for name in "ab")
-        await judge_token(a, made.mesh_key, at, ADDRESS, token)
+        await judge_token(a, introducer(made.mesh_key, at), ADDRESS, token)
         assert not made.enrolled()
         with pytest.raises(Refused, match="for another name than 'b'"):
-            await judge_token(b, made.mesh_key, at, ADDRESS, token)
-        await enrol(a, made.mesh_key, at, ADDRESS, token)
-        await enrol(a, made.mesh_key, at, ADDRESS, "")
+            await judge_token(b, introducer(made.mesh_key, at), ADDRESS, token)
+        await enrol(a, introducer(made.mesh_key, at), ADDRESS, token)
+        await enrol(a, introducer(made.mesh_key, at), ADDRESS, "")
         with pytest.raises(Refused, match="no token was given"):
-            await enrol(b, made.mesh_key, at, ADDRESS, "")
+            await enrol(b, introducer(made.mesh_key, at), ADDRESS, "")
         stop.set()
         await task
     kinds = ["checked", "refused", "enrolled", "renewed", "refused"]

@@ -8,8 +8,8 @@ import pytest
 
 from fednode.errors import IdentityError
 from fednode.identity import lease as leases
-from fednode.identity.identity import disarm
 from fednode.identity.keys import node_id
+from fednode.identity.lease import disarm
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.introducer_command import introducer
 from tests.command_line import named

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from fednode.admission import service
 from fednode.errors import Refused, Unreachable
-from fednode.identity.enrol import enrol
+from fednode.identity.enrol import enrol, introducer
 from fednode.identity.identity import Identity
 from fednode.transports import lines
-from fednode_bootstrap import serving
 from fednode_bootstrap.introducer import Roster
 from tests.e2e.attacks.http2 import (
     DATA,
@@ -46,7 +46,7 @@ async def test_a_visitor_that_floods_is_refused_for_a_while(
     made, at = served
     reader, writer = await knock(at)
     writer.write(PREFACE + frame(SETTINGS) + said)
-    async with asyncio.timeout(serving.VISIT_S / 2):
+    async with asyncio.timeout(service.VISIT_S / 2):
         with contextlib.suppress(ConnectionError):
             while await reader.read(1000):
                 pass
@@ -55,7 +55,7 @@ async def test_a_visitor_that_floods_is_refused_for_a_while(
         token = made.token()
         while one.lease is None:
             with contextlib.suppress(Unreachable):
-                await enrol(one, made.mesh_key, at, ADDRESS, token)
+                await enrol(one, introducer(made.mesh_key, at), ADDRESS, token)
 
 
 async def test_a_visitor_has_two_calls_of_four_kilobytes(
@@ -69,10 +69,10 @@ async def test_a_visitor_has_two_calls_of_four_kilobytes(
     settings = said[9 : 9 + int.from_bytes(said[:3], "big")]
     cuts = range(0, len(settings), 6)
     pairs = dict(struct.unpack(">HI", settings[cut : cut + 6]) for cut in cuts)
-    assert pairs[3] == serving.VISIT_STREAMS  # the most streams at a time
+    assert pairs[3] == service.VISIT_STREAMS  # the most streams at a time
     writer.close()
     one = Identity(tmp_path / "n1", MESH, "n1")
-    long = "x" * serving.VISIT_MESSAGE_BYTES
+    long = "x" * service.VISIT_MESSAGE_BYTES
     with pytest.raises(Refused, match="larger than max"):
-        await enrol(one, made.mesh_key, at, ADDRESS, long)
-    await enrol(one, made.mesh_key, at, ADDRESS, made.token())
+        await enrol(one, introducer(made.mesh_key, at), ADDRESS, long)
+    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.token())

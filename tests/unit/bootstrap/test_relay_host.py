@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
-from fednode.identity.identity import armour
 from fednode.identity.keys import node_id
+from fednode.identity.lease import armour
 from fednode.transports.links import RelayAt
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.relay_host import Admission, Told, key_in, serve

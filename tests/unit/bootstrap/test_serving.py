@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import Unreachable
-from fednode.identity.enrol import enrol
+from fednode.identity.enrol import enrol, introducer
 from fednode.identity.identity import Identity
 from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
@@ -46,7 +46,7 @@ async def test_nodes_that_enrol_there_reach_each_other_there_until_one_is_revoke
             reach="relay",
             id_of=lambda _, name, trust=trust: trust.id_of(name),  # type: ignore[misc]
         )
-        enrolled = await enrol(identity, book.mesh_key, at, "relay", book.token())
+        enrolled = await enrol(identity, introducer(book.mesh_key, at), "relay", book.token())
         trust.believed("", enrolled.contacts)
         tls = Tls(identity.credentials, trust.judge, lambda *_: None, ways=ways)
         nodes[name] = tls, GrpcTransport(tls), identity

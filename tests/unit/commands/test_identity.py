@@ -9,8 +9,8 @@ from pathlib import Path
 from fednode.app.network import IDENTITY
 from fednode.commands.identity import identity
 from fednode.identity import keys
-from fednode.identity.identity import Identity, armour
-from fednode.identity.lease import DAY_S
+from fednode.identity.identity import Identity
+from fednode.identity.lease import DAY_S, armour
 from fednode.storage.disk import lock
 from tests.command_line import named
 from tests.unit.commands.run import Fednode

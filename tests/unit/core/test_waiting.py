@@ -126,10 +126,18 @@ def test_for_peers_of_other_machines_the_wait_has_no_end_and_takes_all_of_them()
 def test_with_an_introducer_one_peer_is_enough_and_nobody_is_not(names: str) -> None:
     kernel = made(names, introduced=True)
     assert not tuned(step(kernel, 0.0, Started()))
-    wanted = "1 of b, c, d (no answer)" if names else "a peer that the introducer admits"
+    wanted = "1 of b, c, d (no answer)" if names else "a peer to join"
     assert kernel.view().awaited == wanted
     if names:
         assert tuned(step(kernel, 1.0, hello("c", policy="local")))
+
+
+def test_a_mesh_that_grows_waits_for_more_peers_than_it_knows() -> None:
+    kernel = made("b", introduced=True, peers=2)
+    assert not tuned(step(kernel, 0.0, Started()))
+    assert kernel.view().awaited == "2 of b (no answer)"
+    assert not tuned(step(kernel, 1.0, hello("b", policy="local")))
+    assert kernel.view().awaited == "a peer to join"
 
 
 @pytest.mark.parametrize("paused", [False, True])

@@ -10,8 +10,8 @@ from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import DAYS
-from fednode.identity.identity import Identity, disarm, valid_until
-from fednode.identity.lease import DAY_S
+from fednode.identity.identity import Identity, valid_until
+from fednode.identity.lease import DAY_S, disarm
 from tests.unit.identity.people import LISTED, MESH, NOW, STRANGER, der, lease, trust
 
 

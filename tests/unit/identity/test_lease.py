@@ -10,21 +10,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fednode.errors import IdentityError
+from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.lease import (
     DAY_S,
     PROOF_BYTES_MAX,
     SKEW_S,
     Statement,
+    armour,
     nearly_over,
     peek,
     read,
+    right,
     sign,
+    sponsored,
+    vouched,
 )
 from tests.unit.identity.people import (
+    LISTED,
     MESH_KEY,
     NOW,
     A,
+    B,
 )
 
 
@@ -92,3 +99,66 @@ def test_when_a_statement_holds(changed: dict[str, Any], after_s: int, text: str
 def test_a_lease_is_renewed_in_its_last_third() -> None:
     assert not nearly_over(LEASE, NOW + 60 * DAY_S)
     assert nearly_over(LEASE, NOW + 60 * DAY_S + 1)
+
+
+ID_A, ID_B = LISTED["a"], LISTED["b"]
+RIGHT = Statement(
+    kind="sponsor", mesh="mesh", name="a", id=ID_A, issued=NOW, expires=NOW + 100 * DAY_S
+)
+GIVEN = replace(LEASE, name="b", id=ID_B)
+
+
+def under(given: bytes, **changed: Any) -> bytes:
+    """Return a lease that A signs under a right, whatever it says."""
+    by, text = keys.written(A.public_key()), armour(given)
+    return sign(A, replace(GIVEN, by=by, under=text, **changed))
+
+
+def test_a_sponsor_signs_leases_that_hold_by_the_mesh_key_alone() -> None:
+    lend = sponsored(A, sign(MESH_KEY, RIGHT), lambda: NOW)
+    found = vouched(lend(GIVEN), KEY)
+    assert (found.name, found.id, found.signer) == ("b", ID_B, ID_A)
+    assert found.expires == GIVEN.expires
+    assert vouched(sign(MESH_KEY, GIVEN), KEY).signer == ""
+
+
+def test_the_longest_names_fit_into_a_sponsors_lease() -> None:
+    mesh, name = "m" * 63, "n" * 63
+    given = right(MESH_KEY, mesh, name, ID_A, NOW)
+    proof = sponsored(A, given, lambda: NOW)(replace(GIVEN, mesh=mesh, name=name))
+    assert vouched(proof, KEY).name == "n" * 63
+    assert len(proof) <= PROOF_BYTES_MAX
+
+
+def test_a_lease_of_a_sponsor_ends_with_its_right() -> None:
+    short = sign(MESH_KEY, replace(RIGHT, expires=NOW + DAY_S))
+    assert vouched(sponsored(A, short, lambda: NOW)(GIVEN), KEY).expires == NOW + DAY_S
+    with pytest.raises(IdentityError, match="admits nobody any more: its sponsor expired"):
+        sponsored(A, short, lambda: NOW + 2 * DAY_S)(GIVEN)
+    with pytest.raises(IdentityError, match="admits nobody any more: its key is another"):
+        sponsored(B, short, lambda: NOW)(GIVEN)
+
+
+@pytest.mark.parametrize(
+    ("proof", "said"),
+    [
+        (under(sign(MESH_KEY, RIGHT), issued=NOW - 1), "for a time that is not within its own"),
+        (under(sign(MESH_KEY, RIGHT), expires=NOW + 101 * DAY_S), "not within its own"),
+        (under(sign(MESH_KEY, RIGHT), expires=0), "not within its own"),
+        (under(sign(MESH_KEY, RIGHT), mesh="other"), "no sponsor's of this mesh"),
+        (under(sign(MESH_KEY, RIGHT), kind="revocation"), "signs leases, and no revocation"),
+        (under(sign(MESH_KEY, RIGHT), kind="sponsor"), "signs leases, and no sponsor"),
+        (under(sign(MESH_KEY, replace(RIGHT, id=ID_B))), "no sponsor's of this mesh"),
+        (under(sign(MESH_KEY, replace(RIGHT, kind="lease"))), "no sponsor's of this mesh"),
+        (under(sign(A, RIGHT)), "not signed by the key that it should be"),
+        (under(under(sign(MESH_KEY, RIGHT), kind="sponsor", id=ID_A)), "at most 1024 fit"),
+        (sign(A, replace(GIVEN, by="x", under="y")), "'x' is no id or key"),
+    ],
+)
+def test_a_sponsor_signs_nothing_else(proof: bytes, said: str) -> None:
+    with pytest.raises(IdentityError, match=said):
+        vouched(proof, KEY)
+
+
+def test_a_lease_of_the_mesh_key_is_written_as_before_there_were_sponsors() -> None:
+    assert b"under" not in sign(MESH_KEY, LEASE)

@@ -127,7 +127,7 @@ class Node(GrpcTransport):
         )
         super().__init__(self.tls)
 
-    async def listen(self, address: Address, on_frame: OnFrame) -> Address:
+    async def listen(self, address: Address, on_frame: OnFrame | None) -> Address:
         """Listen, and wait until a relay knows this node."""
         found = await super().listen(address, on_frame)
         if self.tls.links is not None and self.tls.links.links:

@@ -19,8 +19,16 @@ class EnrolRequest(_message.Message):
     def __init__(self, mesh: _Optional[str] = ..., name: _Optional[str] = ..., address: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
 
 class JudgeReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("sponsor", "settings", "members", "model")
+    SPONSOR_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    sponsor: bytes
+    settings: str
+    members: _containers.RepeatedScalarFieldContainer[str]
+    model: str
+    def __init__(self, sponsor: _Optional[bytes] = ..., settings: _Optional[str] = ..., members: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ...) -> None: ...
 
 class EnrolReply(_message.Message):
     __slots__ = ("lease", "contacts", "revocations")

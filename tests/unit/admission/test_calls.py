@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fednode_bootstrap.calls import LINES_A_MINUTE, CallLog
+from fednode.admission.calls import LINES_A_MINUTE, CallLog
 
 
 def test_a_line_tells_the_call_and_all_counts() -> None:

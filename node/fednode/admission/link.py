@@ -1,0 +1,193 @@
+"""The text of an invitation: everything that a newcomer needs to find a mesh and to be admitted.
+
+    FEDNODE:  base32 of  version 1 byte | size 2 bytes | body | the first 4 bytes of its SHA-256
+
+The body holds the public mesh key (32 bytes), the first half of the id of the node that made the
+link (16), the token (12), the names of mesh and site, one to four addresses of that node, and up to
+two relays. The letters are those of a QR code's dense form. White space inside is ignored, because
+mail programs break lines.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from fednode.admission.register import LINK_TOKEN_BYTES
+from fednode.errors import AddressError, ConfigError, IdentityError
+from fednode.identity import keys
+from fednode.settings.peers import RelayEntry
+from fednode.settings.read import NAME
+from fednode.transports.address import parse
+
+HEAD: Final = "FEDNODE:"
+VERSION: Final = 1
+CHARACTERS_MAX: Final = 220
+"""Of a link with one address and no relay."""
+ADDRESSES_MAX: Final = 4
+RELAYS_MAX: Final = 2
+TEXT_MAX: Final = 4096
+"""Longest text that is read as a link."""
+_KEY: Final = 32
+_HALF: Final = 16
+_CHECK: Final = 4
+_ASK: Final = "ask for the link again, and copy it whole"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """An invitation. maker: the first half of the maker's id. name: of the site that is invited."""
+
+    mesh: str
+    mesh_key: str
+    maker: bytes
+    token: bytes
+    name: str
+    addresses: tuple[str, ...]
+    relays: tuple[RelayEntry, ...] = ()
+
+    def made_by(self, id: str) -> bool:
+        """Tell whether the node of an id made the link."""
+        return half_of(id) == self.maker
+
+
+def half_of(id: str) -> bytes:
+    """Return the part of an id that a link holds; 2^128 tries find no other key with it."""
+    return keys.read_group(id)[:_HALF]
+
+
+def written(link: Link) -> str:
+    """Return the text of a link; raise ConfigError for names that are too long for one."""
+    body = keys.read_group(link.mesh_key) + link.maker + link.token
+    body += _text(link.mesh) + _text(link.name) + bytes([len(link.addresses)])
+    body += b"".join(_text(address) for address in link.addresses) + bytes([len(link.relays)])
+    body += b"".join(keys.read_group(relay.id) + _text(relay.address) for relay in link.relays)
+    text = HEAD + _letters(_sealed(body))
+    over = len(text) - CHARACTERS_MAX
+    if over > 0 and len(link.addresses) == 1 and not link.relays:
+        raise ConfigError(
+            f"The names {link.mesh!r} and {link.name!r} and the address {link.addresses[0]} are "
+            f"{-(-over * 5 // 8)} letters too long for a link of {CHARACTERS_MAX} characters: take "
+            "a shorter name."
+        )
+    return text
+
+
+def read(text: str) -> Link:
+    """Return the link in a text; raise ConfigError with what is wrong with any other text."""
+    plain = re.sub(r"[\s>]", "", text[:TEXT_MAX]).strip("<\"'").upper()
+    if not plain:
+        raise ConfigError("The link is empty: give the text that `fednode invite` printed.")
+    if not plain.startswith(HEAD):
+        raise ConfigError(
+            f"This is no link of fednode: a link begins with {HEAD} and has some 180 letters and "
+            "digits; `fednode invite` prints one."
+        )
+    letters = plain[len(HEAD) :]
+    if strange := re.search("[^A-Z2-7]", letters):
+        raise ConfigError(f"The link holds {strange[0]!r}, which no link has: {_ASK}.")
+    data = _bytes(letters)
+    if data and data[0] > VERSION:
+        raise ConfigError(
+            f"The link is of version {data[0]}, and this fednode knows version {VERSION}: install "
+            "a newer fednode."
+        )
+    size = int.from_bytes(data[1:3], "big")
+    if len(data) < 3 or len(data) < size:
+        raise ConfigError(f"The link was cut off: {_ASK}.")
+    if len(data) > size:
+        raise ConfigError(f"The link has letters behind its end: {_ASK}.")
+    body = data[3:-_CHECK]
+    if data != _sealed(body) or _letters(data) != letters:
+        raise ConfigError(f"The link has a wrong letter (its checksum does not fit): {_ASK}.")
+    try:
+        return _read(_Cut(body))
+    except (ValueError, IdentityError, AddressError) as fault:
+        raise ConfigError(f"The link cannot be used ({fault}): ask for another link.") from None
+
+
+class _Cut:
+    """Bytes that are read from front to back."""
+
+    def __init__(self, data: bytes) -> None:
+        self.left = data
+
+    def take(self, size: int) -> bytes:
+        """Return the next bytes; raise ValueError if there are fewer."""
+        if len(self.left) < size:
+            raise ValueError("it ends too early")
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken
+
+    def count(self, least: int, most: int, what: str) -> int:
+        """Return the next byte; raise ValueError if it is beyond the limits."""
+        (count,) = self.take(1)
+        if not least <= count <= most:
+            raise ValueError(f"it has {count} {what}")
+        return count
+
+    def text(self) -> str:
+        """Return the next text."""
+        return self.take(self.count(1, 255, "letters of a word")).decode("ascii")
+
+    def name(self) -> str:
+        """Return the next name."""
+        name = self.text()
+        if not NAME.fullmatch(name):
+            raise ValueError("it has a name that is not allowed")
+        return name
+
+    def address(self) -> str:
+        """Return the next address."""
+        endpoint = parse(self.text())
+        if endpoint.relayed or endpoint.port == 0:
+            raise ValueError("it has an address without a port")
+        return str(endpoint)
+
+
+def _read(cut: _Cut) -> Link:
+    mesh_key = keys.grouped(cut.take(_KEY))
+    keys.read_public(mesh_key)
+    maker, token = cut.take(_HALF), cut.take(LINK_TOKEN_BYTES)
+    mesh, name = cut.name(), cut.name()
+    addresses = [cut.address() for _ in range(cut.count(1, ADDRESSES_MAX, "addresses"))]
+    count, relays = cut.count(0, RELAYS_MAX, "relays"), list[RelayEntry]()
+    for _ in range(count):
+        id = keys.grouped(cut.take(_KEY))
+        relays.append(RelayEntry(cut.address(), id))
+    if cut.left:
+        raise ValueError("it has more at its end")
+    return Link(
+        mesh=mesh,
+        mesh_key=mesh_key,
+        maker=maker,
+        token=token,
+        name=name,
+        addresses=tuple(addresses),
+        relays=tuple(relays),
+    )
+
+
+def _letters(data: bytes) -> str:
+    return base64.b32encode(data).decode().rstrip("=")
+
+
+def _bytes(letters: str) -> bytes:
+    """Return the whole bytes in letters of base32; letters that make no byte are left out."""
+    whole = len(letters) - (len(letters) * 5 % 8) // 5
+    return base64.b32decode(letters[:whole] + "=" * (-whole % 8))
+
+
+def _sealed(body: bytes) -> bytes:
+    """Return a body with version, size and checksum."""
+    size = 3 + len(body) + _CHECK
+    data = bytes([VERSION]) + size.to_bytes(2, "big") + body
+    return data + hashlib.sha256(data).digest()[:_CHECK]
+
+
+def _text(word: str) -> bytes:
+    data = word.encode("ascii")
+    return bytes([len(data)]) + data

@@ -1,0 +1,184 @@
+"""A node that admits newcomers on its own port: its register, its right, and what it says.
+
+    admission/        a folder of the state directory, with the files of a register
+    admission/right   the proof that this node's key may sign leases (fednode.identity.lease)
+
+Newcomers reach the service alone, through a gate of their own (fednode.transports.tls).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+from fednode.admission.register import Register
+from fednode.admission.service import (
+    VISIT_MESSAGE_BYTES,
+    VISIT_S,
+    VISIT_STREAMS,
+    IntroducerService,
+    Mesh,
+    anyone,
+    enrolled,
+)
+from fednode.app.plan import NodePlan
+from fednode.core.events import Record
+from fednode.core.types import Update
+from fednode.errors import StateError
+from fednode.identity.certificate import shown_by
+from fednode.identity.enrol import CONTACTS_MAX
+from fednode.identity.identity import Identity
+from fednode.identity.lease import Statement, armour, disarm, sponsored
+from fednode.identity.trust import Trust
+from fednode.observe.telemetry import Refusals
+from fednode.runtime.driver import Driver
+from fednode.settings.agreed import shared
+from fednode.storage.files import put
+from fednode.transports.address import RELAY
+from fednode.transports.grpc import GrpcTransport
+from fednode.transports.tls import Tls
+from fednode.wire.gen import introducer_pb2
+
+FOLDER: Final = "admission"
+RIGHT: Final = "right"
+NOBODY: Final = "fednode"
+"""The name in the certificate that newcomers see."""
+MEMBERS_SHOWN: Final = 64
+LOG: Final = logging.getLogger("fednode")
+
+
+def right_of(state: Path) -> bytes:
+    """Return the proof that the node of a state directory may admit; b"" if it may not."""
+    path = state / FOLDER / RIGHT
+    try:
+        return disarm(path.read_text(encoding="ascii")) if path.exists() else b""
+    except OSError as fault:
+        raise StateError(f"{path} cannot be read: {fault.strerror}.") from fault
+
+
+def keep_right(state: Path, right: bytes) -> None:
+    """Store the proof that the node of a state directory may admit."""
+    folder = state / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    put(folder / RIGHT, armour(right) + "\n", "state directory")
+
+
+def register_of(state: Path, identity: Identity) -> Register:
+    """Return the register of a node that may admit; its right is read whenever it signs."""
+
+    def sign(statement: Statement) -> bytes:
+        return sponsored(identity.key, right_of(state), identity.clock)(statement)
+
+    return Register(state / FOLDER, identity.mesh, sign)
+
+
+class Admission:
+    """The admission of newcomers at one node, beside its transport."""
+
+    def __init__(
+        self, plan: NodePlan, identity: Identity, trust: Trust, refusals: Refusals
+    ) -> None:
+        self._plan, self._identity, self._trust = plan, identity, trust
+        self._refusals = refusals
+        self._node: Driver | None = None
+        self._backbone = ""
+        self.register = register_of(plan.state, identity)
+        self.register.id_of = trust.id_of
+        self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
+        self._transport = GrpcTransport(self.tls, VISIT_STREAMS, VISIT_MESSAGE_BYTES)
+        mesh = Mesh(
+            contacts=self._contacts,
+            revocations=trust.revocations,
+            offer=self._offer,
+            met=self._meet,
+        )
+        service = IntroducerService(
+            self.register,
+            self._transport.caller,
+            self._transport.source,
+            LOG.info,
+            mesh,
+            self._warn,
+        )
+        self._transport.add_service(service.register)
+
+    async def open(self) -> None:
+        """Answer newcomers from now on, behind the node's own gate."""
+        await self._transport.listen(RELAY, None)
+
+    async def close(self) -> None:
+        """Answer nobody any more. Idempotent."""
+        await self._transport.close()
+
+    def attach(self, node: Driver, backbone: str) -> None:
+        """Take the members from a node that runs. backbone: the fingerprint of its model."""
+        self._node, self._backbone = node, backbone
+
+    def own_lease(self, address: str) -> bytes:
+        """Return a new lease of this node itself."""
+        own = self._identity
+        return self.register.enrol(own.id, own.mesh, own.name, address, "")
+
+    def remembered(self) -> list[Update]:
+        """Return the members that this node admitted, to greet them after a restart."""
+        for proof in self.register.revocations():
+            self._trust.take_revocation(proof)
+        known = [
+            Update(node.name, "alive", 0, node.address, node.id, disarm(node.lease))
+            for node in self.register.enrolled()
+            if node.id != self._identity.id
+        ]
+        return list(self._trust.believed("", known))
+
+    def _meet(self, new: introducer_pb2.Contact) -> None:
+        """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
+        update = Update(new.name, "alive", 0, new.address, new.id, bytes(new.lease))
+        news = self._trust.believed("", [update])
+        if self._node is not None:
+            self._node.tell(news)
+
+    def _warn(self, text: str) -> None:
+        self._refusals.show(Record("admission.copied", text, "warning"))
+
+    def _contacts(self, but: str) -> Iterable[introducer_pb2.Contact]:
+        """Return this node, and some others that live, drawn at random."""
+        own = introducer_pb2.Contact(
+            name=self._plan.name,
+            address=self._plan.address,
+            id=self._identity.id,
+            lease=self._identity.proof,
+        )
+        if self._node is None:
+            before = [one for one in enrolled(self.register, but) if one.id != own.id]
+            return [own, *before][:CONTACTS_MAX]
+        live = [
+            introducer_pb2.Contact(
+                name=member.name, address=member.address, id=member.id, lease=member.proof
+            )
+            for member in self._node.view().peers
+            if member.live and member.proof and member.address and member.name != but
+        ]
+        return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
+
+    def _offer(self) -> introducer_pb2.JudgeReply:
+        members = [] if self._node is None else [peer.name for peer in self._node.view().peers]
+        model = self._plan.settings.model.title
+        known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
+        return introducer_pb2.JudgeReply(
+            sponsor=right_of(self._plan.state),
+            settings=shared(self._plan.settings),
+            members=[self._plan.name, *members][:MEMBERS_SHOWN],
+            model=model + known,
+        )
+
+
+def admission_of(
+    plan: NodePlan, identity: Identity, trust: Trust, refusals: Refusals
+) -> Admission | None:
+    """Return the admission of newcomers; None if this node is no sponsor."""
+    if not right_of(plan.state):
+        return None
+    return Admission(plan, identity, trust, refusals)

@@ -1,0 +1,109 @@
+"""Found a mesh on this machine, and find the mesh that a command invites to."""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+from fednode.admission.register import Register
+from fednode.app.admission import FOLDER, keep_right, right_of
+from fednode.app.network import IDENTITY
+from fednode.app.plan import NodePlan, make
+from fednode.app.saved import ROOT
+from fednode.errors import AddressError, ConfigError
+from fednode.identity import keys
+from fednode.identity import lease as leases
+from fednode.identity.identity import Identity
+from fednode.storage.files import put
+from fednode.transports.address import Endpoint
+from fednode.transports.grpc import check_free
+from fednode.transports.ports import free_ports
+
+PORT: Final = 7100
+"""The port of a node whose address nobody gave, if it is free."""
+ELSEWHERE_IN_THE_WORLD: Final = ("192.0.2.1", 9)
+"""An address for documentation (RFC 5737): the system says by which way it would be reached."""
+FILES: Final = "files"
+"""File in the folder of an admission: the path of the folder of node.yaml and peers.yaml."""
+
+
+def site_here() -> str:
+    """Return a name for this machine's node, made from the host's name."""
+    plain = re.sub("[^a-z0-9-]+", "-", socket.gethostname().lower().partition(".")[0])
+    return plain.strip("-")[:63] or "site"
+
+
+def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
+    """Return this machine's address on its way to another, with a free port; nothing is sent."""
+    family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(towards)
+            host = str(probe.getsockname()[0])
+    except OSError:
+        host = "127.0.0.1"
+    endpoint = Endpoint(host, PORT)
+    try:
+        check_free(endpoint)
+    except AddressError:
+        return str(Endpoint(host, free_ports(1)[0]))
+    return str(endpoint)
+
+
+def mesh_key_file(mesh: str) -> Path:
+    """Return the place of the mesh key on the founder's machine; no daemon reads it."""
+    return Path.home() / ROOT / mesh / keys.MESH_KEY_FILE
+
+
+def found(mesh: str, site: str, address: str, folder: Path) -> tuple[Identity, str]:
+    """Make the mesh key, the founder's key, its lease and its right to admit.
+
+    folder: of node.yaml and peers.yaml. Return the founder's identity, and the public mesh key.
+    Raise ConfigError if this machine founded a mesh of this name before.
+    """
+    path = mesh_key_file(mesh)
+    if path.exists():
+        raise ConfigError(
+            f"This machine founded a mesh {mesh!r} already (its key is {path}): take another name."
+        )
+    key = keys.create(path)
+    state = path.parent / site
+    identity = Identity(state / IDENTITY, mesh, site)
+    keep_right(state, leases.right(key, mesh, site, identity.id, int(time.time())))
+    register = Register(state / FOLDER, mesh, lambda statement: leases.sign(key, statement))
+    token = register.link_token(site, 1).hex()
+    identity.take_lease(register.enrol(identity.id, mesh, site, address, token))
+    put(state / FOLDER / FILES, f"{folder.resolve()}\n", "state directory")
+    return identity, keys.written(key.public_key())
+
+
+def admitting() -> NodePlan:
+    """Return the plan of the node on this machine that admits newcomers.
+
+    It is the node whose files lie in this folder, else the only such node. Raise ConfigError if
+    there is no such node, or several.
+    """
+    root = Path.home() / ROOT
+    known = [
+        Path(file.read_text(encoding="utf-8").strip())
+        for file in sorted(root.glob(f"*/*/{FOLDER}/{FILES}"))
+    ]
+    here = [folder for folder in known if folder == Path.cwd()]
+    if not known:
+        raise ConfigError(
+            "No node of this machine admits newcomers: found a mesh with `fednode found`, or ask "
+            "its founder for the link."
+        )
+    if not here and len(known) > 1:
+        places = ", ".join(map(str, known))
+        raise ConfigError(
+            f"{len(known)} nodes of this machine admit newcomers: run it in {places}."
+        )
+    folder = (here or known)[0]
+    plan = make(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+    if not right_of(plan.state):
+        raise ConfigError(f"The node {plan.name!r} may admit nobody: ask the founder of the mesh.")
+    return plan

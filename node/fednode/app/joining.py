@@ -1,0 +1,160 @@
+"""Ask for admission to the mesh of a link, and write the files of a node that was admitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fednode.admission.link import Link
+from fednode.app.plan import NodePlan
+from fednode.app.writing import mesh_text, with_images, with_keys, with_values
+from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
+from fednode.identity import keys
+from fednode.identity import lease as leases
+from fednode.identity.enrol import Admitter, enrol, judge_token, sponsor
+from fednode.identity.identity import Identity
+from fednode.identity.lease import Statement
+from fednode.learn.learner import Learner, told
+from fednode.settings.agreed import LOCAL, OWN_FILE, taken
+from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import Tree
+from fednode.shipped import config_file
+from fednode.storage.files import put
+from fednode.transports.links import Connect
+from fednode.wire.replies import clean
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """The answer of the node that made a link. right: to admit. settings: the shared ones."""
+
+    link: Link
+    admitter: Admitter
+    right: Statement
+    settings: Tree
+    members: tuple[str, ...]
+    model: str
+
+
+async def ask(link: Link, identity: Identity, address: str, connect: Connect) -> Invitation:
+    """Ask the node that made a link what the mesh is; the link is not used up.
+
+    Raise Unreachable if no address answers, Refused if the link is not good, IdentityError if the
+    node that answers is not the one that made the link, or has no right to admit.
+    """
+    fault: FednodeError = Unreachable("The link names no address.")
+    for place in link.addresses:
+        admitter = sponsor(place, link.made_by)
+        try:
+            reply = await judge_token(identity, admitter, address, link.token.hex(), connect)
+        except (Unreachable, IdentityError) as failed:
+            fault = failed
+            continue
+        reply = clean(reply)
+        right = _right(link, bytes(reply.sponsor), place)
+        return Invitation(
+            link=link,
+            admitter=admitter,
+            right=right,
+            settings=taken(reply.settings),
+            members=tuple(reply.members),
+            model=reply.model,
+        )
+    raise fault
+
+
+def _right(link: Link, proof: bytes, place: str) -> Statement:
+    """Return the right to admit that the mesh key of the link signed; raise IdentityError."""
+    try:
+        right = leases.read(proof, keys.read_public(link.mesh_key))
+    except IdentityError as fault:
+        raise IdentityError(f"The node at {place} cannot be believed: {fault}.") from None
+    if right.kind != "sponsor" or right.mesh != link.mesh or not link.made_by(right.id):
+        raise IdentityError(
+            f"The node at {place} cannot be believed: it shows no right to admit to {link.mesh!r}."
+        )
+    return right
+
+
+async def take_lease(
+    invitation: Invitation, identity: Identity, address: str, connect: Connect
+) -> None:
+    """Use the link: get and store the lease; raise IdentityError for one that does not hold."""
+    link = invitation.link
+    await enrol(identity, invitation.admitter, address, link.token.hex(), connect)
+    leases.vouched(identity.proof, keys.read_public(link.mesh_key))
+
+
+def strange(identity: Identity, link: Link) -> bool:
+    """Tell whether the key in the state directory belongs to another mesh of the same name."""
+    if not identity.proof:
+        return False
+    try:
+        leases.vouched(identity.proof, keys.read_public(link.mesh_key))
+    except IdentityError:
+        return True
+    return False
+
+
+def settings_text(invitation: Invitation, data: Path, model: str | None) -> str:
+    """Return node.yaml: the shared settings, this site's images and name, the rest as comments.
+
+    model: of this site, if each site has a file of its own. Raise ConfigError if it is missing.
+    """
+    tree = invitation.settings
+    chosen = dict(tree.get("model", {}))
+    for key, own in (("name", LOCAL + OWN_FILE), ("pretrained", OWN_FILE)):
+        if chosen.get(key) == own and model is None:
+            raise ConfigError(
+                "The model of this mesh is a file that each site has: give yours with --model "
+                f"{'local-dir:FOLDER' if key == 'name' else 'FILE'}; its digest is compared."
+            )
+        if chosen.get(key) == own:
+            chosen[key] = model
+    if "name" not in tree.get("policy", {}):
+        raise ConfigError("The mesh names no policy: its nodes have another version of fednode.")
+    text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
+    text = with_values(text, {**tree, "model": chosen})
+    return with_keys(text, {"name": invitation.link.name})
+
+
+def peers_of(invitation: Invitation, address: str) -> Peers:
+    """Return the peers.yaml of this site: the node that admitted it, and itself."""
+    right, link = invitation.right, invitation.link
+    known = PeerEntry(right.name, invitation.admitter.address, right.id)
+    return Peers(
+        link.mesh,
+        (known, PeerEntry(link.name, address)),
+        mesh_key=link.mesh_key,
+        sponsors=(right.name,),
+        relays=link.relays,
+    )
+
+
+def write(folder: Path, settings: str, peers: Peers) -> None:
+    """Write node.yaml and peers.yaml into a new folder; raise StateError if that fails."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = mesh_text(peers.mesh, str(peers.mesh_key), peers.sponsors, peers.peers, peers.relays)
+    for name, content in (("node.yaml", settings), ("peers.yaml", text)):
+        put(folder / name, content, "folder", for_all=True)
+
+
+def leaves(plan: NodePlan, learner: Learner) -> str:
+    """Return what a node sends to its peers, in words."""
+    classes, images = told(learner)
+    arrays = learner.initial(plan.settings.seed)
+    each = [array for array in arrays.values() if array.shape[:1] == (0,)]
+    numbers = sum(array.size for array in arrays.values())
+    if plan.policy.name == "local":
+        return "nothing that was learned"
+    if each:  # rows, one for each class
+        sent = (
+            f"{sum(array.shape[1] for array in each):,} numbers for each of {len(classes)} classes"
+        )
+    else:
+        sent = f"at most {numbers:,} numbers a round"
+    named = plan.settings.data.tell_classes or each
+    names = f"{len(classes)} class name{'s' * (len(classes) != 1)}" if named else ""
+    rest: Sequence[str] = [part for part in (names, f"the number of images ({images:,})") if part]
+    return f"{sent}, {' and '.join(rest)}"

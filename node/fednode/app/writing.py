@@ -1,0 +1,136 @@
+"""Write node.yaml and peers.yaml for a new node: every key with its comment, some with a value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from fednode.errors import ConfigError
+from fednode.settings.peers import PeerEntry, RelayEntry
+from fednode.shipped import config_file
+
+ENTRIES: Final = "\npeers:\n"
+"""Behind this line of peers.yaml there are only the entries."""
+
+
+def with_images(text: str, data: Path | None) -> str:
+    """Return a node.yaml for a folder of images, all of which train; None: the built-in images.
+
+    All nodes share the built-in images, so each node takes its block of the classes. Raise
+    ConfigError for a folder that does not exist.
+    """
+    if data is None:
+        return text.replace("    #how: none\n", "    how: classes\n")
+    folder = data.expanduser().resolve()  # valid wherever the node is started
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise ConfigError(f"--data {folder} {what}: give a folder with one folder per class.")
+    text = text.replace("  path: builtin\n", f"  path: {_yaml(str(folder))}\n")
+    return text.replace("  #shots: 8\n", "  shots: 0\n")
+
+
+def with_values(text: str, tree: Mapping[str, Any]) -> str:
+    """Return a node.yaml of the tree's policy, with a value for each of its keys.
+
+    tree: settings by section and key, which the file names as comments.
+    """
+    policy = dict(tree.get("policy", {}))
+    text = with_policy(text, str(policy["name"]))
+    if any(isinstance(value, dict) for value in policy.values()):
+        before, _, rest = text.partition("\npolicy:\n")
+        whole = yaml.safe_dump({"policy": policy}, sort_keys=False)
+        return with_keys(f"{before}\n{whole}\n{rest.partition(chr(10) * 2)[2]}", tree)
+    return with_keys(text, {**tree, "policy": policy})
+
+
+def with_keys(text: str, tree: Mapping[str, Any]) -> str:
+    """Return a node.yaml with a value for each key of a tree, but not for nested policy keys."""
+    for key, value in tree.items():
+        if not isinstance(value, dict):
+            text = _put(text, key, value)
+            continue
+        head, start, rest = text.partition(f"\n{key}:\n")
+        inside, end, after = rest.partition("\n\n")
+        for name, inner in _leaves(value):
+            inside = _put(inside, name, inner, " +")
+        text = head + start + inside + end + after
+    return text
+
+
+def _put(text: str, key: str, value: object, indent: str = "") -> str:
+    """Return a text with a value behind a key, which may stand in a comment."""
+    line = f"{key}: {_yaml(value)}"
+    return re.sub(rf"(?m)^({indent})#?{key}: .*$", lambda match: match[1] + line, text)
+
+
+def _leaves(tree: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _leaves(value)
+        else:
+            yield key, value
+
+
+def _yaml(value: object) -> str:
+    """Return a value as it stands behind a key."""
+    if isinstance(value, str) and "/" in value:
+        return "'" + value.replace("'", "''") + "'"
+    said = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+    return said.removesuffix("\n").removesuffix("\n...")
+
+
+def mesh_text(
+    mesh: str,
+    mesh_key: str,
+    sponsors: Sequence[str],
+    peers: Sequence[PeerEntry],
+    relays: Sequence[RelayEntry] = (),
+) -> str:
+    """Return the peers.yaml of a mesh whose members have leases of a mesh key."""
+    head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
+    head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
+    head = head.replace("insecure: true\n", "# insecure: false\n")
+    head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")
+    head = head.replace("# sponsors: []\n", f"sponsors: [{', '.join(sponsors)}]\n")
+    if relays:
+        listed = "".join(f'  - {{address: "{one.address}", id: {one.id}}}\n' for one in relays)
+        head = head.replace("# relays: []\n", f"relays:\n{listed}")
+    entries = "".join(
+        f'  - {{name: {peer.name}, address: "{peer.address}"'
+        + (f", id: {peer.id}}}\n" if peer.id else "}\n")
+        for peer in peers
+    )
+    return head + line + entries
+
+
+def with_defaults(text: str, section: str, values: Mapping[str, object]) -> str:
+    """Return a node.yaml whose comments show other defaults for some keys of a section."""
+    head, start, rest = text.partition(f"\n{section}:\n")
+    inside, end, after = rest.partition("\n\n")
+    for key, value in values.items():
+        said = yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
+        shown = re.sub(rf"(?m)^  #{key}: .*$", "\0", inside)
+        inside = shown.replace("\0", f"  #{key}: {said}")
+    return head + start + inside + end + after
+
+
+def with_policy(text: str, name: str) -> str:
+    """Return a node.yaml with the keys of another policy, and the defaults that it brings."""
+    from fednode import registry
+
+    kind = registry.policy(name)
+    file = config_file(f"policies/{name}.yaml")
+    section = f"policy:\n  name: {name}\n"
+    if f"\n  name: {name}\n" in text:
+        return text
+    if file.is_file():
+        section = file.read_text(encoding="utf-8").partition("\npolicy:\n")[2]
+        section = "policy:\n" + section.partition("\n\n")[0].rstrip("\n") + "\n"
+    before, _, rest = text.partition("\npolicy:\n")
+    rounds: Mapping[str, object] = getattr(kind, "rounds", {})  # as the settings are read
+    text = f"{before}\n{section}\n{rest.partition(chr(10) * 2)[2]}"
+    return with_defaults(with_defaults(text, "tuning", kind.tuning), "rounds", rounds)

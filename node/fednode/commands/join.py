@@ -1,0 +1,172 @@
+"""`fednode join`: join a mesh by a link, and run the node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fednode.errors import ConfigError
+from fednode.terminal.paths import PATH
+from fednode.terminal.progress import Shown
+
+if TYPE_CHECKING:
+    from fednode.admission.link import Link
+    from fednode.app.joining import Invitation
+    from fednode.app.plan import NodePlan
+    from fednode.identity.identity import Identity
+    from fednode.learn.learner import Learner
+    from fednode.settings.peers import Peers
+
+
+@click.command()
+@click.argument("link", required=False)
+@click.option("--data", type=PATH, required=True, help="Folder of images, one folder per class.")
+@click.option("--address", help="HOST:PORT at which the other sites reach this node, or relay.")
+@click.option("--model", help="Your file of the model, if each site of the mesh has its own.")
+@click.option("--yes", is_flag=True, help="Ask nothing; needs --words.")
+@click.option("--words", help="The five words of the mesh, as its founder said them.")
+@click.option("--no-start", is_flag=True, help="Do not start the node.")
+def join(
+    link: str | None,
+    data: Path,
+    address: str | None,
+    model: str | None,
+    yes: bool,
+    words: str | None,
+    no_start: bool,
+) -> None:
+    """Join the mesh of a LINK: show what it is, ask, write a folder of settings, and start.
+
+    Without LINK the command asks for it, and - reads it from standard input, so that it does not
+    stand in the list of processes.
+    """
+    from fednode.admission import link as links
+
+    if yes and words is None:
+        raise ConfigError("--yes needs --words: the five words that the founder of the mesh said.")
+    if link == "-" and not yes:
+        raise ConfigError("- reads the link where an answer could come: add --yes and --words.")
+    if link == "-":
+        link = sys.stdin.read(links.TEXT_MAX)
+    elif link is None:
+        link = click.prompt("The link")
+    begin_as(links.read(str(link)), data, address, model, words if yes else None, no_start)
+
+
+def begin_as(
+    link: Link, data: Path, address: str | None, model: str | None, words: str | None, idle: bool
+) -> None:
+    """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
+    import uvloop
+
+    from fednode.app.founding import address_here
+    from fednode.app.joining import ask, peers_of, settings_text, strange, take_lease, write
+    from fednode.app.network import IDENTITY, PROXY
+    from fednode.app.plan import make
+    from fednode.app.saved import ROOT
+    from fednode.commands.start import begin
+    from fednode.identity.identity import Identity
+    from fednode.transports.address import parse
+    from fednode.transports.proxy import connector
+
+    folder, state = Path(link.mesh), Path.home() / ROOT / link.mesh / link.name
+    if folder.exists():
+        raise ConfigError(
+            f"There is a {folder.resolve()} already: run this in another folder, or, if you joined "
+            "before, `fednode start` in that one."
+        )
+    identity = Identity(state / IDENTITY, link.mesh, link.name)
+    if strange(identity, link):
+        raise ConfigError(
+            f"The link is of another mesh called {link.mesh!r} than the one that {state} belongs "
+            "to: remove that folder if you want to leave the other mesh for good."
+        )
+    first = parse(link.addresses[0])
+    address = address or address_here((first.numeric, first.port))
+    connect = connector(os.environ.get(PROXY))
+    invitation = uvloop.run(ask(link, identity, address, connect))
+    text, peers = settings_text(invitation, data, model), peers_of(invitation, address)
+    if not _agreed(invitation, identity, words, *_parts(text, peers, state)):
+        click.echo("Nothing was joined; the link can still be used.")
+        return
+    uvloop.run(take_lease(invitation, identity, address, connect))
+    write(folder, text, peers)
+    click.echo(f"Joined {link.mesh}; the settings are in {folder.resolve()}.")
+    _check(folder)
+    if idle:
+        click.echo(f"Start the node: cd {folder} && fednode start")
+    else:
+        begin(make(folder / "peers.yaml", folder / "node.yaml", None, (), None))
+
+
+def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
+    """Return the node of settings that are not written yet, and its learner."""
+    from fednode.app.plan import NodePlan, disagreements, learner_of, placed
+    from fednode.settings import trees
+    from fednode.settings.read import Source, settings_in
+
+    settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
+    name = str(settings.name)
+    plan = NodePlan(name, placed(settings, peers, name), peers, state)
+    if faults := disagreements(plan):
+        raise ConfigError("\n".join(faults))
+    with Shown("Nothing was joined; the link can still be used.") as told:
+        return plan, learner_of(plan.settings, name, told=told)
+
+
+def _agreed(
+    invitation: Invitation, identity: Identity, words: str | None, plan: NodePlan, learner: Learner
+) -> bool:
+    """Show what would be joined, and tell whether the operator agrees."""
+    from fednode.admission.words import same, words_of
+    from fednode.app.joining import leaves
+    from fednode.identity import keys
+
+    known = words_of(keys.read_group(invitation.link.mesh_key))
+    settings, rounds = plan.settings, plan.settings.rounds
+    least = f"at least {rounds.start.peers} other members" if rounds.start.peers else "its peers"
+    private = "off" if settings.privacy.clip is None else f"clip {settings.privacy.clip:g}"
+    click.echo(
+        f"mesh           {plan.peers.mesh}, words: {known}\n"
+        f"this node      {plan.name} at {plan.address}, words: "
+        f"{words_of(keys.read_group(identity.id))}\n"
+        f"members        {', '.join(invitation.members)}\n"
+        f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
+        f"{least}\n"
+        f"model          {invitation.model}\n"
+        f"leaves here    {leaves(plan, learner)}\n"
+        f"stays here     all images, labels and file names\n"
+        f"privacy        {private} (privacy.clip), class names "
+        f"{'told' if settings.data.tell_classes else 'not told'} (data.tell_classes)"
+    )
+    if words is not None:
+        if not same(words, known):
+            raise ConfigError(
+                f"The words of the mesh are {known!r}, and --words says {words!r}: the link is not "
+                "of the mesh that you were invited to, or a word is misspelt."
+            )
+        return True
+    click.echo(f"Ask {invitation.right.name} by phone whether the words of the mesh are the same.")
+    return click.confirm("Join this mesh?", default=False)
+
+
+def _check(folder: Path) -> None:
+    """Print all findings on the node; raise ConfigError if one of them is a fault."""
+    from fednode.commands.check import Given, look
+
+    faults = 0
+    with Shown("The node is a member; `fednode start` in its folder runs it.") as told:
+        files = Given(folder / "peers.yaml", folder / "node.yaml", None, (), None, live=True)
+        for finding in look(files, told):
+            faults += finding.level == "fault"
+            with told.hidden():
+                click.echo(f"{finding.level}: {finding.text}")
+    if faults:
+        raise ConfigError(
+            "This node is a member now and was not started: mend what is said above, then run "
+            f"`cd {folder} && fednode start`."
+        )

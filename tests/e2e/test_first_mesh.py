@@ -1,0 +1,185 @@
+"""Three sites with empty home folders become a mesh by three commands; a fourth joins it later."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fednode.app.network import client_of
+from fednode.app.plan import learner_of
+from fednode.core.settings import RoundSettings, StartSettings
+from fednode.errors import FednodeError
+from fednode.settings.peers import load_peers
+from fednode.settings.read import Source, settings_of, start_of
+from fednode.sim.setup import Setup
+from fednode.sim.world import World
+from fednode.storage.store import read_snapshot
+from fednode.transports.ports import free_ports
+from fednode_bootstrap.process import Daemon, Process
+from tests.contract.faults import pause
+from tests.unit.commands.run import Fednode
+
+pytestmark = pytest.mark.e2e
+GUARD_S = 120.0
+ROUNDS = 6
+TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
+ENVIRONMENT = {
+    "FEDNODE_TUNING__KIND": "closed-form",
+    "FEDNODE_MEMBERSHIP__PRESET": "local",
+}
+
+
+class Site:
+    """One organisation: an empty home folder, some images, an address, a daemon."""
+
+    def __init__(self, folder: Path, name: str, place: int, port: int) -> None:
+        self.name, self.home = name, folder / name
+        self.address = f"127.0.0.{place}:{port}"
+        self.images = self.home / "images"
+        (self.images / "one").mkdir(parents=True)
+        Image.fromarray(np.full((8, 8, 3), place, np.uint8)).save(self.images / "one" / "1.png")
+        self.state = self.home / ".local/state/fednode/ward" / name
+        self.typed = list[Sequence[str]]()
+        self.daemon: Daemon | None = None
+
+    async def launch(self, command: Sequence[str], log: Path) -> Process:
+        with log.open("ab") as output:
+            return await asyncio.create_subprocess_exec(
+                *command,
+                cwd=self.home / "ward" if command[-1] == "start" else self.home,
+                env=os.environ | ENVIRONMENT | {"HOME": str(self.home)},
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @contextlib.asynccontextmanager
+    async def runs(self, *words: str) -> AsyncIterator[Daemon]:
+        """Type a command that runs the daemon."""
+        self.typed.append(words)
+        log = self.home / "log"
+        self.daemon = Daemon(self.name, (*TETHER, *words), log, self.launch)
+        await self.daemon.start()
+        try:
+            yield self.daemon
+        finally:
+            await self.daemon.stop(10.0)
+
+    async def types(self, fednode: Fednode, *words: str) -> str:
+        """Type a command, in this process; return what it prints."""
+        self.typed.append(words)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HOME", str(self.home))
+            patch.chdir(self.home)
+            code = await asyncio.to_thread(fednode, *words)
+        assert code == 0, fednode.err
+        return fednode.out + fednode.err
+
+    async def until(self, holds: Callable[[Any], bool]) -> Any:
+        """Ask the daemon again and again, with its own key, until something holds of its status."""
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                with contextlib.suppress(FednodeError):
+                    peers = load_peers(self.home / "ward" / "peers.yaml")
+                    async with client_of(peers, self.state) as client:
+                        reply = await client.status(self.address)
+                        if holds(reply):
+                            return reply
+                assert self.daemon is None or self.daemon.running, (self.home / "log").read_text()
+                await pause(0.1)
+
+
+async def invited(fednode: Fednode, founder: Site, site: Site) -> tuple[str, ...]:
+    """Let the founder invite a site; return the one command that the site types."""
+    said = await founder.types(fednode, "invite", site.name)
+    link = next(line for line in said.splitlines() if line.startswith("FEDNODE:"))
+    words = said.splitlines()[-1].rpartition(": ")[2]
+    assert len(words.split()) == 5
+    at = ("--data", str(site.images), "--address", site.address)
+    return ("join", link, *at, "--yes", "--words", words)
+
+
+async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fednode = Fednode(capsys)
+    for key, value in ENVIRONMENT.items():
+        monkeypatch.setenv(key, value)
+    ports = free_ports(4)
+    a, b, c, d = sites = [Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcd")]
+    found = ("--site", "a", "--address", a.address, "--policy", "promptfl")
+    rounds = ("--rounds", str(ROUNDS), "--wait", "3")
+    await a.types(fednode, "found", "ward", "--data", str(a.images), *found, *rounds)
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(a.runs("start"))
+        for site in (b, c):
+            await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
+        three = (a, b, c)
+        for site in three:
+            reply = await site.until(lambda reply: reply.life == "finished")
+            assert dict(reply.merged_with) == {2: ROUNDS}, "each round merged both peers' prompts"
+        before = [site.daemon and site.daemon.pid for site in three]
+        typed = [len(site.typed) for site in three]
+        assert typed == [4, 1, 1]  # found, start and two invitations; one command each
+        assert bits(*(site.state for site in three)) == listed()
+
+        await running.enter_async_context(d.runs(*await invited(fednode, a, d)))
+        for site in three:
+            await site.until(lambda reply: state_of(reply, "d") == "alive")
+        assert [site.daemon and site.daemon.pid for site in three] == before
+        await d.until(lambda reply: {peer.name for peer in reply.peers} == {"a", "b", "c"})
+    assert [site for site in sites if "insecure: true" in mesh_file(site)] == []
+    token = links_of(b)
+    for file in (a.home / "log", b.home / "log", *a.state.rglob("*")):
+        assert not file.is_file() or token not in file.read_bytes(), f"the token is in {file}"
+
+
+def state_of(reply: Any, name: str) -> str:
+    return next((str(peer.state) for peer in reply.peers if peer.name == name), "")
+
+
+def mesh_file(site: Site) -> str:
+    return "\n".join(
+        line
+        for line in (site.home / "ward" / "peers.yaml").read_text().splitlines()
+        if not line.startswith("#")
+    )
+
+
+def links_of(site: Site) -> bytes:
+    """Return the text of the token in the link that a site typed."""
+    from fednode.admission.link import read
+
+    return read(site.typed[0][1]).token.hex().encode()
+
+
+def bits(*states: Path) -> list[str]:
+    return [read_snapshot(state).policy.tensors.digest for state in states]
+
+
+def listed() -> list[str]:
+    """Return the bits of the same nodes in a simulated mesh, where each one is listed."""
+    policy = {"policy": {"name": "promptfl"}, "tuning": {"kind": "closed-form"}}
+    settings = settings_of(Source("test", policy))
+    world = World(7)
+    plan = Setup(
+        policy=settings.policy.kind,
+        config=settings.policy.config,
+        rounds=RoundSettings("sync", max=ROUNDS, start=StartSettings(2)),
+        seed=settings.seed,
+        start=start_of(settings),
+    )
+    world.populate(plan, {name: learner_of(settings, name) for name in "abc"})
+    assert world.run(world.finished, 36_000.0)
+    snapshots = [world.hosts[name].durable for name in "abc"]
+    return [held.policy.tensors.digest for held in snapshots if held is not None]

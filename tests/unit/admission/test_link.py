@@ -1,0 +1,125 @@
+"""The text of a link: short, and every other text gets a sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+import pytest
+
+from fednode.admission.link import (
+    CHARACTERS_MAX,
+    HEAD,
+    Link,
+    _letters,
+    _sealed,
+    half_of,
+    read,
+    written,
+)
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.settings.peers import RelayEntry
+from tests.unit.identity.people import LISTED, MESH_KEY
+
+LINK = Link(
+    mesh="clinic",
+    mesh_key=keys.written(MESH_KEY.public_key()),
+    maker=half_of(LISTED["a"]),
+    token=bytes(range(12)),
+    name="hospital-b",
+    addresses=("192.168.100.107:57101",),
+)
+TEXT = written(LINK)
+
+
+def test_a_link_is_short_and_read_back_as_it_was() -> None:
+    assert len(TEXT) == 183 <= CHARACTERS_MAX
+    assert read(TEXT) == LINK
+    assert LINK.made_by(LISTED["a"])
+    assert not LINK.made_by(LISTED["b"])
+
+
+def test_more_addresses_and_relays_are_read_back() -> None:
+    more = Link(
+        mesh="m",
+        mesh_key=LINK.mesh_key,
+        maker=LINK.maker,
+        token=LINK.token,
+        name="b",
+        addresses=("10.0.0.1:1", "node.example.org:7100", "[2001:db8::1]:7100", "10.0.0.2:2"),
+        relays=(RelayEntry("relay.example.org:443", LISTED["b"]),),
+    )
+    assert read(written(more)) == more
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"  {TEXT}\n", TEXT.lower(), f"<{TEXT}>", f"> {TEXT[:70]}\r\n> {TEXT[70:]}", f'"{TEXT}"'],
+)
+def test_what_mail_programs_add_does_no_harm(text: str) -> None:
+    assert read(text) == LINK
+
+
+def resealed(body: bytes) -> str:
+    """Return a link of any body, with a right checksum."""
+    return HEAD + _letters(_sealed(body))
+
+
+BODY = b"".join((keys.read_group(LINK.mesh_key), LINK.maker, LINK.token, b"\x06clinic", b"\x01b"))
+NEWER = bytes([9]) + b"\0\x20" + bytes(29)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("  \n", "The link is empty"),
+        ("https://example.org/join?x=1", "This is no link of fednode"),
+        (f"{TEXT[:40]}!{TEXT[41:]}", "The link holds '!', which no link has"),
+        (TEXT[:100], "The link was cut off"),
+        (TEXT[:-1], "The link was cut off"),
+        (TEXT + "AAAAAAAA", "The link has letters behind its end"),
+        (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
+        (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 1: install"),
+        (resealed(BODY), "cannot be used (it ends too early)"),
+        (resealed(BODY + b"\x00\x00"), "cannot be used (it has 0 addresses)"),
+        (resealed(BODY + b"\x01\x09nowhere:0\x00"), "cannot be used (it has an address without a"),
+        (resealed(BODY + b"\x01\x0610.0.0\x00"), "cannot be used ("),
+        (resealed(BODY + b"\x01\x0a10.0.0.1:1\x00X"), "cannot be used (it has more at its end)"),
+        (resealed(BODY[:-2] + b"\x01B\x01\x0a10.0.0.1:1\x00"), "it has a name that is not allowed"),
+    ],
+)
+def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as fault:
+        read(text)
+    assert said in str(fault.value)
+    assert TEXT[30:60] not in str(fault.value), "the sentence quotes no secret"
+
+
+def test_names_that_are_too_long_for_a_link_are_said() -> None:
+    long = Link(
+        mesh="m" * 40,
+        mesh_key=LINK.mesh_key,
+        maker=LINK.maker,
+        token=LINK.token,
+        name="b",
+        addresses=LINK.addresses,
+    )
+    with pytest.raises(ConfigError, match="letters too long for a link of 220 characters"):
+        written(long)
+
+
+def test_no_mutated_link_is_read_as_another() -> None:
+    """A bounded draw; 100,000 were tried by hand on 26 November 2026."""
+    chance = random.Random(45)
+    for _ in range(300):
+        letters = list(TEXT)
+        for _ in range(chance.randint(1, 3)):
+            letters[chance.randrange(len(letters))] = chance.choice("ABCDEFGHIJ234567:xé ")
+        mutated = "".join(letters)
+        try:
+            assert read(mutated) == LINK
+        except ConfigError:
+            continue
+        plain = hashlib.sha256(mutated.upper().replace(" ", "").encode()).digest()
+        assert plain == hashlib.sha256(TEXT.encode()).digest()

@@ -1,0 +1,62 @@
+"""The service that newcomers call: what an invited one is told, and who hears of a copied link."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode.admission.register import Register
+from fednode.admission.service import IntroducerService, Mesh, anyone
+from fednode.identity import lease as leases
+from fednode.identity.certificate import mint
+from fednode.wire.gen.introducer_pb2 import Contact, EnrolRequest, JudgeReply
+from tests.unit.identity.people import LISTED, MESH, MESH_KEY, NOW, STRANGER, der
+
+ADDRESS = "127.0.0.1:7101"
+
+
+class Ended(Exception):
+    """A call was ended."""
+
+
+class Context:
+    async def abort(self, code: Any, text: str) -> None:
+        raise Ended(f"{code.name}: {text}")
+
+
+def test_any_key_may_ask() -> None:
+    assert anyone(der(mint(STRANGER, "n", b"", NOW)), "")[1] == ""
+    assert anyone(b"no certificate", "")[1] != ""
+
+
+async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noticed(
+    tmp_path: Path,
+) -> None:
+    book = Register(tmp_path, MESH, lambda one: leases.sign(MESH_KEY, one))
+    caller, said, alarms, met = [LISTED["a"]], list[str](), list[str](), list[str]()
+    mesh = Mesh(
+        contacts=lambda but: [Contact(name=f"not {but}")],
+        revocations=lambda: [b"r"],
+        offer=lambda: JudgeReply(members=["z"]),
+        met=lambda new: met.append(new.name),
+    )
+    service = IntroducerService(
+        book, lambda _: caller[0], lambda _: "192.0.2.1", said.append, mesh, alarms.append
+    )
+    token = book.link_token("a", 7).hex()
+    asked = EnrolRequest(mesh=MESH, name="a", address=ADDRESS, token=token)
+    assert list((await service.Judge(asked, Context())).members) == ["z"]
+    assert (book.enrolled(), met) == ([], [])
+    reply = await service.Enrol(asked, Context())
+    assert (reply.contacts[0].name, list(reply.revocations)) == ("not a", [b"r"])
+    assert met == ["a"]
+    caller[0] = LISTED["b"]
+    for call in (service.Judge, service.Enrol):
+        with pytest.raises(Ended, match="PERMISSION_DENIED: the link for 'a' was used before"):
+            await call(asked, Context())
+    assert len(alarms) == 2
+    assert LISTED["b"] in alarms[0]
+    assert "192.0.2.1" in alarms[0]
+    assert not any(token in line for line in (*said, *alarms))

@@ -1,0 +1,111 @@
+"""What strangers reach on the port of a node that admits, and what they see there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from fednode.app.admission import register_of, right_of
+from fednode.core.types import Update
+from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.identity.certificate import read_certificate, shown_by
+from fednode.identity.enrol import enrol, judge_token, sponsor
+from fednode.identity.identity import Identity
+from fednode.transports.grpc import GrpcTransport
+from fednode.transports.session import ADMITTING
+from fednode.transports.tls import Tls, Ways
+from fednode.wire.gen import status_pb2, status_pb2_grpc
+from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
+
+AWAY = "127.0.0.1:9"
+
+
+def stranger(seen: list[bytes], offer: bytes = ADMITTING) -> GrpcTransport:
+    """Return the transport of an unknown key, which notes each certificate that it is shown."""
+
+    def judge(certificate: bytes, who: str) -> tuple[str, str]:
+        seen.append(certificate)
+        return "somebody", ""
+
+    credentials = shown_by(Ed25519PrivateKey.generate(), "stranger")
+    return GrpcTransport(Tls(credentials, judge, lambda *_: None, ways=Ways(offer=offer)))
+
+
+async def test_a_stranger_sees_no_name_and_no_lease_and_reaches_the_one_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    async with admits(plan):
+        seen = list[bytes]()
+        transport = stranger(seen)
+        channel = await transport.channel(plan.address)
+        stub = status_pb2_grpc.NodeStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as fault:
+            await stub.Status(status_pb2.StatusRequest(), timeout=10)
+        assert fault.value.code() == grpc.StatusCode.UNIMPLEMENTED
+        with pytest.raises(Unreachable, match="is not a fednode node"):
+            await transport.send(plan.address, b"frame", 10.0)
+        await channel.close()
+        await transport.close()
+    shown = read_certificate(seen[0])
+    assert (shown.name, shown.lease, shown.id) == ("fednode", b"", identity_of(plan).id)
+    assert b"ward" not in seen[0]
+
+
+async def test_an_invited_node_is_admitted_and_told_of_the_mesh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    async with admits(plan) as network:
+        link = link_to(plan, "b")
+        new, asked = Identity(tmp_path / "b", MESH, "b"), sponsor(plan.address, link.made_by)
+        reply = await judge_token(new, asked, AWAY, link.token.hex())
+        assert list(reply.members) == ["a"]
+        assert '"max": 3' in reply.settings
+        assert bytes(reply.sponsor) == right_of(plan.state)
+        told = await enrol(new, asked, AWAY, link.token.hex())
+        own = identity_of(plan)
+        assert told.contacts == (Update("a", "alive", 0, plan.address, own.id, own.proof),)
+        news = Update("b", "alive", 0, AWAY, new.id, new.proof)
+        assert network.trust.believed("b", [news]) == (news,), "the lease holds in the mesh"
+        # After a restart the founder greets those that it admitted.
+        assert [one.name for one in network.admission.remembered()] == ["b"]  # type: ignore[union-attr]
+
+
+async def test_a_stranger_and_a_copied_link_are_refused_and_a_false_founder_gets_no_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    warned = list[str]()
+    async with admits(plan) as network:
+        network.refusals.show = lambda record: warned.append(record.text)
+        link = link_to(plan, "b")
+        asked = sponsor(plan.address, link.made_by)
+        thief = Identity(tmp_path / "thief", MESH, "b")
+        with pytest.raises(Refused, match="the token is wrong"):
+            await enrol(thief, asked, AWAY, "00" * 12)
+        await enrol(Identity(tmp_path / "b", MESH, "b"), asked, AWAY, link.token.hex())
+        with pytest.raises(Refused, match="was used before, by another key"):
+            await enrol(thief, asked, AWAY, link.token.hex())
+        assert [text.partition(":")[0] for text in warned] == ["a copied link"]
+        other = sponsor(plan.address, lambda id: False)
+        with pytest.raises(IdentityError, match="its key is not that of the node that made"):
+            await enrol(thief, other, AWAY, link.token.hex())
+
+
+async def test_a_node_without_the_right_admits_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    link = link_to(plan, "b")
+    (plan.state / "admission" / "right").unlink()
+    with pytest.raises(AssertionError):
+        async with admits(plan):
+            pass
+    with pytest.raises(IdentityError):
+        register_of(plan.state, identity_of(plan)).enrol(
+            identity_of(plan).id, MESH, "b", AWAY, link.token.hex()
+        )

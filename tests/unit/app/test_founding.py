@@ -1,0 +1,55 @@
+"""A founder's key, lease and right; the mesh key lies beside the nodes, and no daemon reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fednode.app.admission import right_of
+from fednode.app.founding import address_here, admitting, found, mesh_key_file, site_here
+from fednode.errors import ConfigError
+from fednode.identity import keys
+from fednode.identity import lease as leases
+from fednode.transports.address import parse
+from tests.unit.app.founders import MESH, founded, identity_of
+
+
+def test_the_founder_holds_a_lease_and_the_right_to_admit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    own, key = identity_of(plan), keys.read_public(str(plan.peers.mesh_key))
+    right = leases.read(right_of(plan.state), key)
+    assert (right.kind, right.mesh, right.name, right.id) == ("sponsor", MESH, "a", own.id)
+    assert leases.vouched(own.proof, key).name == "a"
+    assert mesh_key_file(MESH).stat().st_mode & 0o077 == 0
+    assert mesh_key_file(MESH).parent == plan.state.parent
+    assert plan.peers.grows
+    assert plan.peers.mesh_key == keys.written(keys.load(mesh_key_file(MESH)).public_key())
+    with pytest.raises(ConfigError, match="This machine founded a mesh 'ward' already"):
+        found(MESH, "a", "127.0.0.1:7100", tmp_path)
+
+
+def test_the_node_that_admits_is_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(ConfigError, match="No node of this machine admits newcomers: found a mesh"):
+        admitting()
+    plan = founded(tmp_path, monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    assert admitting().name == plan.name
+    (plan.state / "admission" / "right").unlink()
+    with pytest.raises(ConfigError, match="The node 'a' may admit nobody"):
+        admitting()
+
+
+def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "Büro_7.Example.org")
+    assert site_here() == "b-ro-7"
+    monkeypatch.setattr("socket.gethostname", lambda: "ß")
+    assert site_here() == "site"
+    there = parse(address_here(("127.0.0.1", 9)))
+    assert there.loopback
+    assert there.port > 0

@@ -1,0 +1,68 @@
+"""Files for a new node: every key has its comment, and those that are given have a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fednode.app.writing import mesh_text, with_images, with_keys, with_values
+from fednode.errors import ConfigError
+from fednode.settings.peers import PeerEntry, RelayEntry, load_peers
+from fednode.settings.read import Settings, load_settings
+from fednode.shipped import config_file
+from tests.unit.identity.people import LISTED
+
+TEXT = config_file("node.yaml").read_text(encoding="utf-8")
+
+
+def test_values_stand_where_their_comments_are(tmp_path: Path) -> None:
+    tree = {
+        "seed": 7,
+        "name": "b",
+        "policy": {"name": "fedpgp", "rank": 2},
+        "rounds": {"max": 9, "start": {"peers": 2}},
+        "tuning": {"init_words": "a photo of a", "context_length": 4},
+        "model": {"pretrained": None},
+    }
+    (tmp_path / "images").mkdir()
+    text = with_values(with_images(TEXT, tmp_path / "images"), tree)
+    settings = load_settings_of(tmp_path, text)
+    assert (settings.seed, settings.name, settings.rounds.max) == (7, "b", 9)
+    assert settings.rounds.start.peers == 2
+    assert settings.policy.name == "fedpgp"
+    assert settings.policy.config.rank == 2
+    assert settings.tuning.init_words == "a photo of a"
+    assert (settings.data.path, settings.data.shots) == (str(tmp_path / "images"), 0)
+    assert settings.data.seed == 1
+    assert text.count("\n") >= TEXT.count("\n") - 40, "the comments are still there"
+
+
+def load_settings_of(folder: Path, text: str) -> Settings:
+    (folder / "node.yaml").write_text(text)
+    return load_settings(folder / "node.yaml", {})
+
+
+def test_nested_keys_of_a_policy_are_written(tmp_path: Path) -> None:
+    policy = {"name": "promptfl", "merge": {"rule": "krum"}}
+    settings = load_settings_of(tmp_path, with_values(TEXT, {"policy": policy}))
+    assert settings.policy.config.merge.rule == "krum"
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist: give a folder with one folder per"):
+        with_images(TEXT, tmp_path / "no")
+    assert "how: classes" in with_images(TEXT, None)
+    assert with_keys(TEXT, {}) == TEXT
+
+
+def test_a_mesh_with_leases_is_written(tmp_path: Path) -> None:
+    file, key = tmp_path / "peers.yaml", LISTED["b"]
+    peers = (PeerEntry("a", "10.0.0.1:7100", LISTED["a"]), PeerEntry("b", "relay"))
+    relay = RelayEntry("10.0.0.9:443", LISTED["b"])
+    file.write_text(mesh_text("m", "KEY", ["a"], peers, [relay]).replace("KEY", key))
+    found = load_peers(file)
+    assert (found.mesh, found.peers, found.sponsors) == ("m", peers, ("a",))
+    assert found.relays == (relay,)
+    assert found.grows
+    assert not found.insecure

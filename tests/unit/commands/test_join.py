@@ -1,0 +1,159 @@
+"""`fednode join`: what is shown and asked before anything is done, and links that are not good."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fednode.admission.link import Link, half_of, read, written
+from fednode.admission.words import words_of
+from fednode.app.network import IDENTITY
+from fednode.app.plan import NodePlan
+from fednode.commands import join
+from fednode.identity import keys
+from fednode.identity.identity import Identity
+from fednode.settings.peers import load_peers
+from fednode.settings.read import load_settings
+from tests.unit.app.founders import MESH, admits, founded, images, link_to
+from tests.unit.commands.run import Fednode
+from tests.unit.identity.people import LISTED
+
+AWAY = "127.0.0.1:9"
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
+    return founded(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def fednode(
+    tmp_path: Path, plan: NodePlan, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Fednode:  # fmt: skip
+    """Return the command on another machine than the founder's."""
+    images(tmp_path / "images")
+    (tmp_path / "site").mkdir()
+    monkeypatch.chdir(tmp_path / "site")
+    return Fednode(capsys)
+
+
+@contextlib.contextmanager
+def admitting(plan: NodePlan) -> Iterator[None]:
+    """Run the founder's node in a thread of its own, because the command runs a loop, too."""
+    loop, up, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with admits(plan):
+            up.set()
+            await stop.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert up.wait(20.0)
+        yield
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20.0)
+        loop.close()
+
+
+def words(link: Link | str, tmp_path: Path, *more: str) -> tuple[str, ...]:
+    text = link if isinstance(link, str) else written(link)
+    data = ("--data", str(tmp_path / "images"), "--address", AWAY)
+    return ("join", text, *data, *more)
+
+
+def agreed(plan: NodePlan) -> tuple[str, str, str]:
+    return ("--yes", "--words", words_of(keys.read_group(str(plan.peers.mesh_key))))
+
+
+def test_a_site_joins_and_its_files_say_what_the_mesh_says(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "_check", lambda folder: None)  # it asks a node with a kernel
+    link = link_to(plan, "b")
+    with admitting(plan):
+        assert fednode(*words(link, tmp_path, "--no-start"), *agreed(plan)) == 0, fednode.err
+    assert "members        a\n" in fednode.out
+    assert "method         promptfl; 3 rounds" in fednode.out
+    assert "numbers a round, 1 class name and the number of images (32)" in fednode.out
+    assert "Start the node: cd ward && fednode start" in fednode.out
+    settings = load_settings(Path("ward/node.yaml"), {})
+    assert (settings.name, settings.policy.name, settings.rounds.max) == ("b", "promptfl", 3)
+    assert settings.data.path == str(tmp_path / "images")
+    peers = load_peers(Path("ward/peers.yaml"))
+    assert [(one.name, one.address) for one in peers.peers] == [("a", plan.address), ("b", AWAY)]
+    state = plan.state.parent / "b"
+    assert Identity(state / IDENTITY, MESH, "b").lease is not None
+    assert "There is a" in fednode.fault(*words(link, tmp_path), *agreed(plan))
+
+
+def test_nothing_is_joined_without_a_yes(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    with admitting(plan):
+        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 0
+    assert "Nothing was joined; the link can still be used." in fednode.out
+    assert "Ask a by phone whether the words of the mesh are the same." in fednode.out
+    assert not Path("ward").exists()
+
+
+def test_links_that_are_not_good_get_a_sentence_and_a_code(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yes, good = agreed(plan), link_to(plan, "b")
+    text = written(good)
+    monkeypatch.setattr(join, "_check", lambda folder: None)
+
+    def refused(link: Link | str, code: int, said: str) -> None:
+        assert fednode(*words(link, tmp_path, *yes)) == code, fednode.err
+        assert said in fednode.err
+        assert "Traceback" not in fednode.err
+        assert good.token.hex() not in fednode.err
+        assert text[60:90] not in fednode.err
+        assert not Path("ward").exists()
+
+    refused("", 2, "The link is empty")
+    refused("hello", 2, "This is no link of fednode")
+    refused(text[:90], 2, "The link was cut off")
+    refused(text[:50] + ("A" if text[50] != "A" else "B") + text[51:], 2, "has a wrong letter")
+    refused(good, 5, "does not answer")  # the founder is not started
+    with admitting(plan):
+        refused(replace(good, maker=half_of(LISTED["b"])), 4, "its key is not that of the node")
+        refused(replace(good, token=bytes(12)), 6, "the token is wrong")
+        refused(replace(good, name="c"), 6, "or for another name than 'c'")
+        refused(replace(good, mesh="other"), 6, "the token is of mesh 'ward', not 'other'")
+        other = replace(good, mesh_key=LISTED["a"])
+        refused(other, 4, "cannot be believed: a proof is not signed by the key")
+        refused(link_to(plan, "b", days=-1), 6, "ended on ")
+        good = link_to(plan, "b")
+        assert fednode(*words(good, tmp_path, "--no-start", *yes)) == 0
+        Path("ward").rename("elsewhere")
+        state = plan.state.parent / "b"
+        state.rename(state.parent / "first")
+        refused(good, 6, "was used before, by another key")
+        (state / IDENTITY / "node.key").unlink()
+        state.rename(state.parent / "second")
+        (state.parent / "first").rename(state)
+        refused(replace(good, mesh_key=LISTED["a"]), 2, "is of another mesh called 'ward'")
+
+
+def test_words_that_differ_and_questions_that_nobody_answers_are_said(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode
+) -> None:
+    link = link_to(plan, "b")
+    with admitting(plan):
+        said = fednode.fault(*words(link, tmp_path, "--yes", "--words", "one two three four five"))
+    assert "and --words says 'one two three four five'" in said
+    assert "--yes needs --words" in fednode.fault(*words(link, tmp_path, "--yes"))
+    assert "add --yes and --words" in fednode.fault(*words("-", tmp_path))
+    assert read(written(link)) == link
