@@ -31,8 +31,8 @@ CASES: Final[Mapping[str, Recommendation]] = {
     "same-classes": Recommendation(
         "gda",
         why="Recommended: gda. Against tuning prompts alone it gained +5.3 points (95 % interval "
-        "+4.8 to +5.8) where nodes have the same classes and kind of images (Caltech-101, five "
-        "seeds), and +1.6 (+1.1 to +2.0) against the same classifier without peers." + _PRICE,
+        "+4.7 to +6.0) where nodes have the same classes and kind of images (Caltech-101, five "
+        "seeds), and +1.6 (+1.1 to +2.1) against the same classifier without peers." + _PRICE,
     ),
     "other-classes": Recommendation(
         "gda",
