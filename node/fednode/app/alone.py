@@ -13,11 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import safetensors
 import safetensors.numpy
@@ -98,9 +99,7 @@ class Comparing:
         """What status says until the comparison is there: when it comes, or why it never comes."""
         if self.settings.tuning.kind != "torch" or self.settings.policy.name == CONTROL:
             return []  # a node without torch does not wait for it to load
-        from fednode.learn.torch_learner import TorchLearner
-
-        if not isinstance(self.learner, TorchLearner):
+        if not _tunes_prompts(self.learner):
             return []
         unknown = _unknown(self.settings, self.learner)
         if unknown:
@@ -136,9 +135,7 @@ def compare(
 
     Empty prompts of the control mean that it is not trained yet.
     """
-    from fednode.learn.torch_learner import TorchLearner
-
-    if not isinstance(learner, TorchLearner):
+    if not _tunes_prompts(learner):
         return ["whether the mesh helps is unknown: tuning.kind 'closed-form' knows no images"], []
     alone = settings.policy.name == CONTROL
     rows = {ALONE if alone else MESH: (learner, prompts)}
@@ -159,12 +156,16 @@ def compare(
 
 def kept(settings: Settings, learner: Learner, folder: Path) -> tuple[TorchLearner, Tensors] | None:
     """Return the control's learner, and its prompts in a state directory; None without them."""
-    from fednode.learn.torch_learner import TorchLearner
-
-    if not isinstance(learner, TorchLearner) or settings.policy.name == CONTROL:
+    if not _tunes_prompts(learner) or settings.policy.name == CONTROL:
         return None
     prompts = EMPTY if _unknown(settings, learner) else read(folder)[0]
     return (control_of(settings, learner), prompts) if prompts else None
+
+
+def _tunes_prompts(learner: Learner) -> TypeGuard[TorchLearner]:
+    """Tell whether a learner holds a model, without loading torch where it holds none."""
+    loaded = sys.modules.get("fednode.learn.torch_learner")
+    return loaded is not None and isinstance(learner, loaded.TorchLearner)
 
 
 def _unknown(settings: Settings, learner: TorchLearner) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -192,6 +194,20 @@ def test_a_learner_without_images_compares_nothing(world: World) -> None:
     (found,), hints = alone.compare(settings, learner, EMPTY, never, lambda _: EMPTY)
     assert "closed-form" in found
     assert hints == []
+
+
+def test_a_learner_without_images_is_compared_without_torch() -> None:
+    code = (
+        "import sys\nfrom fednode.app import alone\nfrom fednode.core.types import EMPTY\n"
+        "from fednode.learn.closed_form import ClosedFormLearner\n"
+        "from fednode.settings.read import Source, settings_of\n"
+        "settings = settings_of(Source('t', {'tuning': {'kind': 'closed-form'}}))\n"
+        "learner = ClosedFormLearner('a')\n"
+        "(said,), _ = alone.compare(settings, learner, EMPTY, lambda: False, lambda _: EMPTY)\n"
+        "assert 'closed-form' in said\nassert 'torch' not in sys.modules\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_gda_is_compared_with_the_same_head_alone_after_each_evaluated_round(
