@@ -155,8 +155,10 @@ async def compared_with_peers(
     ours: the fingerprint of this node's settings.
     """
     findings, told = list[tuple[bool, str]](), dict[str, list[str]]()
+    slowest = 0.0
     async with client_of(plan.peers, plan.state) as client:
         for peer in plan.others:
+            began = time.monotonic()
             try:
                 reply = await client.status(place_of(peer))
             except Unreachable:
@@ -166,6 +168,8 @@ async def compared_with_peers(
                 findings.append((False, f"{peer.name}: {fault}"))
                 continue
             told[peer.name] = list(reply.classes)
+            if peer.address == RELAY:
+                slowest = max(slowest, time.monotonic() - began)
             own = next((member for member in reply.peers if member.name == plan.name), None)
             if own is not None and own.unreached:
                 findings.append((False, f"{peer.name} cannot reach {plan.name}: {own.unreached}."))
@@ -174,7 +178,18 @@ async def compared_with_peers(
                 said = "; ".join(differing)
                 findings.append((False, f"{peer.name} at {peer.address}: {said}."))
     texts = compared(learner.classes, told, CLASSES_NAMED) if plan.compares_classes else []
+    texts += slow(slowest, plan.settings.membership.timing.probe_timeout_s)
     return findings + [(True, text) for text in texts]
+
+
+def slow(first_call_s: float, probe_timeout_s: float) -> list[str]:
+    """Return what to set where first calls through a relay take long for the failure detector."""
+    if first_call_s <= probe_timeout_s / 2:
+        return []
+    return [
+        f"The slowest first call through a relay took {first_call_s:.2g} s, and a ping may take "
+        f"{probe_timeout_s:g} s: set membership.preset to wan on all nodes."
+    ]
 
 
 def _differing(

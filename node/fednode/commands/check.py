@@ -151,6 +151,11 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
         running = yield from _of_running(plan, given)
     if given.peers is not None and not running:
         yield from _of_ports(plan)
+    if given.peers is not None and (plan.peers.relays or plan.peers.introducer):
+        from fednode.app.ways import findings
+
+        for level, text in uvloop.run(findings(plan, given.live)):
+            yield Finding(level, text)
     if plan.state != Path():
         yield from _of_disk(plan.state)
     data: NodeData | None = None

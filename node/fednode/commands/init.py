@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,9 @@ import click
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
 from fednode.app.saved import ROOT
 from fednode.app.writing import ENTRIES, with_images, with_policy
-from fednode.errors import ConfigError
+from fednode.errors import AddressError, ConfigError
 from fednode.shipped import config_file
-from fednode.terminal.paths import PATH
+from fednode.terminal.paths import PATH, PEERS
 
 NODES_MAX: Final = 64
 PORT_MAX: Final = 65_535
@@ -50,6 +51,15 @@ class Wanted:
 @click.option("--mesh", help="Name of the mesh [drawn].")
 @click.option("--port", type=int, help="Port of the first node; the others follow [drawn].")
 @click.option("--tls", is_flag=True, help="Make a key for each node, and write their ids.")
+@click.option(
+    "--relay",
+    "relays",
+    multiple=True,
+    nargs=2,
+    metavar="HOST:PORT ID",
+    help="With --tls: list a relay, as `fednode relay key` prints it, and let every node be "
+    "reached through relays alone.",
+)
 @click.option("--force", is_flag=True, help="Replace files that are there.")
 def init(
     folder: Path,
@@ -61,6 +71,7 @@ def init(
     mesh: str | None,
     port: int | None,
     tls: bool,
+    relays: tuple[tuple[str, str], ...],
     force: bool,
 ) -> None:
     """Write node.yaml and peers.yaml into FOLDER, for a mesh of nodes on this machine.
@@ -75,6 +86,7 @@ def init(
             f"--others {others} chooses a policy, and --policy {policy} names one: give one of the "
             "two options."
         )
+    _check_relays(relays, tls)
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
     mesh = f"fednode-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
@@ -89,7 +101,7 @@ def init(
     settings = settings_text(Wanted(data=data, case=case, rounds=rounds))
     ports = ports_of(nodes, port)
     ids = ids_of(nodes, mesh) if tls else {}
-    texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids)}
+    texts = {"node.yaml": settings, "peers.yaml": peers_text(mesh, ports, ids, relays)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -99,6 +111,29 @@ def init(
     if case.why:
         click.echo(case.why)
     _say_next(folder, mesh, nodes, own=data is not None, tls=tls)
+    if relays:
+        click.echo(f"Each relay takes this file, too: fednode relay run --peers {PEERS} ...")
+
+
+def _check_relays(relays: Sequence[tuple[str, str]], tls: bool) -> None:
+    """Raise ConfigError for relays that peers.yaml cannot list."""
+    from fednode.settings.peers import RELAYS_MAX
+    from fednode.transports.address import RELAY, parse
+
+    if relays and not tls:
+        raise ConfigError("--relay needs --tls, because relays carry TLS between keys alone.")
+    if len(relays) > RELAYS_MAX:
+        raise ConfigError(f"There are {len(relays)} times --relay; list at most {RELAYS_MAX}.")
+    for address, id in relays:
+        try:
+            good = not parse(address).relayed and parse(f"{RELAY}:{id}").relayed
+        except AddressError:
+            good = False
+        if not good:
+            raise ConfigError(
+                f"--relay {address} {id}: give host:port and the id that `fednode relay key` "
+                "prints."
+            )
 
 
 def _say_next(folder: Path, mesh: str, nodes: int, *, own: bool, tls: bool) -> None:
@@ -153,20 +188,30 @@ def ids_of(nodes: int, mesh: str) -> dict[str, str]:
     return {name: Identity(root / name / IDENTITY, mesh, name).id for name in names}
 
 
-def peers_text(mesh: str, ports: list[int], ids: dict[str, str]) -> str:
+def peers_text(
+    mesh: str,
+    ports: list[int],
+    ids: dict[str, str],
+    relays: Sequence[tuple[str, str]] = (),
+) -> str:
     """Return a peers.yaml of nodes on this machine, one for each port.
 
-    ids: by name; without them the mesh speaks plain text.
+    ids: by name; without them the mesh speaks plain text. relays: address and id of each; the nodes
+    are reached through them alone.
     """
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
     head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
     if ids:
         head = head.replace("insecure: true\n", "# insecure: false\n")
+    listed = (f'  - {{address: "{address}", id: {id}}}\n' for address, id in relays)
+    if relays:
+        head = head.replace("# relays: []\n", f"relays:\n{''.join(listed)}")
     entries = ""
     for number, port in enumerate(ports):
         name = name_of(number)
         id = f", id: {ids[name]}" if ids else ""
-        entries += f'  - {{name: {name}, address: "127.0.0.1:{port}"{id}}}\n'
+        address = "relay" if relays else f'"127.0.0.1:{port}"'
+        entries += f"  - {{name: {name}, address: {address}{id}}}\n"
     return head + line + entries
 
 

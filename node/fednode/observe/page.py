@@ -30,6 +30,7 @@ from fednode.observe import rows
 from fednode.observe.audience import told
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
+from fednode.observe.paths import sentences
 from fednode.observe.present import offers_redo
 from fednode.observe.status import NodeService
 from fednode.wire.gen import status_pb2
@@ -198,6 +199,7 @@ class Page:
             "offers_redo": offers_redo(now),
             "nodes": rows.rows(now, self._told, clock()),
             "columns": rows.columns(now.peers),
+            "ways": sentences(now),
             "graph": self._graph(now),
             "charts": await self._charts(now.round),
             "events": _shown(events[-EVENTS:]),

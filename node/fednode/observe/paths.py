@@ -39,6 +39,24 @@ class Paths:
         )
 
 
+def relayed(reply: status_pb2.StatusReply) -> int:
+    """Return how many peers a node reaches through relays."""
+    return sum(peer.path.startswith("relay") for peer in reply.peers)
+
+
+def sentences(reply: status_pb2.StatusReply) -> list[str]:
+    """Return a sentence on each relay, and on why calls to peers go through relays."""
+    found = [
+        f"relay {relay.address}: {relay.state}" + (f" ({relay.why})" if relay.why else "")
+        for relay in reply.relays
+    ]
+    reasons: dict[str, list[str]] = {}
+    for peer in reply.peers:
+        if peer.path_why:
+            reasons.setdefault(peer.path_why, []).append(peer.name)
+    return found + [f"relayed to {', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
 def warnings(paths: Paths) -> list[str]:
     """Return what is wrong with this node's own way into the mesh."""
     trouble = paths.trouble()

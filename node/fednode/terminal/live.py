@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fednode.core.life import Life
+from fednode.observe.paths import sentences
 from fednode.terminal import show
 from fednode.units import size
 from fednode.wire.gen import status_pb2
@@ -76,6 +77,8 @@ def page(head: Text, nodes: Sequence[LiveNode]) -> RenderableType:
     for node in nodes:
         for text in show.said_of(node.reply) if node.reply else ():
             parts.append(Text(f"{node.name}: {text}", "yellow", overflow="ellipsis"))
+        for text in sentences(node.reply) if node.reply else ():
+            parts.append(Text(f"{node.name}: {text}", "dim", overflow="ellipsis"))
     for moment, name, event in events:
         line = f"{time.strftime('%H:%M:%S', time.localtime(moment))} {name}: {event.text}"
         parts.append(Text(line, "red" if event.level == "error" else "yellow", overflow="ellipsis"))

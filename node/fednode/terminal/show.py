@@ -16,6 +16,7 @@ from fednode.core import company
 from fednode.core.life import Life
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import NeverMerged
+from fednode.observe.paths import relayed, sentences
 from fednode.observe.present import AGAIN, FIRST_ROUND
 from fednode.observe.rows import columns
 from fednode.units import duration, size
@@ -56,7 +57,7 @@ def node(reply: Reply) -> RenderableType:
             for peer in reply.peers
             if peer.reason and peer.reason not in said
         ]
-    parts += [Text(text) for text in paths(reply)]
+    parts += [Text(text) for text in sentences(reply)]
     parts.append(_traffic(reply.traffic))
     parts += [Text(f"note: {text}") for text in reply.notes]
     parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
@@ -64,20 +65,6 @@ def node(reply: Reply) -> RenderableType:
         Text(f"{event.level}: {event.text}{_at(event.time)}", "yellow") for event in reply.events
     ]
     return Group(*parts)
-
-
-def paths(reply: Reply) -> list[str]:
-    """Return a sentence on each relay, and on why calls to peers go through relays."""
-    sentences = [
-        f"relay {relay.address}: {relay.state}" + (f" ({relay.why})" if relay.why else "")
-        for relay in reply.relays
-    ]
-    reasons: dict[str, list[str]] = {}
-    for peer in reply.peers:
-        if peer.path_why:
-            reasons.setdefault(peer.path_why, []).append(peer.name)
-    sentences += [f"relayed to {', '.join(names)}: {why}" for why, names in reasons.items()]
-    return sentences
 
 
 def print_whole(shown: RenderableType) -> None:
@@ -169,8 +156,9 @@ def percent(reply: Reply, accuracy: str) -> str:
 
 
 def alive(reply: Reply) -> str:
-    """Return how many of a node's peers are alive, and how many there are."""
-    return f"{sum(peer.state == 'alive' for peer in reply.peers)}/{len(reply.peers)}"
+    """Return how many of a node's peers are alive, how many there are, and how many are relayed."""
+    through = f", {relayed(reply)} relayed" if relayed(reply) else ""
+    return f"{sum(peer.state == 'alive' for peer in reply.peers)}/{len(reply.peers)}{through}"
 
 
 def life(reply: Reply) -> Text:
@@ -237,8 +225,8 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
     titles = columns(peers)
-    relayed = any(peer.path.startswith("relay") for peer in peers)
-    ways = ("path",) if relayed else ()
+    by_relay = any(peer.path.startswith("relay") for peer in peers)
+    ways = ("path",) if by_relay else ()
     names = ("peer", "address", "state", *ways, "round", *titles, "heard", "sent", "received")
     table = grid(*names, numbers={*NUMBERS, *titles})
     for peer in peers:
@@ -246,7 +234,7 @@ def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
             peer.name,
             peer.address,
             shade(peer.state),
-            *([peer.path] if relayed else []),
+            *([peer.path] if by_relay else []),
             str(peer.round),
             *(peer.shown.get(title, "") for title in titles),
             f"{duration(peer.heard_s)} ago" if peer.heard_s >= 0 else "never",

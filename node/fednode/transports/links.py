@@ -184,6 +184,22 @@ class Links:
             raise NoPath("; ".join(faults))
         raise NoPath(f"no relay answers ({'; '.join(faults)})")
 
+    async def try_each(self) -> list[tuple[Address, str]]:
+        """Return each relay's address, and why this node cannot use it; "" if it can.
+
+        It dials the relay's own id, where nobody waits, so that no place of a node is taken.
+        """
+
+        async def one(link: Link) -> tuple[Address, str]:
+            first = pb.FromNode(dial=pb.Dial(to=link.relay.id))
+            try:
+                (await self._open(link, first, DIAL_S)).writer.close()
+            except NoRelay as fault:
+                return link.address, "" if fault.code == "absent" else str(fault)
+            return link.address, ""
+
+        return list(await asyncio.gather(*map(one, self.links)))
+
     # Waiting --------------------------------------------------------------------------------------
 
     async def _stay(self, link: Link) -> None:

@@ -13,7 +13,7 @@ import grpc.aio
 import pytest
 
 from fednode.app.plan import NodePlan, make
-from fednode.app.probing import Probed, _probed, probe, runs
+from fednode.app.probing import Probed, _probed, probe, runs, slow
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.observe.status import NodeService
 from fednode.storage.store import Store
@@ -112,3 +112,9 @@ async def test_clocks_are_compared(ahead: float, said: str) -> None:
     found = await _probed(Fake(), "b", "there", "a")  # type: ignore[arg-type]
     assert found is not None
     assert found.sentence("a") == said
+
+
+def test_a_slow_first_call_through_a_relay_asks_for_the_preset_wan() -> None:
+    assert slow(0.2, 0.4) == []
+    (text,) = slow(0.21, 0.4)
+    assert "took 0.21 s, and a ping may take 0.4 s: set membership.preset to wan" in text

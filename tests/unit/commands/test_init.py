@@ -13,6 +13,7 @@ from fednode.app.saved import ROOT
 from fednode.commands.init import init
 from fednode.core.settings import RoundSettings
 from fednode.data.base import DataSettings, PartitionSettings
+from fednode.identity import keys
 from fednode.registry import policy
 from fednode.settings.peers import load_peers
 from fednode.settings.read import chosen_of, load_settings
@@ -21,6 +22,7 @@ from fednode.transports.address import parse
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
 from tests.unit.commands.tuned import draw
+from tests.unit.identity.people import made_key
 
 
 def live(path: Path) -> dict[str, object]:
@@ -36,6 +38,17 @@ def live(path: Path) -> dict[str, object]:
 
     walk(yaml.safe_load(path.read_text()), "")
     return found
+
+
+def test_nodes_of_a_mesh_with_relays_take_no_connections(fednode: Fednode, tmp_path: Path) -> None:
+    id = keys.node_id(made_key(1))
+    assert fednode("init", "--tls", "--relay", "r.example.org:443", id, "--nodes", "2") == 0
+    peers = load_peers(tmp_path / "peers.yaml")
+    assert [(relay.address, relay.id) for relay in peers.relays] == [("r.example.org:443", id)]
+    assert [peer.address for peer in peers.peers] == ["relay", "relay"]
+    for words in (("--relay", "r.example.org:443", id), ("--tls", "--relay", "r:443", "X")):
+        assert fednode("init", "other", *words) == 2
+        assert not (tmp_path / "other").exists()
 
 
 def test_it_pins_only_data_model_and_what_was_measured(fednode: Fednode, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fednode.observe.paths import Paths, warnings
+from fednode.observe.paths import Paths, relayed, sentences, warnings
+from fednode.wire.gen import status_pb2
 from tests.unit.transports.relays import GUARD_S, Node, raised
 
 
@@ -35,3 +36,22 @@ async def test_a_node_without_keys_or_relays_shows_none() -> None:
     node = Node("n1")
     assert Paths.of(node.tls).path("127.0.0.1:1", "n2") == ("", "")
     await node.close()
+
+
+def test_sentences_name_each_relay_and_the_peers_of_each_reason() -> None:
+    lost = status_pb2.Relay(address="r:443", state="lost", why="nobody answers at r:443")
+    way, why = "relay s:443", "its address is `relay`"
+    reply = status_pb2.StatusReply(
+        relays=[lost, status_pb2.Relay(address="s:443", state="waiting")],
+        peers=[
+            status_pb2.Peer(name="b", path=way, path_why=why),
+            status_pb2.Peer(name="c", path="direct"),
+            status_pb2.Peer(name="d", path=way, path_why=why),
+        ],
+    )
+    assert relayed(reply) == 2
+    assert sentences(reply) == [
+        "relay r:443: lost (nobody answers at r:443)",
+        "relay s:443: waiting",
+        "relayed to b, d: its address is `relay`",
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rich.text import Text
+
 from fednode.terminal import live
 from fednode.wire.gen import status_pb2
 from tests.unit.commands.canned import drawn
@@ -25,6 +27,17 @@ def test_the_live_view_shows_what_each_node_measures_and_why_one_says_nothing() 
         "b loading",
         "c exit code 70",
     ]
+
+
+def test_the_live_view_shows_who_is_relayed_and_why() -> None:
+    peers = [
+        status_pb2.Peer(name="b", state="alive", path="relay r:443", path_why="its port is shut"),
+        status_pb2.Peer(name="c", state="alive", path="direct"),
+    ]
+    one = status_pb2.StatusReply(name="a", life="running", peers=peers)
+    shown = drawn(live.page(Text("head"), [live.LiveNode("a", "running", one, live.Past())]))
+    assert "2/2, 1 relayed" in shown
+    assert "a: relayed to b: its port is shut" in shown
 
 
 def test_losses_as_bars_and_bytes_a_second() -> None:

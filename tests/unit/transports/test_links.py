@@ -28,6 +28,16 @@ async def never(ends: Ends, relay: str, caller: str) -> None:
     await asyncio.Event().wait()
 
 
+async def test_relays_are_tried_without_a_place_and_without_waiting() -> None:
+    async with raised() as relay:
+        links = links_of("n1", relay.at, STRANGE, RelayAt(relay.at.address, NAMES["n38"]))
+        good, silent, other = await links.try_each()
+        assert good == (relay.at.address, "")
+        assert silent == ("127.0.0.1:1", "nobody answers at 127.0.0.1:1")
+        assert other[1].startswith(f"{relay.at.address} shows the key {relay.at.id}, and peers")
+        assert (relay.relay.waiting, relay.relay.streams) == (0, 0)
+
+
 async def test_that_no_relay_answers_is_said_once_and_again_when_one_does() -> None:
     said: list[tuple[str, str, bool]] = []
     where = f"127.0.0.1:{free_ports(1)[0]}"

@@ -20,6 +20,11 @@ REACHED: Final = "reach.again"
 QUIET: Final = "reach.quiet"
 SAID_MAX: Final = 200
 """Characters of a peer's explanation that are kept."""
+RELAYED: Final = "relay"
+"""The address of a node that takes no connections and is reached through relays."""
+AT_A_RELAY: Final = (
+    "`fednode status` tells whether this node waits at its relays; all nodes need the same `relays`"
+)
 EVERY_S: Final = 60.0
 """Least time between two records on what peers say."""
 NAMED: Final = 3
@@ -88,15 +93,21 @@ class Reach:
         names = ", ".join(said[:NAMED])
         who = names if len(said) <= NAMED else f"{len(said)} of {live} live peers ({names}, ...)"
         verb = "say that they" if len(said) > 1 else "says that it"
-        return (
-            f"{who} {verb} cannot reach this node at {self.address}: {self._said[said[0]]}; set "
-            "`advertise`, or the address in peers.yaml, to an address that the others reach"
+        place, remedy = self._place(
+            "set `advertise`, or the address in peers.yaml, to an address that the others reach"
         )
+        return f"{who} {verb} cannot reach this node{place}: {self._said[said[0]]}; {remedy}"
+
+    def _place(self, otherwise: str) -> tuple[str, str]:
+        """Return where this node is reached, and what its operator can do; otherwise: at a port."""
+        if self.address == RELAYED:
+            return " through a relay", AT_A_RELAY
+        return f" at {self.address}", otherwise
 
     def _silence(self, live: int) -> str:
         peers = f"{live} live peers answer" if live > 1 else "a live peer answers"
+        place, remedy = self._place("check `advertise` and the firewall")
         return (
             f"nothing has come from any peer for {self._rounds} rounds ({self._quiet_s:.0f} s), "
-            f"although {peers}: perhaps they cannot reach this node at {self.address}; check "
-            "`advertise` and the firewall"
+            f"although {peers}: perhaps they cannot reach this node{place}; {remedy}"
         )

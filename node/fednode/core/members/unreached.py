@@ -6,11 +6,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from fednode.core.events import Effect, Record
+from fednode.core.members.reach import RELAYED
 from fednode.core.members.table import Member
 
 FAILURES: Final = 3
 """Unanswered sends in a row to a member that lives, from which on this node warns."""
 NAMED: Final = 4
+ITS_RELAYS: Final = (
+    "it is reached through relays alone: `fednode status` tells which relays this node reaches"
+)
 
 
 def out_of_reach(member: Member) -> bool:
@@ -26,7 +30,10 @@ def warnings(members: Iterable[Member]) -> list[str]:
     names = ", ".join(member.name for member in unreached[:NAMED])
     more = f" and {len(unreached) - NAMED} more" if len(unreached) > NAMED else ""
     verb, it = ("speak", "them") if len(unreached) > 1 else ("speaks", "it")
-    return [f"{names}{more} {verb}, but this node cannot reach {it}: {unreached[0].unreached}"]
+    text = f"{names}{more} {verb}, but this node cannot reach {it}: {unreached[0].unreached}"
+    if unreached[0].address == RELAYED:
+        text += f"; {ITS_RELAYS}"
+    return [text]
 
 
 def become(before: Member, now: Member) -> list[Effect]:

@@ -99,3 +99,14 @@ def test_a_node_alone_misses_nobody() -> None:
     for at in range(20):
         assert made.adopted(10.0 * at, [], LATELY_S) == []
     assert made.warnings([]) == []
+
+
+def test_a_node_behind_relays_is_told_to_look_at_them_and_not_at_its_address() -> None:
+    made = Reach("relay")
+    made.begin(0.0)
+    (said,) = only(made.told(9.0, "b", "it does not wait there", LATELY_S), Record)
+    assert said.text == (
+        "b says that it cannot reach this node through a relay: it does not wait there; `fednode "
+        "status` tells whether this node waits at its relays; all nodes need the same `relays`"
+    )
+    assert "advertise" not in str(made.warnings(["b"]))

@@ -48,6 +48,12 @@ def test_only_live_members_are_out_of_reach(state: str) -> None:
     assert not out_of_reach(Member(name="b", state=state, unreached=WHY, failures=9))
 
 
+def test_a_member_behind_relays_leads_to_the_relays() -> None:
+    one = Member(name="b", state="alive", unreached=WHY, failures=9, address="relay")
+    (text,) = warnings([one])
+    assert text.startswith(f"b speaks, but this node cannot reach it: {WHY}; it is reached through")
+
+
 def test_many_members_out_of_reach_are_one_sentence() -> None:
     found = [Member(name=name, state="alive", unreached=WHY, failures=9) for name in "bcdefg"]
     assert warnings(found) == [
