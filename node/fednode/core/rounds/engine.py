@@ -68,7 +68,8 @@ class Rounds:
         self._waiting: Waiting = Idle()
         self._notes = RoundNotes()
         self._personal = Personal(method, context.guard.merged_rise if method.personal else None)
-        self._exchange = Exchange(context, self.stragglers, wanted(method.config))
+        participants = wanted(method.config)
+        self._exchange = Exchange(context, self.stragglers, participants, method.stages[0])
         self._catch_up = CatchUp(
             context, self.stragglers, drifts=method.drifts, trusting=method.trusting
         )
@@ -107,6 +108,7 @@ class Rounds:
 
     def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
         """Take one event; return what to do, in order."""
+        self._exchange.now = now
         match event:
             case ev.RoundDue() if isinstance(self._waiting, Idle):
                 return self._due(event)
@@ -175,9 +177,16 @@ class Rounds:
         )
 
     def _start_stage(self) -> list[ev.Effect]:
-        if self._exchange.takes_part_now:
-            return self._work(Training(self.method.job(self.now)))
-        return self._exchange_now(None)
+        lateness = self._exchange.lateness
+        if not self._exchange.takes_part_now:
+            return self._exchange_now(None)
+        job = self.method.job(self.now)
+        if not lateness.own:
+            return self._work(Training(job))
+        held = Report(
+            tensors=job.tensors, metrics={}, samples=self.context.samples, carry=job.carry
+        )
+        return [*lateness.said(), *self._contribute(held)]
 
     def _work(self, on: Working) -> list[ev.Effect]:
         self._waiting = on
@@ -207,6 +216,7 @@ class Rounds:
             contributors=self._notes.merged or now.held.shared.digest,
             samples=report.samples,
             dtype=dtype,
+            facts=self._exchange.lateness.ballot,
         )
         own = Contribution(context.name, roundtrip(told.tensors, dtype), report.samples)
         self._notes.told[now.stage] = own
@@ -235,8 +245,11 @@ class Rounds:
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
         now, method = self.now, self.method
         base, own = self._notes.base, self._notes.told.get(now.stage)
+        if self.context.name in self._exchange.resting(now.number):
+            own = None
+        late = self._exchange.stage_ended(now.number, now.stage)
         if own is None and not heard:
-            return self._abort(f"round {now.number}: no node that was drawn contributed")
+            return [*late, *self._abort(f"round {now.number}: no node that was drawn contributed")]
         if self._notes.merged:
             judged = later_stage(now, heard, base, trusting=method.trusting, own=bool(own))
         else:
@@ -244,11 +257,10 @@ class Rounds:
             judged = first_stage(now, heard, told, trusting=method.trusting)
             self._notes.holders = judged.holders if method.drifts else frozenset()
         self.now = replace(now, base_agrees=judged.base_agrees)
-        notes: list[ev.Effect] = (
-            [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
-        )
+        drifted = [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
+        notes: list[ev.Effect] = [*late, *drifted]
         if judged.refused:
-            return self._abort(f"{judged.note}; no majority merged the same as this node")
+            return [*late, *self._abort(f"{judged.note}; no majority merged the same as this node")]
         given = {
             name: Contribution(name, message.tensors, message.samples)
             for name, message in judged.heard.items()

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from fednode.core.events import Effect, Send, SetTimer
+from fednode.core.events import Effect, Record, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.draw import drawn, span
+from fednode.core.rounds.lateness import Lateness
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
@@ -28,13 +29,23 @@ UPS_MAX: Final = 3
 class Exchange:
     """The peers of a node, and its messages of the present round and of the rounds beside it.
 
-    participants: how many nodes contribute to a round; 0: all. live: the peers that are live.
-    known: all other members, live or not.
+    participants: how many nodes contribute to a round; 0: all. first: the first stage of a round.
+    live: the peers that are live. known: all other members, live or not. now: the time of the
+    event that is handled.
     """
 
-    def __init__(self, context: NodeContext, stragglers: Stragglers, participants: int) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        stragglers: Stragglers,
+        participants: int,
+        first: str = "prompts",
+    ) -> None:
         self.context = context
         self.stragglers = stragglers
+        self.lateness = Lateness(context.name, context.rounds)
+        self.first = first
+        self.now = 0.0
         self.participants = participants
         self.live = set[str]()
         self.known = set(context.peers)
@@ -49,6 +60,7 @@ class Exchange:
         self._reminded = set()
         self._repeated.clear()
         self._draw = number, self._drawn(number)
+        self.lateness.begin(number, self.live)
         self.mail.span = span(1 + len(self.known), self.participants)
         self.mail.begin(number)
 
@@ -96,6 +108,8 @@ class Exchange:
         sent = [Send(peer, own) for peer in live if own]
         if own:
             self.mail.say(own, live)
+        self.lateness.opened(self.now)
+        self._look(number, stage, self.live)
         asks = [SetTimer(RESEND, RESEND_S)] if self._newborn else []
         deadline = SetTimer(DEADLINE, self.context.rounds.deadline_s)
         return [*sent, *asks, deadline, *self._remind_all(number, stage)]
@@ -116,6 +130,7 @@ class Exchange:
     def delivered(self, peer: str, message: Message) -> None:
         """Note that a peer has a contribution, or will never take it."""
         self.mail.settle(peer, message)
+        self._look(message.round, message.phase, {peer})
 
     def lost(self, peer: str, message: Message) -> list[Effect]:
         """Note that a contribution did not get through; it is sent again a moment later."""
@@ -153,7 +168,17 @@ class Exchange:
         if message.round == number and message.phase == last:
             self.stragglers.kept(message.sender)
         self.mail.take(message, number)
+        self.lateness.heard(message)
+        if message.round == number:
+            self._look(number, message.phase, {message.sender})
         return True
+
+    def _look(self, number: int, stage: str, peers: Collection[str]) -> None:
+        """Note which of the peers contributed to a stage and have this node's contribution."""
+        heard = self.mail.heard(number, stage)
+        for peer in peers:
+            if peer in heard and (peer, number, stage) not in self.mail.pending:
+                self.lateness.ready(stage, peer, self.now)
 
     def remind(self, message: Message, number: int, stage: str) -> list[Effect]:
         """Ask a peer that is in the next round already for what it said in this one."""
@@ -189,7 +214,30 @@ class Exchange:
         run through its rounds at once, and find its peers in much earlier rounds.
         """
         ends = (self.takes_part_now or self.live) and not self._missing(number, stage)
-        return self.heard(number, stage) if ends else None
+        return self._merged(number, stage) if ends else None
+
+    def resting(self, number: int) -> frozenset[str]:
+        """Return who rests in a round (lateness.py), perhaps this node."""
+        heard = self.heard(number, self.first)
+        among = {*heard, *self._part(number)}
+        own = {self.context.name} if self.takes_part_now else set()
+        return self.lateness.resting(number, heard, among | own)
+
+    def _merged(self, number: int, stage: str) -> dict[str, Message]:
+        """Return the contributions to a stage that are merged, by sender."""
+        heard, resting = self.heard(number, stage), self.resting(number)
+        return {name: message for name, message in heard.items() if name not in resting}
+
+    def stage_ended(self, number: int, stage: str) -> list[Effect]:
+        """Note that a stage ended; return a record of each peer that costs too much time."""
+        rests = self.lateness.ended(number, stage, self._awaited(number, stage), self.now)
+        why = "it costs more than one more median round a round"
+        return [
+            Record(
+                "peer.late", f"{peer} may rest until round {until}: {why}", fields={"peer": peer}
+            )
+            for peer, until in rests.items()
+        ]
 
     def give_up(self, number: int, stage: str, now: float) -> tuple[str, dict[str, Message]]:
         """End a stage at its deadline; return whose contributions are missing, and the others.
@@ -197,7 +245,7 @@ class Exchange:
         The missing peers count as stragglers from now on.
         """
         late, limit = self._missing(number, stage), self.context.rounds.deadline_s
-        return self.stragglers.missed(late, number, now, limit), self.heard(number, stage)
+        return self.stragglers.missed(late, number, now, limit), self._merged(number, stage)
 
     def _missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.
@@ -207,13 +255,24 @@ class Exchange:
         and heard nobody waits for stragglers, too: without a contribution it has nothing to merge.
         """
         pending, heard = self.mail.pending, self.heard(number, stage)
-        near = {peer for peer in self.live if self.mail.round_of(peer) <= number + self.mail.span}
-        part = {peer for peer in near if self.takes_part(peer, number)}
-        awaited = part & self.stragglers.awaited(near, number)
-        if not (awaited or heard or self.takes_part_now):
-            awaited = part
         return [
             peer
-            for peer in sorted(awaited)
+            for peer in sorted(self._awaited(number, stage))
             if peer not in heard or (peer, number, stage) in pending
         ]
+
+    def _part(self, number: int) -> set[str]:
+        """Return the live peers that contribute to a round and are not too far ahead for it."""
+        most = number + self.mail.span
+        near = {peer for peer in self.live if self.mail.round_of(peer) <= most}
+        return {peer for peer in near if self.takes_part(peer, number)}
+
+    def _awaited(self, number: int, stage: str) -> set[str]:
+        """Return the peers for whom a stage waits, heard or not."""
+        most = number + self.mail.span
+        near = {peer for peer in self.live if self.mail.round_of(peer) <= most}
+        part = {peer for peer in near if self.takes_part(peer, number)}
+        awaited = part & self.stragglers.awaited(near, number)
+        if not (awaited or self.heard(number, stage) or self.takes_part_now):
+            awaited = part
+        return awaited - self.resting(number)
