@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from fednode.transports.room import Room, source_of
+
+GUARD_S = 20.0
+"""A bound for a test that hangs; none takes nearly as long."""
 
 
 @pytest.mark.parametrize(
@@ -59,11 +63,17 @@ class Visits:
         return [task.cancelled() for task in tasks]
 
 
+async def gone(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Wait until visits have lost their places; fail if they have not."""
+    async with asyncio.timeout(GUARD_S):
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_the_source_of_most_places_loses_its_oldest() -> None:
     visits = Visits(3)
     tasks = [await visits.come(*who) for who in (("a", "a1"), ("b", "b1"), ("b", "b2"))]
     tasks.append(await visits.come("c", "c1"))
-    await asyncio.gather(tasks[1], return_exceptions=True)
+    await gone(tasks[1:2])
     assert (visits.lost, sorted(visits.inside)) == (["b"], ["a1", "b2", "c1"])
     assert await visits.end(*tasks) == [False, True, False, False]
 
@@ -72,7 +82,7 @@ async def test_a_source_that_wants_many_places_takes_them_from_itself() -> None:
     visits = Visits(3)
     tasks = [await visits.come("a", "a1")]
     tasks += [await visits.come("b", f"b{number}") for number in range(6)]
-    await asyncio.gather(*tasks[1:5], return_exceptions=True)
+    await gone(tasks[1:5])
     assert sorted(visits.inside) == ["a1", "b4", "b5"]
     assert visits.lost == ["b"] * 4
     await visits.end(*tasks)
