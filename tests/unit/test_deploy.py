@@ -101,6 +101,16 @@ def test_the_image_runs_as_nobody_in_particular_and_asks_itself_how_it_is() -> N
             assert f"!{source.split('/')[0]}" in ignored, source
 
 
+def test_the_base_image_is_an_argument_that_takes_a_digest() -> None:
+    text = (ROOT / "bootstrap" / "Dockerfile").read_text(encoding="utf-8")
+    assert re.findall(r"^FROM (\S+)", text, re.M) == ["${BASE}", "${BASE}"]
+    python = re.search(r"^ARG PYTHON=(\S+)$", text, re.M)
+    assert python is not None
+    assert "ARG BASE=python:${PYTHON}-slim" in text
+    given = OURS["invite"]["build"]["args"]["BASE"]
+    assert given == f"${{BASE:-python:{python[1]}-slim}}"
+
+
 # Kubernetes and systemd ---------------------------------------------------------------------------
 
 
