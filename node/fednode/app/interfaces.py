@@ -52,7 +52,7 @@ class Interfaces:
             self.events,
             mesh.transport.channel,
             mesh.transport.why,
-            mesh.trust.is_revoked,
+            lambda id: mesh.trust.admits(id, about.node_id),
             self.working.__str__,
         )
         self.metrics.watch(self.service.read)

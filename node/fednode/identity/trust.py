@@ -58,6 +58,13 @@ class Believes(Protocol):
         """Tell whether a key was revoked."""
         ...
 
+    def admits(self, id: str, own: str = "") -> str:
+        """Return why a key does not belong to this mesh now; "" if it does.
+
+        own: the key of the node that asks, which needs no lease to speak with itself.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
@@ -97,6 +104,10 @@ class Listed:
     def is_revoked(self, id: str) -> bool:
         """Return False: nobody has a key."""
         return False
+
+    def admits(self, id: str, own: str = "") -> str:
+        """Return "": nobody has a key."""
+        return ""
 
 
 def _moved(news: Update, sender: str) -> bool:
@@ -264,11 +275,11 @@ class Trust:
         """Tell whether a key was revoked."""
         return id in self._revoked
 
-    def admits(self, id: str) -> str:
-        """Return why a key does not belong to this mesh now; "" if it does."""
+    def admits(self, id: str, own: str = "") -> str:
+        """Return why a key does not belong to this mesh now; "" if it does. own: as in Believes."""
         if id in self._revoked:
             return f"the key {id} was revoked by the mesh key"
-        if not self.name_of(id):
+        if id != own and not self.name_of(id):
             return f"the key {id} belongs to nobody in this mesh, or its lease has ended"
         return ""
 

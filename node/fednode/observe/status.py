@@ -49,7 +49,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         events: Events | None = None,
         dial: others.Dial | None = None,
         why: others.Why = lambda *_: "",
-        is_revoked: Callable[[str], bool] = lambda _: False,
+        admits: Callable[[str], str] = lambda _: "",
         working: Callable[[], str] = lambda: "",
     ) -> None:
         """Set up; until `attach` the node is loading.
@@ -57,10 +57,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         caller: returns the id of a call; "" without keys, None if no id belongs to the call.
         events: of the node, made before its driver.
         dial: None if peers must not be asked.
-        is_revoked: tells whether an id is revoked; checked at each answer, because connections
-        outlive revocations. working: returns what the node loads or encodes now.
+        admits: returns why an id is no member's, "" if it is; checked at each answer, because
+        connections outlive leases and revocations. working: returns what the node loads or encodes
+        now.
         """
-        self._is_revoked, self._working = is_revoked, working
+        self._admits, self._working = admits, working
         self._dial, self._why = dial, why
         self._store, self._caller, self._about = store, caller, about
         self._began = time.monotonic()
@@ -123,11 +124,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         return self.now(member=bool(await self._admit(context)))
 
     async def _known(self, context: Any) -> str | None:
-        """Return the id of a call; end the call if its key was revoked since it connected."""
+        """Return the id of a call; end the call if its key is no member's any more."""
         caller = self._caller(context)
-        if caller and self._is_revoked(caller):
-            text = f"the key {caller} was revoked by the mesh key"
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        why = self._admits(caller) if caller else ""
+        if why:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, why)
         return caller
 
     async def _admit(self, context: Any) -> str:

@@ -326,3 +326,11 @@ def test_of_two_leases_of_one_second_all_nodes_keep_the_same() -> None:
             made.believed("s", [news])
         kept.add(made.id_of("s"))
     assert len(kept) == 1
+
+
+def test_a_node_asks_itself_without_a_lease_and_not_with_a_revoked_key() -> None:
+    believes, own = trust({}), keys.node_id(STRANGER)
+    assert "its lease has ended" in believes.admits(own)
+    assert believes.admits(own, own) == ""
+    believes.take_revocation(revocation("s", STRANGER))
+    assert "was revoked" in believes.admits(own, own)

@@ -88,19 +88,19 @@ async def test_watch_tells_what_happened_and_what_happens(tmp_path: Path) -> Non
                 await anext(client.watch(where, level="loud"))
 
 
-async def test_a_key_that_is_revoked_reads_nothing_more(tmp_path: Path) -> None:
-    store, revoked = Store(tmp_path), set[str]()
-    service = NodeService(store, ABOUT, lambda _: "KEY", is_revoked=revoked.__contains__)
+async def test_a_key_that_is_no_members_any_more_reads_nothing_more(tmp_path: Path) -> None:
+    store, gone = Store(tmp_path), dict[str, str]()
+    service = NodeService(store, ABOUT, lambda _: "KEY", admits=lambda id: gone.get(id, ""))
     service.events.record(Record("life.kind", "before"))
     async with serving(service) as (client, where), aclosing(client.watch(where)) as live:
         assert (await anext(live)).text == "before"
         assert (await client.status(where)).name == "a"
-        revoked.add("KEY")
+        gone["KEY"] = "the lease of the key KEY has ended"
         service.events.record(Record("life.kind", "after"))
-        with pytest.raises(Refused, match="the key KEY was revoked"):
+        with pytest.raises(Refused, match="the lease of the key KEY has ended"):
             await anext(live)
         for call in (client.status, client.history):
-            with pytest.raises(Refused, match="the key KEY was revoked"):
+            with pytest.raises(Refused, match="the lease of the key KEY has ended"):
                 await call(where)
     store.close()
 
