@@ -1,7 +1,8 @@
 """Policy gda: nodes send class sums, keep all contributions by sender, and vote on a ratio.
 
     sums      a node's classes, counts and sums of features (rows.ROWS), and with `share: sums` its
-              second moment; a later round replaces what the node sent before
+              second moment; replaces what the node sent before. Nothing where nothing changed,
+              except in each AGAIN-th round
     losses    tables of losses of left-out images, over ratios and temperatures; one vote a node
 
 All nodes hold the same contributions, each by its sender, so their sums are equal bit for bit in
@@ -18,12 +19,15 @@ from typing import ClassVar, Final
 import numpy as np
 
 from fednode.core.rounds.method import SHARED, Contribution, Method, MethodState, Round, Sent
-from fednode.core.types import PRIVATE, Array, Dtype, Job, Json, Report, Tensors
+from fednode.core.types import EMPTY, PRIVATE, Array, Dtype, Job, Json, Report, Tensors
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 
 SUMS: Final = "sums"
 LOSSES: Final = "losses"
+AGAIN: Final = 10
+"""In each round whose number this divides, a node sends sums that did not change, too: a peer may
+have missed them."""
 
 
 class GDA(Method):
@@ -78,11 +82,24 @@ class GDA(Method):
         return self.training(now, tables, self.used(now.draft))
 
     def contribution(self, now: Round, report: Report) -> Sent:
-        """Return the sums with their classes, or the tables."""
+        """Return the sums with their classes, nothing if all hold them already, or the tables."""
         tensors = report.tensors
         names = (rows.ROWS, rows.MOMENT) if now.stage == SUMS else rows.TABLES
         told = Tensors({name: tensors[name] for name in names if name in tensors}, tensors.classes)
-        return Sent(told, now.draft)
+        known = now.stage == SUMS and now.number % AGAIN and self._holds(now.draft.shared, told)
+        return Sent(EMPTY if known else told, now.draft)
+
+    def _holds(self, shared: Tensors, told: Tensors) -> bool:
+        """Tell whether the merged state has just these sums of this node."""
+        name = self.context.name
+        held, moment = shared.get(rows.NODE + name), told.get(rows.MOMENT)
+        if held is None or not set(told.classes) <= set(shared.classes):
+            return False
+        sums = rows.aligned(told[rows.ROWS], told.classes, shared.classes)
+        same = moment is None or np.array_equal(
+            moment.astype(np.float32), shared.get(rows.SECOND + name, ())
+        )
+        return same and np.array_equal(sums, held)
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the newest contribution of each member, or the choice that all tables make."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
@@ -137,10 +138,39 @@ def test_tables_choose_and_only_sums_and_tables_are_sent() -> None:
     assert found.shared["choice"].tolist() == [[4, 5]] * 3
     assert found.shared.classes == state.shared.classes
     assert one.merge(now, [Contribution("b", EMPTY, 8)]) == state
-    first = replace(now, stage=SUMS)
+    first = replace(now, stage=SUMS, draft=one.first(START))
     private = Tensors({**A.tensors, "own_moment": np.eye(2)}, A.tensors.classes)
     sent = one.contribution(first, Report(tensors=private, metrics={}, samples=8))
     assert sent.tensors == A.tensors
+
+
+@pytest.mark.parametrize("share", ["means", "sums"])
+def test_sums_that_did_not_change_are_sent_in_each_tenth_round_only(share: str) -> None:
+    one = method(share=share)
+    moment = {"moment": np.array([2.0, 0.5, 1.0], np.float32)} if share == "sums" else {}
+    first = one.first(WITH_MOMENT if share == "sums" else START)
+
+    def sent(number: int, held: MethodState, tensors: Tensors) -> Tensors:
+        report = Report(tensors=tensors, metrics={}, samples=8)
+        return one.contribution(Round(number, SUMS, held, held, members=ALL), report).tensors
+
+    mine = Tensors({**A.tensors, **moment}, A.tensors.classes)
+    assert sent(1, first, mine) == mine
+    theirs = [Contribution(name, mine, 8) for name in ("b", "c")]
+    known = one.merge(Round(1, SUMS, first, first, members=ALL), theirs)
+    assert sent(2, known, mine) == mine, "no round merged it"
+    given = [Contribution("a", mine, 8), *theirs]
+    known = one.merge(Round(2, SUMS, known, known, members=ALL), given)
+    assert sent(3, known, mine) == sent(9, known, mine) == EMPTY
+    assert sent(10, known, mine) == sent(20, known, mine) == mine
+    fewer = Tensors({"rows": mine["rows"][:1], **moment}, ("ant",))
+    more = Tensors({"rows": mine["rows"] * 2, **moment}, mine.classes)
+    new = Tensors({"rows": mine["rows"], **moment}, ("ant", "dog"))
+    for changed in (fewer, more, new, Tensors({"rows": np.zeros((0, 3)), **moment})):
+        assert sent(3, known, changed) == changed
+    if moment:
+        turned = Tensors({"rows": mine["rows"], "moment": -moment["moment"]}, mine.classes)
+        assert sent(3, known, turned) == turned
 
 
 def test_norms_are_not_limited_because_counts_grow() -> None:
