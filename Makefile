@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Processes that share the tests: one a core, at most eight.
 WORKERS ?= auto
 
-.PHONY: install demo test test-all check format proto settings bench docs clean
+.PHONY: install demo test test-all test-gpu check format proto settings bench docs clean
 
 install: $(STAMP)
 
@@ -23,6 +23,9 @@ test: install  ## the default suite
 
 test-all: install  ## everything but what needs a GPU
 	$(BIN)/python -m pytest -m "not gpu and not bench" --hypothesis-profile=thorough
+
+test-gpu: install  ## what needs a GPU: every policy, every kind of model, and daemons
+	$(BIN)/python -m pytest -m gpu -rs
 
 check: install  ## lint, format, types, generated code, the site
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fednode.clip import mini, sources
+from fednode.clip.placed import fits
 from fednode.clip.settings import FOLDER, MINI, ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
@@ -75,13 +76,14 @@ class Backbone:
     @torch.inference_mode()
     def encode_raw(self, images: Tensor) -> Tensor:
         """Return features [B, D] in float32 as the tower gives them; images as in encode_images."""
-        images = images.to(self.device)
-        if self.vision.promptable:
-            return self.vision.encode(images).raw
-        rough = self.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=rough):
-            features: Tensor = self.model.encode_image(images)
-        return features.float()
+        with fits(self.device, f"while it encodes {len(images)} images"):
+            images = images.to(self.device)
+            if self.vision.promptable:
+                return self.vision.encode(images).raw
+            rough = self.precision == "bfloat16"
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=rough):
+                features: Tensor = self.model.encode_image(images)
+            return features.float()
 
     def biased(self, scaled: Tensor) -> Tensor:
         """Return the model's own logits of s * cos: SigLIP adds a bias."""
@@ -177,7 +179,8 @@ def wrap(
     fingerprint = fingerprint_of(model, preprocessing, identity)
     if shared and device.type == "cpu":
         shared.put_under(model, fingerprint, lambda: fingerprint_of(model, preprocessing, identity))
-    model = model.requires_grad_(False).to(device)
+    with fits(device, f"while {label} is put there"):
+        model = model.requires_grad_(False).to(device)
     dtype = torch.bfloat16 if settings.precision == "bfloat16" else torch.float32
     return Backbone(
         label=label,

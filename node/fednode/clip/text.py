@@ -79,6 +79,17 @@ class TextTower:
         return len(self._need().blocks)
 
     @property
+    def shares(self) -> bool:
+        """Tell whether the common beginning of all texts is computed once."""
+        return isinstance(self._need(), Causal)
+
+    @property
+    def begin(self) -> int:
+        """Number of tokens in front of the context vectors."""
+        self._need()
+        return len(self._tokenizer.begin)
+
+    @property
     def length_max(self) -> int:
         """Number of tokens that the tower reads."""
         return self._need().length_max

@@ -49,7 +49,7 @@ def policies(row: Surveyed) -> tuple[str, ...]:
 def models(part: str, as_json: bool) -> int:
     """List the architectures of open_clip whose names hold PART, and what each takes.
 
-    No weights are loaded and no network is used; the whole list takes about a minute.
+    No weights are loaded and no network is used; the whole list takes about 20 seconds.
     """
     from fednode.clip import survey
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fednode.clip import backbone
+from fednode.clip.placed import keep_to
 from fednode.clip.settings import ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.trunk import use_workers
@@ -48,6 +49,7 @@ def build(
     kept = cache_of(cache)
     splits = loaded or load(data, kept, told)
     told("loading the model", 0, 0)
+    keep_to(backbone.device_of(model.device), tuning.gpu_share)
     frozen = backbone.load(model, weights_of(cache))
     made = objective(frozen, tuning, config)
     features = Features(frozen, kept, data.window, told)

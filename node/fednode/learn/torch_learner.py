@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.placed import fits
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Array, Job, Progress, Report, Tensors
 from fednode.data.base import NodeData, Split
@@ -26,19 +27,14 @@ from fednode.data.reasons import summaries
 from fednode.data.rescan import Rescan
 from fednode.errors import ModelError
 from fednode.learn import initial, optimizer
+from fednode.learn.batch_size import BatchSize
 from fednode.learn.comparison import Compared
 from fednode.learn.evaluation import Evaluation, evaluation
 from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.intervals import Right
 from fednode.learn.learner import Cancelled
-from fednode.learn.objective import (
-    Computing,
-    Given,
-    Leaves,
-    Objective,
-    said,
-)
+from fednode.learn.objective import Computing, Given, Leaves, Objective, said
 from fednode.learn.settings import TuningSettings
 from fednode.learn.training import Training, array_of
 
@@ -80,6 +76,7 @@ class TorchLearner:
         self._images = Images(features, objective.looks, settings, objective.constant)
         self._zero_shot: Mapping[str, float] = {}
         self._said = ""
+        self._size = BatchSize(settings.batch_size, backbone.device)
         self._shapes = objective.initial(0).shapes
 
     @property
@@ -127,6 +124,7 @@ class TorchLearner:
             *self._features.notes,
             *stale,
             *initial.notes(self._backbone, self._settings),
+            *self._size.notes,
             *filter(None, [self._said]),
         ]
         unseen = self._backbone.unseen(self.classes)
@@ -253,16 +251,27 @@ class TorchLearner:
         settings = self._settings
         order = torch.Generator().manual_seed(job.seed)
         count = self.samples
-        steps = settings.iterations or settings.epochs * -(-count // settings.batch_size)
+        steps = settings.iterations or settings.epochs * -(-count // self._size.now)
         losses: list[list[Tensor]] = []
-        shown = math.nan
+        shown, epoch = math.nan, 0
         while len(losses) < steps:
+            epoch += 1
             shuffled = torch.randperm(count, generator=order)
             images = self._images.epoch(self.data.train, order, cancelled)
-            for batch in torch.split(shuffled, settings.batch_size)[: steps - len(losses)]:
+            left = deque(torch.split(shuffled, self._size.now)[: steps - len(losses)])
+            while left and len(losses) < steps:
                 if cancelled():
                     raise Cancelled
-                losses.append(training.step(images.batch(batch)))
+                batch = left.popleft()
+                try:
+                    losses.append(training.step(images.batch(batch)))
+                except torch.OutOfMemoryError as fault:
+                    smaller = torch.split(batch, self._size.smaller(len(batch), fault))
+                    left.extendleft(reversed(smaller))
+                    if not settings.iterations:
+                        later = (settings.epochs - epoch) * -(-count // self._size.now)
+                        steps = len(losses) + len(left) + later
+                    continue
                 if self._backbone.device.type == "cpu":  # reading waits for no other device
                     shown = sum(map(float, losses[-1]))
                 progress(Progress(len(losses), steps, shown))
@@ -375,10 +384,11 @@ class TorchLearner:
         if not tensors:
             features, labels = self._images.features(split, cancelled)
             return self._objective.zero_shot(features, split.classes), labels
-        classify = self._objective.classifier(self._leaves(tensors), split.classes)
-        answered = [
-            (classify(batch), batch.truth) for batch in self._images.in_order(split, cancelled)
-        ]
+        with fits(self._backbone.device, "while it classifies images"):
+            classify = self._objective.classifier(self._leaves(tensors), split.classes)
+            answered = [
+                (classify(batch), batch.truth) for batch in self._images.in_order(split, cancelled)
+            ]
         return torch.cat([logits for logits, _ in answered]), torch.cat(
             [truth for _, truth in answered]
         )

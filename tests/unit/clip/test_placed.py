@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from fednode.clip.placed import placed
+from fednode.clip.placed import fits, keep_to, placed
+from fednode.errors import ModelError
 
 
 def test_on_a_cpu_it_is_the_tensor_itself() -> None:
@@ -31,3 +32,24 @@ def test_a_gpu_copies_from_pinned_memory_in_its_own_time(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.Tensor, "to", to)
     assert placed(torch.tensor([1, 2]), torch.device("cuda:0")) is pinned
     assert calls == ["pinned", ((torch.device("cuda:0"),), {"non_blocking": True})]
+
+
+def test_a_memory_that_ends_is_a_sentence() -> None:
+    wanted = r"the memory of cuda:0 ends in a step: choose a smaller model \(model.name\)"
+    with pytest.raises(ModelError, match=wanted), fits(torch.device("cuda:0"), "in a step"):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize(
+    ("device", "share", "wanted"),
+    [("cuda:0", 0.25, [0.25]), ("cuda:0", None, []), ("cpu", 0.25, [])],
+)
+def test_a_share_of_the_memory_is_a_limit_on_a_gpu_alone(
+    device: str, share: float | None, wanted: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, _: asked.append(part)
+    )
+    keep_to(torch.device(device), share)
+    assert asked == wanted

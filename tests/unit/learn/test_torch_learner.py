@@ -6,6 +6,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Given, Plain, Tuning
 from fednode.learn.settings import CacheSettings, TuningSettings
 from fednode.learn.torch_learner import TorchLearner
+from fednode.learn.training import Training
 
 
 def learner(mini: Backbone, data: NodeData, features: Features, **settings: object) -> TorchLearner:
@@ -260,3 +262,50 @@ def test_an_image_that_was_replaced_is_encoded_anew(root: Path) -> None:
     after = one.tune(job, never, ignore)
     assert after.tensors == watched(root).tune(job, never, ignore).tensors
     assert after.tensors != before.tensors
+
+
+@pytest.mark.parametrize(("settings", "sizes"), [
+    ({}, [2, 2, 2, 2]),
+    ({"iterations": 3}, [2, 2, 2]),
+    ({"epochs": 2, "batch_size": 4}, [2, 2, 2, 2, 2, 2, 2, 2]),
+])  # fmt: skip
+def test_smaller_batches_take_the_place_of_those_that_do_not_fit(
+    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, Any], sizes: list[int],
+) -> None:  # fmt: skip
+    """A GPU whose memory holds three images; all of the eight images are seen in each epoch."""
+    one = learner(mini, data, features, **{"batch_size": 200, "lr": 0.05, **settings})
+    seen: list[tuple[int, ...]] = []
+    step = Training.step
+
+    def scarce(training: Training, batch: Batch) -> list[torch.Tensor]:
+        if len(batch.places) > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        seen.append(batch.places)
+        return step(training, batch)
+
+    monkeypatch.setattr(Training, "step", scarce)
+    assert not any("memory" in note for note in one.notes)
+    job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
+    report = one.tune(job, never, ignore)
+    assert [len(places) for places in seen] == sizes
+    assert report.steps == len(sizes)
+    if not settings.get("iterations"):
+        assert {at for places in seen[:4] for at in places} == set(range(8))
+    (note,) = [note for note in one.notes if "memory" in note]
+    assert note.startswith("The memory of cpu holds no step of ")
+    assert note.endswith("steps have 2 images at most.")
+
+
+def test_a_step_of_one_image_that_does_not_fit_is_a_sentence(
+    mini: Backbone, data: NodeData, features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = learner(mini, data, features)
+
+    def full(_: Training, batch: Batch) -> list[torch.Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(Training, "step", full)
+    job = Job(round=1, stage="prompts", tensors=one.initial(1), seed=9)
+    with pytest.raises(ModelError, match="ends in a step with one image: choose a smaller model"):
+        one.tune(job, never, ignore)

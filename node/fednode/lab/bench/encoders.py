@@ -12,6 +12,7 @@ from torch import Tensor
 from fednode.clip.backbone import Backbone
 from fednode.clip.blocks import attend
 from fednode.clip.vision import Seen
+from fednode.clip.whole import embedding_of
 from fednode.lab.bench.floor import hybrid
 
 
@@ -42,15 +43,18 @@ class Plain:
         self._visual, self._transformer = model.visual, frozen.vision.plain
         # A convolutional trunk stays in float32: bfloat16 convolutions are slow on most processors.
         self._embeds = frozen.model if hybrid(frozen) else model
-        self._text = getattr(model, "text", model)
-        self._dtype = self._text.positional_embedding.dtype
+        self._model, self._text = model, getattr(model, "text", model)
+        self._shares, self._begin = frozen.text.shares, frozen.text.begin
+        self._dtype = next(self._text.parameters()).dtype
         held = " ".join(["X"] * context_length)
         texts = [f"{held} {name}." for name in names]
-        self._ids = frozen.tokenizer(texts, self._text.context_length).to(frozen.device)
+        self._ids = frozen.tokenizer(texts, frozen.text.length_max).to(frozen.device)
 
     def texts(self, context: Tensor, deep: Tensor | None = None) -> Tensor:
         if context.dim() == 3:
             return torch.stack([self.texts(client) for client in context])
+        if not self._shares:
+            return self._whole(context)
         tower, ids, length = self._text, self._ids, len(context)
         embedded = tower.token_embedding(ids)
         shared = context.to(self._dtype).expand(len(ids), -1, -1)
@@ -64,6 +68,21 @@ class Plain:
             x = self._run(block, x, mask)
         x = tower.ln_final(x)[torch.arange(len(x), device=x.device), ids.argmax(dim=-1)]
         return F.normalize((x @ tower.text_projection).float(), dim=-1)
+
+    def _whole(self, context: Tensor) -> Tensor:
+        """Encode whole texts by `encode_text`, with the vectors behind the beginning."""
+        begin, length = self._begin, len(context)
+
+        def put(_: Any, __: Any, out: Tensor) -> Tensor:
+            fresh = context.to(out.dtype).expand(len(out), -1, -1)
+            return torch.cat([out[:, :begin], fresh, out[:, begin + length :]], dim=1)
+
+        handle = embedding_of(self._text).register_forward_hook(put)
+        try:
+            out = self._model.encode_text(self._ids)
+        finally:
+            handle.remove()
+        return F.normalize((out[0] if isinstance(out, tuple) else out).float(), dim=-1)
 
     def images(self, pixels: Tensor, prompts: Tensor | None = None) -> Seen:
         tower = self._visual

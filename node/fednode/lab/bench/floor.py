@@ -57,8 +57,7 @@ class Tower:
 
 def plain_operations(frozen: Backbone, given: Inputs) -> float:
     """Return the floating point operations of the reference's step."""
-    task, text = given.task, getattr(frozen.model, "text", frozen.model)
-    full = int(text.context_length)
+    task, full = given.task, frozen.text.length_max
     once, back = Tower(frozen.text.width, frozen.text.layers).whole(task.classes * full, full)
     passes = 1 + (task.clients - 1 if task.method == "feddpt" else task.method == "plan-a")
     work = passes * once + back
@@ -124,6 +123,11 @@ def _texts(frozen: Backbone, given: Inputs, count: int, learned: bool) -> float:
     tower = Tower(frozen.text.width, frozen.text.layers)
     lengths = (frozen.text.tokens(given.needed).ends + 1).tolist()
     prefix, own = 1 + given.task.context_length, sum(lengths)
+    if not frozen.text.shares:  # each token of a text sees all of them
+        whole = [prefix + n for n in lengths]
+        sizes = (sum(whole), sum(n * n for n in whole), len(whole), sum(whole), 0)
+        forward = tower.forward(*sizes)
+        return count * (forward + (tower.backward(*sizes, own + len(whole)) if learned else 0))
     pairs = prefix * (prefix + 1) // 2 + sum(n * prefix + n * (n + 1) // 2 for n in lengths)
     sizes = (prefix + own, pairs, len(lengths), sum(n + prefix for n in lengths), 0)
     forward = tower.forward(*sizes)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ MATRIX: Final = 2048
 TURN_S: Final = 1.0
 """A turn takes a short step several times, as a node takes its steps one after the other."""
 Precision = Literal["float32", "bfloat16"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,9 @@ class TuningRow:
         difference: the largest relative difference between the two sides' gradients
         judged: reference_share has a lower limit; it has none for "-cached" rows and for
             convolutional trunks, because convolutions do not run at the rate of matrix products
+        steps: steps a second of ours
+        reference_mb, ours_mb: most memory of a GPU that a step held, in megabytes, with the model;
+            None on a CPU
         rate: operations per second of torch's large matrix product
         own_rate: operations per second of the matrix product that fednode uses
     """
@@ -61,6 +65,9 @@ class TuningRow:
     reference_share: float
     difference: float
     judged: bool
+    steps: float
+    reference_mb: float | None
+    ours_mb: float | None
     rate: float
     own_rate: float
 
@@ -84,6 +91,8 @@ def rows(frozen: Backbone, tasks: Sequence[Task], repeats: int) -> Iterator[Tuni
     """
     for task in tasks:
         fits = frozen.vision.plain or not task.visual
+        # The reference's steps with several prompts or deep ones are written for CLIP's blocks.
+        fits = fits and (frozen.text.shares or task.method in {"text", "zerodfl"})
         if fits and (frozen.vision.compact or not task.cached):
             yield measure(frozen, task, repeats)
 
@@ -93,7 +102,8 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
     given = inputs(frozen, task)
     kinds: tuple[type[Encoders], ...] = (Ours, Cached) if task.cached else (Plain, Ours)
     sides = [Step(frozen, given, kind) for kind in kinds]
-    difference = _difference(*(side.run() for side in sides))  # also warms up both sides
+    warmed = [_peak(side.run, frozen.device) for side in sides]
+    difference = _difference(*(result for result, _ in warmed))
     times: tuple[list[float], list[float]] = ([], [])
     rates: list[tuple[float, float]] = []
     for _ in range(repeats):
@@ -118,6 +128,9 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
         / rate,
         difference=difference,
         judged=not task.cached and not (hybrid(frozen) and len(given.pixels)),
+        steps=1 / ours_s,
+        reference_mb=warmed[0][1],
+        ours_mb=warmed[1][1],
         rate=rate,
         own_rate=own_rate,
     )
@@ -168,6 +181,15 @@ def _difference(theirs: tuple[float, list[Tensor]], ours: tuple[float, list[Tens
     return max(
         float((reference - own).abs().max() / reference.abs().max()) for reference, own in pairs
     )
+
+
+def _peak(work: Callable[[], Result], device: torch.device) -> tuple[Result, float | None]:
+    """Return a result, and how many megabytes of a GPU were in use at most."""
+    if device.type != "cuda":
+        return work(), None
+    torch.cuda.reset_peak_memory_stats(device)
+    result = work()
+    return result, torch.cuda.max_memory_allocated(device) / 1e6
 
 
 def _seconds(work: Callable[[], Any], device: torch.device) -> float:

@@ -31,10 +31,19 @@ COLUMNS: Final = (
     Column("reference_share", "ref.", "rate"),
     Column("difference", "gradient"),
 )
+ON_GPU: Final = (
+    Column("steps", "steps", "/s"),
+    Column("reference_mb", "ref.", "MB"),
+    Column("ours_mb", "ours", "MB"),
+)
 NOTE: Final = (
     "Seconds a step, medians. floor: time for the fewest operations of a step, at the rate of\n"
     "torch's large matrix product. gradient: largest relative difference between both sides.\n"
     "products: the rate of large matrix products, torch's (and fednode's)."
+)
+
+GPU_NOTE: Final = (
+    "steps: of ours in a second. MB: most memory of the GPU in a step, with the model."
 )
 
 
@@ -94,9 +103,12 @@ def tuning(
                 click.echo(f"{row.name}: {row.ratio:.1f} times", err=True)
     rates = {f"{row.rate / 1e9:.0f} ({row.own_rate / 1e9:.0f})" for row in rows}
     title = f"{model}, {threads} threads, {device}"
-    show(
-        form, f"{title}; torch (and ours): {', '.join(sorted(rates))} GFLOP/s", rows, COLUMNS, NOTE
-    )
+    columns: tuple[Column, ...] = COLUMNS
+    note = NOTE
+    if device != "cpu":
+        columns, note = (*COLUMNS, *ON_GPU), f"{NOTE}\n{GPU_NOTE}"
+    products = f"torch (and ours): {', '.join(sorted(rates))} GFLOP/s"
+    show(form, f"{title}; {products}", rows, columns, note)
     if plot:
         draw([_panel(rows)], title, plot)
     _judge(rows, measure.REFERENCE_SHARE)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner
 from open_clip.tokenizer import SimpleTokenizer
 from open_clip.transform import PreprocessCfg, merge_preprocess_dict
@@ -163,6 +164,30 @@ def test_rows_hold_what_they_say(frozen: Backbone) -> None:
         assert row.ratio == pytest.approx(row.reference_s / row.ours_s)
         assert row.floor_share == pytest.approx(row.floor_s / row.ours_s)
         assert row.difference < 1e-4
+
+
+def test_whole_texts_are_compared_with_open_clip_s_own(name: str, tmp_path: Path) -> None:
+    """A tower whose tokens see those behind them: fednode leaves no token out, nor adds any."""
+    assert name
+    frozen = measure.random_model(
+        tiny.register(tmp_path, {"no_causal_mask": True}), "float32", "cpu"
+    )
+    assert not frozen.text.shares
+    found = [row.name for row in measure.rows(frozen, SMALL, 1)]
+    assert found == ["small-text", "small-cached", "small-encoded"]
+    theirs, mine = (step(frozen, SMALL[0], side).run() for side in (encoders.Plain, encoders.Ours))
+    assert mine[0] == pytest.approx(theirs[0], rel=1e-6, abs=1e-6)
+    for ours, other in zip(mine[1], theirs[1], strict=True):
+        assert (ours - other).abs().max() < 1e-4 * other.abs().max()
+    given = tasks.inputs(frozen, SMALL[0])
+    assert floor.operations(frozen, given) <= floor.plain_operations(frozen, given)
+
+
+def test_memory_is_measured_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert measure._peak(lambda: 7, torch.device("cpu")) == (7, None)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 3_000_000)
+    assert measure._peak(lambda: 7, torch.device("cuda:0")) == (7, 3.0)
 
 
 def test_short_steps_fill_a_turn(frozen: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,219 @@
+"""Every policy and every kind of model gives on a GPU what it gives on a CPU, without a wait.
+
+Each test runs on the CPU, too, where it compares a model with itself. So what it says of a GPU is
+written by code that runs everywhere; `make test-gpu` runs it on a GPU.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from open_clip.transform import PreprocessCfg, merge_preprocess_dict
+from torch import Tensor
+
+from fednode import registry
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
+from fednode.core.types import EMPTY, Job, Progress
+from fednode.data.base import DataSettings
+from fednode.data.load import load
+from fednode.learn import optimizer
+from fednode.learn.features import Features
+from fednode.learn.objective import Batch, Computing, Given
+from fednode.learn.torch_learner import TorchLearner
+from fednode.learn.training import Training
+from tests.unit.clip import eyes, tiny, twins
+from tests.unit.learn.jobs import job
+from tests.unit.policies.tiny import CLASSES, LABELS, features, pixels, tuning
+
+Precision = Literal["float32", "bfloat16"]
+DEVICES: Final = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+NEAR: Final[dict[str, float]] = {"float32": 1e-4, "bfloat16": 0.1}
+"""Largest difference, as a share of the largest number."""
+TRAINED = sorted(set(registry.names()) - {"gda"})
+PRECISIONS: Final = ["float32", "bfloat16"]
+EYES: Final[dict[str, eyes.Make]] = {"ViT": tiny.clip, **eyes.PROMPTED, **eyes.OTHERS}
+
+
+@pytest.fixture(autouse=True)
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let convolutions on a GPU have the precision of float32, which cuDNN rounds by default."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+def on(device: str, precision: Precision, model: Any = None, tokenizer: Any = None) -> Any:
+    """Return a model on a device; no model: a tiny CLIP."""
+    made = tiny.clip(3) if model is None else model
+    size = made.visual.image_size
+    side = size if isinstance(size, int) else size[0]
+    preprocessing = merge_preprocess_dict(PreprocessCfg(), {"size": side})
+    known = open_clip.tokenizer.SimpleTokenizer() if tokenizer is None else tokenizer
+    settings = ModelSettings(device=device, precision=precision)
+    return backbone.wrap(made, preprocessing, known, "tiny", settings)
+
+
+@contextmanager
+def waiting_for_nothing(device: str) -> Iterator[None]:
+    """Raise an error on a GPU where the host waits for it."""
+    if device == "cpu":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """What two steps and a classifier gave, on the CPU."""
+
+    losses: list[float]
+    gradients: dict[str, Tensor]
+    prompts: dict[str, Tensor]
+    logits: Tensor
+
+
+def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
+    """Take two steps of each stage of a policy; the second one may wait for nothing."""
+    policy = registry.policy(name)
+    known = inspect.signature(policy.config_type).parameters
+    options = {"domains": ("x", "y"), "teacher": "template"}
+    config = policy.config_type(**{key: options[key] for key in options if key in known})
+    one = registry.objective(name)(frozen, tuning(), config)
+    arrays = {**one.initial(0), **one.private(0)}
+    device = frozen.device
+    shown: dict[str, Any] = {"pixels": pixels().to(device)}
+    if not one.looks:
+        shown = {"features": features().to(device), "norms": torch.ones(5, device=device)}
+    if one.constant is not None:
+        drawn = torch.Generator().manual_seed(6)
+        shown["constants"] = torch.rand(5, *one.constant.shape, generator=drawn).to(device)
+    places: Any = {"numbers": tuple(LABELS.tolist()), "places": tuple(range(5))}
+    batch = Batch(labels=LABELS.to(device), index=torch.arange(5), **places, **shown)
+    found = []
+    for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
+        prompts = {
+            key: torch.tensor(np.array(value), device=device).requires_grad_()
+            for key, value in arrays.items()
+        }
+        local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
+        reference = {f"a/{key}" if local else key: leaf.detach() for key, leaf in prompts.items()}
+        begun = one.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
+        training = Training(
+            prompts, frozenset(), begun, optimizer.build(tuning(), prompts, 0.05, EMPTY)
+        )
+        losses = training.step(batch)
+        with waiting_for_nothing(device.type):
+            losses += training.step(batch)
+        held = {key: leaf.detach().cpu() for key, leaf in prompts.items()}
+        slopes = {key: leaf.grad.cpu() for key, leaf in prompts.items() if leaf.grad is not None}
+        with torch.no_grad():
+            classify = one.classifier({k: v.detach() for k, v in prompts.items()}, CLASSES)
+            found.append(Steps([*map(float, losses)], slopes, held, classify(batch).cpu()))
+    return found
+
+
+def near(ours: Tensor, theirs: Tensor, bound: float) -> bool:
+    scale = max(float(theirs.abs().max()), 1e-6) if theirs.numel() else 1.0
+    return not theirs.numel() or float((ours - theirs).abs().max()) <= bound * scale
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_policy_s_steps_are_those_of_the_cpu(
+    name: str, precision: Precision, device: str
+) -> None:
+    bound = NEAR[precision]
+    wanted = steps(on("cpu", "float32"), name)
+    for ours, theirs in zip(steps(on(device, precision), name), wanted, strict=True):
+        assert ours.losses == pytest.approx(theirs.losses, rel=bound, abs=bound)
+        assert set(theirs.gradients) <= set(ours.gradients)
+        for key, value in theirs.prompts.items():
+            assert near(ours.prompts[key], value, bound), key
+        assert near(ours.logits, theirs.logits, 3 * bound)
+        if precision == "float32":
+            for key, value in theirs.gradients.items():
+                assert near(ours.gradients[key], value, 10 * bound), key
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("kind", twins.TEXT)
+def test_a_text_tower_of_each_kind_is_that_of_the_cpu(
+    kind: str, precision: Precision, device: str, tmp_path: Any
+) -> None:
+    found = []
+    for place, exactness in (("cpu", "float32"), (device, precision)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the libraries, about their own calls
+            model, tokenizer = twins.twin(kind, tmp_path)
+        frozen = on(place, exactness, model, tokenizer)  # type: ignore[arg-type]
+        draw = torch.Generator().manual_seed(1)
+        context = (0.1 * torch.randn(3, frozen.text.width, generator=draw)).to(frozen.device)
+        deep = (0.1 * torch.randn(1, *context.shape, generator=draw)).to(frozen.device)
+        leaves = [context.requires_grad_(), deep.requires_grad_()]
+        out = frozen.text.encode(frozen.text.tokens(CLASSES, 3), *leaves)
+        weights = torch.randn(out.shape, generator=draw).to(frozen.device)
+        slopes = torch.autograd.grad((out * weights).sum(), leaves)
+        found.append([one.detach().cpu() for one in (out, *slopes)])
+    bound = NEAR[precision]
+    for ours, theirs, factor in zip(found[1], found[0], (1, 10, 10), strict=True):
+        if precision == "float32" or factor == 1:
+            assert near(ours, theirs, factor * bound)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", EYES)
+def test_an_image_tower_of_each_kind_is_that_of_the_cpu(kind: str, device: str) -> None:
+    found = []
+    for place in ("cpu", device):
+        frozen = on(place, "float32", eyes.twin(EYES[kind]))
+        draw = torch.Generator().manual_seed(1)
+        shown = torch.randn(3, 3, *frozen.vision.image_size, generator=draw).to(frozen.device)
+        parts = [frozen.encode_images(shown)]
+        if frozen.vision.promptable:
+            prompts = 0.3 * torch.randn(2, 2, frozen.vision.width, generator=draw)
+            leaf = prompts.to(frozen.device).requires_grad_()
+            seen = frozen.vision.encode(shown, leaf).features
+            weights = torch.randn(seen.shape, generator=draw).to(frozen.device)
+            parts += [seen, *torch.autograd.grad((seen * weights).sum(), leaf)]
+        found.append([one.detach().cpu() for one in parts])
+    for ours, theirs in zip(found[1], found[0], strict=True):
+        assert near(ours, theirs, 1e-3)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", ["zerodfl", "gda", "fedclip", "feddpt"])
+def test_a_learner_s_round_is_that_of_the_cpu(name: str, device: str) -> None:
+    """Images decoded, encoded, trained on and classified, with the shipped model."""
+    split = DataSettings(classes=("accordion", "barrel", "beaver", "gerenuk"), halves=True, shots=2)
+    data, found = load(split), []
+    policy = registry.policy(name)
+    known = inspect.signature(policy.config_type).parameters
+    config = policy.config_type(**({"domains": ("x",)} if "domains" in known else {}))
+    for place in ("cpu", device):
+        frozen = backbone.load(ModelSettings(device=place))
+        objective = registry.objective(name)(frozen, tuning(context_length=4), config)
+        learner = TorchLearner(frozen, objective, data, tuning(context_length=4), Features(frozen))
+        first = learner.initial(1)
+        stage = getattr(getattr(policy, "method", None), "stages", ("prompts",))[0]
+        asked = Job(round=1, stage=stage, tensors=first, seed=1, rounds=1, domain="x")
+        shown: list[Progress] = []
+        found.append(learner.tune(asked, lambda: False, shown.append))
+        assert isinstance(objective, Computing) or shown
+    theirs, ours = found
+    assert set(ours.metrics) == set(theirs.metrics)
+    for key, value in theirs.tensors.items():
+        assert near(torch.tensor(ours.tensors[key]), torch.tensor(value), 1e-3), key
