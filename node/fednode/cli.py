@@ -26,6 +26,8 @@ COMMANDS: Final = {
         "Found a mesh: its key, and its first node's settings.",
     ),
     "invite": ("fednode.commands.invite", "Print the link that admits a site to the mesh."),
+    "sponsor": ("fednode.commands.sponsor", "Let another node of the mesh admit sites, too."),
+    "remove": ("fednode.commands.remove", "Revoke the key of a site, and tell the mesh."),
     "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
     "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),

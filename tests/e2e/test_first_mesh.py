@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -122,6 +123,7 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
     await a.types(fednode, "found", "ward", "--data", str(a.images), *found, *rounds)
     async with contextlib.AsyncExitStack() as running:
         await running.enter_async_context(a.runs("start"))
+        await a.until(lambda reply: reply.name == "a")
         for site in (b, c):
             await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
         three = (a, b, c)
@@ -183,3 +185,31 @@ def listed() -> list[str]:
     assert world.run(world.finished, 36_000.0)
     snapshots = [world.hosts[name].durable for name in "abc"]
     return [held.policy.tensors.digest for held in snapshots if held is not None]
+
+
+@pytest.mark.slow
+async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, value in ENVIRONMENT.items():
+        monkeypatch.setenv(key, value)
+    fednode, ports = Fednode(capsys), free_ports(4)
+    a, b, c, d = (Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcd"))
+    found = ("--site", "a", "--address", a.address, "--policy", "promptfl", "--rounds", "3")
+    await a.types(fednode, "found", "ward", "--data", str(a.images), *found)
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(a.runs("start"))
+        await a.until(lambda reply: reply.name == "a")
+        for site in (b, d):
+            await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
+        await b.until(lambda reply: reply.life == "finished")
+        assert "b admits newcomers until " in await a.types(fednode, "sponsor", "b")
+        assert "is revoked" in await a.types(fednode, "remove", "d")
+        await b.until(lambda reply: state_of(reply, "d") == "revoked")
+        assert a.daemon is not None
+        a.daemon.signal(signal.SIGKILL)
+        await a.daemon.ended()
+        await running.enter_async_context(c.runs(*await invited(fednode, b, c)))
+        await c.until(lambda reply: state_of(reply, "b") == "alive")
+        await b.until(lambda reply: state_of(reply, "c") == "alive")
+        assert "sponsors: [b]" in mesh_file(c)

@@ -30,7 +30,7 @@ EXPECTED = {
         "bench",
     ),
     *("pause", "resume", "accept", "leave", "retune", "redo", "rollback", "identity"),
-    *("simulate", "relay", "found", "invite", "join"),
+    *("simulate", "relay", "found", "invite", "join", "sponsor", "remove"),
     *("introducer", "top", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }
 

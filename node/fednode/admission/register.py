@@ -53,6 +53,7 @@ class Token:
 
     digest: SHA-256 of the token's text. name: the only name that it is good for; "": any. expires:
     seconds since the epoch; 0: no end. taken: the id that used the token of a link; "" before.
+    again: it takes the name from the key that has it.
     """
 
     digest: str
@@ -60,6 +61,7 @@ class Token:
     uses: int
     expires: int = 0
     taken: str = ""
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,10 @@ class Register:
         """Open the folder. sign: returns the proof of a statement."""
         self.folder, self.mesh, self._sign, self._clock = folder, mesh, sign, clock
         self.id_of: Callable[[str], str] = lambda _: ""
-        """Returns the id that the mesh around this register gives a name; "" if none."""
+        """Returns the id that the mesh around this register gives a name; "" if none.
+
+        That key renews its lease here, whoever signed the one before.
+        """
         self._guesses = Guesses(clock)
 
     def token(self, name: str = "", uses: int = 1) -> str:
@@ -95,13 +100,16 @@ class Register:
             self._put([*self._tokens(), Token(digest_of(text), name, uses)])
         return text
 
-    def link_token(self, name: str, days: float) -> bytes:
-        """Create and return the token of a link for a name; earlier links for it end."""
+    def link_token(self, name: str, days: float, again: bool = False) -> bytes:
+        """Create and return the token of a link for a name; earlier links for it end.
+
+        again: the link takes the name from the key that has it in the mesh.
+        """
         made = secrets.token_bytes(LINK_TOKEN_BYTES)
         with self._alone():
             self._drop(name)
             ends = int(self._clock() + days * DAY_S)
-            self._put([*self._tokens(), Token(digest_of(made.hex()), name, 1, ends)])
+            self._put([*self._tokens(), Token(digest_of(made.hex()), name, 1, ends, "", again)])
         return made
 
     def revoke_links(self, name: str) -> int:
@@ -152,14 +160,16 @@ class Register:
         """
         if any(leases.peek(proof).id == id for proof in self.revocations()):
             raise IdentityError(f"the key {id} was revoked")
-        if all(node.id != id for node in self.enrolled()):
+        if all(node.id != id for node in self.enrolled()) and self.id_of(name) != id:
             self._require_token(token, name, id)
         if mesh != self.mesh:
             raise IdentityError(f"the token is of mesh {self.mesh!r}, not {mesh[:64]!r}")
 
     def _lease(self, id: str, name: str, address: str, token: str, dry: bool) -> bytes:
         held = {node.name: node for node in self.enrolled()}
-        if (held[name].id if name in held else self.id_of(name)) not in {"", id}:
+        holder = held[name].id if name in held else self.id_of(name)
+        freed = _fitting(self._tokens(), token, name)
+        if holder not in {"", id} and not (name not in held and freed and freed.again):
             raise IdentityError(
                 f"the name {name!r} belongs to another key: where that key is lost, the operator "
                 "frees the name (`fednode invite --again`, or `fednode introducer free`)"
@@ -168,7 +178,8 @@ class Register:
             other = next((node.name for node in held.values() if node.id == id), "")
             if other:
                 raise IdentityError(f"this key has the name {other!r}: a key has one name")
-            self._spend(token, name, id, dry)
+            if holder != id:
+                self._spend(token, name, id, dry)
             if len(held) >= ENROLLED_MAX:
                 raise IdentityError(f"{ENROLLED_MAX} nodes are enrolled, which is the limit")
         if dry:

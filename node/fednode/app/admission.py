@@ -9,6 +9,7 @@ Newcomers reach the service alone, through a gate of their own (fednode.transpor
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from random import SystemRandom
@@ -26,8 +27,10 @@ from fednode.admission.service import (
 )
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
+from fednode.core.members.table import Member
 from fednode.core.types import Update
-from fednode.errors import StateError
+from fednode.errors import IdentityError, StateError
+from fednode.identity import lease as leases
 from fednode.identity.certificate import shown_by
 from fednode.identity.enrol import CONTACTS_MAX
 from fednode.identity.identity import Identity
@@ -88,6 +91,8 @@ class Admission:
         self.register = register_of(plan.state, identity)
         self.register.id_of = trust.id_of
         self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
+        self.right = right_of(plan.state)
+        self.tls.answers = lambda: bool(self.right)
         self._transport = GrpcTransport(self.tls, VISIT_STREAMS, VISIT_MESSAGE_BYTES)
         mesh = Mesh(
             contacts=self._contacts,
@@ -117,10 +122,32 @@ class Admission:
         """Take the members from a node that runs. backbone: the fingerprint of its model."""
         self._node, self._backbone = node, backbone
 
+    def take_right(self, proof: bytes) -> str:
+        """Take the right to admit that the mesh key gave to this node; return what it does now.
+
+        Raise IdentityError if the proof is of another node or key.
+        """
+        mesh_key, own = self._trust.mesh_key, self._identity
+        if mesh_key is None:
+            raise IdentityError("peers.yaml names no mesh_key, so nobody is a sponsor")
+        given = leases.read(proof, mesh_key)
+        fault = given.fault(own.mesh, own.clock())
+        if given.kind != "sponsor" or (given.name, given.id) != (own.name, own.id) or fault:
+            raise IdentityError(fault or f"this {given.kind} is no right of {own.name!r} to admit")
+        keep_right(self._plan.state, proof)
+        self.right = proof
+        day = time.strftime("%Y-%m-%d", time.gmtime(given.expires))
+        return f"{own.name} admits newcomers until {day}"
+
     def own_lease(self, address: str) -> bytes:
         """Return a new lease of this node itself."""
         own = self._identity
         return self.register.enrol(own.id, own.mesh, own.name, address, "")
+
+    def members(self) -> tuple[Member, ...]:
+        """Return the members that live, as far as this node knows."""
+        known = () if self._node is None else self._node.view().peers
+        return tuple(member for member in known if member.live)
 
     def remembered(self) -> list[Update]:
         """Return the members that this node admitted, to greet them after a restart."""
@@ -158,8 +185,8 @@ class Admission:
             introducer_pb2.Contact(
                 name=member.name, address=member.address, id=member.id, lease=member.proof
             )
-            for member in self._node.view().peers
-            if member.live and member.proof and member.address and member.name != but
+            for member in self.members()
+            if member.proof and member.address and member.name != but
         ]
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
@@ -178,7 +205,7 @@ class Admission:
 def admission_of(
     plan: NodePlan, identity: Identity, trust: Trust, refusals: Refusals
 ) -> Admission | None:
-    """Return the admission of newcomers; None if this node is no sponsor."""
-    if not right_of(plan.state):
+    """Return the admission of newcomers, which may be shut; None in a mesh that does not grow."""
+    if not plan.peers.sponsors:
         return None
     return Admission(plan, identity, trust, refusals)

@@ -65,6 +65,7 @@ async def live(plan: NodePlan, store: Store) -> None:
         await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         if mesh.admission is not None:
+            faces.service.take_right = mesh.admission.take_right
             await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from fednode.admission.register import Register
-from fednode.app.admission import FOLDER, keep_right, right_of
+from fednode.app.admission import FOLDER, RIGHT, keep_right
 from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan, make
 from fednode.app.saved import ROOT
@@ -76,8 +76,22 @@ def found(mesh: str, site: str, address: str, folder: Path) -> tuple[Identity, s
     register = Register(state / FOLDER, mesh, lambda statement: leases.sign(key, statement))
     token = register.link_token(site, 1).hex()
     identity.take_lease(register.enrol(identity.id, mesh, site, address, token))
-    put(state / FOLDER / FILES, f"{folder.resolve()}\n", "state directory")
+    remember_files(state, folder)
     return identity, keys.written(key.public_key())
+
+
+def remember_files(state: Path, folder: Path) -> None:
+    """Note in a state directory where node.yaml and peers.yaml of the node lie."""
+    (state / FOLDER).mkdir(parents=True, exist_ok=True)
+    put(state / FOLDER / FILES, f"{folder.resolve()}\n", "state directory")
+
+
+def mesh_key_of(plan: NodePlan) -> keys.PrivateKey:
+    """Return the private mesh key; raise ConfigError if it is not on this machine."""
+    path = mesh_key_file(plan.peers.mesh)
+    if not path.exists():
+        raise ConfigError(f"This takes the mesh key, {path}: run it on the founder's machine.")
+    return keys.load(path)
 
 
 def admitting() -> NodePlan:
@@ -90,6 +104,7 @@ def admitting() -> NodePlan:
     known = [
         Path(file.read_text(encoding="utf-8").strip())
         for file in sorted(root.glob(f"*/*/{FOLDER}/{FILES}"))
+        if (file.parent / RIGHT).exists()
     ]
     here = [folder for folder in known if folder == Path.cwd()]
     if not known:
@@ -103,7 +118,4 @@ def admitting() -> NodePlan:
             f"{len(known)} nodes of this machine admit newcomers: run it in {places}."
         )
     folder = (here or known)[0]
-    plan = make(folder / "peers.yaml", folder / "node.yaml", None, (), None)
-    if not right_of(plan.state):
-        raise ConfigError(f"The node {plan.name!r} may admit nobody: ask the founder of the mesh.")
-    return plan
+    return make(folder / "peers.yaml", folder / "node.yaml", None, (), None)

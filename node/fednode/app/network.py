@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from fednode.app.admission import Admission, admission_of
 from fednode.app.plan import NodePlan
 from fednode.app.saved import ROOT
 from fednode.core.events import Record
+from fednode.core.members.table import Member
 from fednode.core.types import Update
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
@@ -34,6 +36,8 @@ from fednode.transports.relay import Relay
 from fednode.transports.tls import DIRECTLY, Tls, Ways
 
 ENROL_TRIES: Final = 10
+ASKED_MAX: Final = 64
+"""Members that are asked for a new lease, besides the sponsors that peers.yaml names."""
 ENROL_WAIT_S: Final = 3.0
 IDENTITY: Final = "identity"
 PROXY: Final = "FEDNODE_PROXY"
@@ -49,7 +53,7 @@ class NodeNetwork:
     """A node's identity, trust and transport, before it listens.
 
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
-    newcomers on this node's port; None if this node is no sponsor.
+    newcomers on this node's port; None in a mesh that does not grow.
     """
 
     identity: Identity
@@ -152,8 +156,11 @@ def transport_of(
     return GrpcTransport(Tls(identity.credentials, trust.judge, refusals.note, ways=ways))
 
 
-def admitters_of(plan: NodePlan, trust: Trust) -> list[Admitter]:
-    """Return those who may give this node a lease, or renew it, in the order to ask them."""
+def admitters_of(plan: NodePlan, trust: Trust, members: Sequence[Member] = ()) -> list[Admitter]:
+    """Return those who may give this node a lease, or renew it, in the order to ask them.
+
+    members: any of them may have become a sponsor; a node that is none does not answer.
+    """
     peers, found = plan.peers, list[Admitter]()
     if peers.introducer is not None and peers.mesh_key is not None:
         found.append(introducer(peers.mesh_key, peers.introducer))
@@ -161,6 +168,9 @@ def admitters_of(plan: NodePlan, trust: Trust) -> list[Admitter]:
         if name != plan.name:
             is_known = partial(_is, trust, name)
             found.append(sponsor(peers.entry(name).address, is_known))
+    for member in members[:ASKED_MAX]:
+        if member.name not in peers.sponsors and member.address not in {"", RELAY}:
+            found.append(sponsor(member.address, partial(_is, trust, member.name)))
     return found
 
 
@@ -176,10 +186,11 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
     if not plan.peers.grows or not mesh.identity.wants_lease():
         return
     assert isinstance(mesh.trust, Trust)
-    if mesh.admission is not None:
+    if mesh.admission is not None and mesh.admission.right:
         mesh.identity.take_lease(mesh.admission.own_lease(plan.address))
         return
-    admitters = admitters_of(plan, mesh.trust)
+    members = () if mesh.admission is None else mesh.admission.members()
+    admitters = admitters_of(plan, mesh.trust, members)
     for left in range(ENROL_TRIES * len(admitters) - 1, -1, -1):
         admitter = admitters[-1 - left % len(admitters)]
         try:

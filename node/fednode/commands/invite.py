@@ -55,12 +55,11 @@ def invite(site: str, days: int, more: tuple[str, ...], again: bool, revoke: boo
                 "has lost its key."
             )
         register.free(site)
-        register.revoke_links(site)
     made = links.Link(
         mesh=plan.peers.mesh,
         mesh_key=str(plan.peers.mesh_key),
         maker=links.half_of(identity.id),
-        token=register.link_token(site, days),
+        token=register.link_token(site, days, again),
         name=site,
         addresses=tuple(addresses),
         relays=plan.peers.relays[: links.RELAYS_MAX],

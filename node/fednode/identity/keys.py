@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 from fednode.errors import IdentityError, StateError
 from fednode.storage.disk import Disk, because
 
+PrivateKey = Ed25519PrivateKey
 KEY_FILE: Final = "node.key"
 MESH_KEY_FILE: Final = "mesh.key"
 _BYTES: Final = 32

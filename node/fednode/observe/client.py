@@ -113,7 +113,7 @@ class Client:
         """Send a command; return what the node did.
 
         Commands: "pause", "resume", "accept", "leave", "retune", "redo", "rollback", "alone"
-        and, with a proof, "revoke".
+        and, with a proof, "revoke" and "sponsor".
         """
         request = status_pb2.ControlRequest(command=command, proof=proof)
         async with self._call(address) as stub:

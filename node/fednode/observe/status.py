@@ -29,6 +29,8 @@ from fednode.wire.gen import status_pb2, status_pb2_grpc
 
 LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
+SPONSOR: Final = "sponsor"
+"""The command that gives a node the right to admit newcomers, with a proof of the mesh key."""
 WATCHERS_MAX: Final = 16
 WATCHERS_EACH: Final = 4
 """Watch streams of one member at a time; the operator has WATCHERS_MAX of its own."""
@@ -36,6 +38,10 @@ ASKS_S: Final = 10.0
 """Questions of one member per second, on average."""
 MEASURED_IN: Final = 200
 """After a restart, the latest accuracies are taken from this many rounds before it."""
+
+
+def _no_right(proof: bytes) -> str:
+    raise IdentityError("no node of this mesh admits newcomers: its peers.yaml names no sponsors")
 
 
 class NodeService(status_pb2_grpc.NodeServicer):
@@ -68,6 +74,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
         self.events, self.page = events or Events(), ""
+        self.take_right: Callable[[bytes], str] = _no_right
+        """Takes a proof that this node may admit newcomers; raises IdentityError."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
         self._classes = others.Classes()
@@ -269,6 +277,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
     ) -> status_pb2.ControlReply:
         """Pass a command to the kernel; return what it does."""
         caller, own = self._caller(context), self._about.node_id
+        if request.command == SPONSOR:  # the mesh key decides, whoever brings its word
+            return await self._sponsored(request.proof, context)
         if caller not in {"", own}:
             text = f"only the key of {self._about.name!r} itself may command it, not {caller}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
@@ -284,6 +294,15 @@ class NodeService(status_pb2_grpc.NodeServicer):
                 text = self._revoke(request.proof)
         except Refused as fault:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
+        except IdentityError as fault:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
+        return status_pb2.ControlReply(text=text)
+
+    async def _sponsored(self, proof: bytes, context: Any) -> status_pb2.ControlReply:
+        await self._admit(context)
+        text = ""
+        try:
+            text = self.take_right(proof)
         except IdentityError as fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
         return status_pb2.ControlReply(text=text)

@@ -283,12 +283,12 @@ class Inner:
 def showing(
     key: Ed25519PrivateKey,
     certificate: x509.Certificate,
-    guests: Callable[[], SSL.Context] | None = None,
+    guests: Callable[[], SSL.Context | None] = lambda: None,
 ) -> SSL.Context:
     """Return what connections are made of that show a certificate.
 
-    guests: returns what connections of newcomers are made of, who do not see the certificate; None
-    if newcomers are not answered.
+    guests: returns what connections of newcomers are made of, who do not see the certificate; it
+    returns None if they are not answered now.
     """
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(SSL.TLS1_3_VERSION)
@@ -308,9 +308,10 @@ def showing(
         for protocol in (H2, RELAYING):
             if protocol in offered:
                 return protocol
-        if ADMITTING not in offered or guests is None:
+        theirs = guests() if ADMITTING in offered else None
+        if theirs is None:
             return SSL.NO_OVERLAPPING_PROTOCOLS
-        session.set_context(guests())
+        session.set_context(theirs)
         return ADMITTING
 
     context.set_alpn_select_callback(chosen)

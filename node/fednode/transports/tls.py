@@ -126,6 +126,8 @@ class Tls:
         self._named: dict[str, set[str]] = {}  # the ids that were named, by source
         self._relayed: dict[Address, Room] = {}  # by relay
         self._relay, self._relay_judge, self._guests = relay, relay_judge or judge, guests
+        self.answers: Callable[[], bool] = lambda: True
+        """Whether this gate, if it serves another's guests, answers them now."""
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
@@ -361,9 +363,13 @@ class Tls:
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
         if self._shown is None or self._shown[0] is not certificate:
-            guests = None if self._guests is None else self._guests._context
-            self._shown = certificate, showing(key, certificate, guests)
+            self._shown = certificate, showing(key, certificate, self._theirs)
         return self._shown[1]
+
+    def _theirs(self) -> SSL.Context | None:
+        """Return what connections of callers that ask for a lease are made of; None to refuse."""
+        guests = self._guests
+        return None if guests is None or not guests.answers() else guests._context()
 
     @contextlib.contextmanager
     def _task(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import grpc
@@ -9,16 +10,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.app.admission import register_of, right_of
+from fednode.app.founding import mesh_key_of
 from fednode.core.types import Update
 from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.identity import lease as leases
 from fednode.identity.certificate import read_certificate, shown_by
 from fednode.identity.enrol import enrol, judge_token, sponsor
 from fednode.identity.identity import Identity
+from fednode.identity.lease import Statement
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.session import ADMITTING
 from fednode.transports.tls import Tls, Ways
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
+from tests.unit.identity.people import LISTED
 
 AWAY = "127.0.0.1:9"
 
@@ -96,16 +101,55 @@ async def test_a_stranger_and_a_copied_link_are_refused_and_a_false_founder_gets
             await enrol(thief, other, AWAY, link.token.hex())
 
 
-async def test_a_node_without_the_right_admits_nobody(
+async def test_a_node_admits_nobody_until_the_mesh_key_gives_it_the_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = founded(tmp_path, monkeypatch)
-    link = link_to(plan, "b")
+    link, own = link_to(plan, "b"), identity_of(plan)
+    given = right_of(plan.state)
     (plan.state / "admission" / "right").unlink()
-    with pytest.raises(AssertionError):
-        async with admits(plan):
-            pass
-    with pytest.raises(IdentityError):
-        register_of(plan.state, identity_of(plan)).enrol(
-            identity_of(plan).id, MESH, "b", AWAY, link.token.hex()
-        )
+    key = mesh_key_of(plan)
+    async with admits(plan) as network:
+        admission = network.admission
+        assert admission is not None
+        new, asked = Identity(tmp_path / "b", MESH, "b"), sponsor(plan.address, link.made_by)
+        with pytest.raises(Unreachable, match="does not speak HTTP/2"):
+            await enrol(new, asked, AWAY, link.token.hex())
+        now = int(time.time())
+        for name, id, signer, said in (
+            ("b", own.id, key, "is no right of 'a' to admit"),
+            ("a", LISTED["a"], key, "is no right of 'a' to admit"),
+            ("a", own.id, own.key, "not signed by the key that it should be"),
+        ):
+            with pytest.raises(IdentityError, match=said):
+                admission.take_right(leases.right(signer, MESH, name, id, now))
+        assert admission.take_right(given).startswith("a admits newcomers until 20")
+        await enrol(new, asked, AWAY, link.token.hex())
+    assert right_of(plan.state) == given
+
+
+async def test_a_sponsor_renews_the_leases_of_members_that_another_one_admitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    async with admits(plan) as network:
+        new, asked = Identity(tmp_path / "b", MESH, "b"), sponsor(plan.address, lambda _: True)
+        lease = Statement(kind="lease", mesh=MESH, name="b", id=new.id, issued=int(time.time()) - 9)
+        new.take_lease(leases.sign(mesh_key_of(plan), lease))
+        with pytest.raises(Refused, match="no token was given"):
+            await enrol(new, asked, AWAY, "")  # the mesh has not met it
+        network.trust.believed("b", [Update("b", "alive", 0, AWAY, new.id, new.proof)])
+        await enrol(new, asked, AWAY, "")
+        assert new.lease is not None
+        assert new.lease.signer == identity_of(plan).id
+        other = Identity(tmp_path / "thief", MESH, "b")
+        with pytest.raises(Refused, match="no token was given"):
+            await enrol(other, asked, AWAY, "")
+        # The founder gives the name of a lost key to another one.
+        token = register_of(plan.state, identity_of(plan)).link_token("b", 7).hex()
+        with pytest.raises(Refused, match="'b' belongs to another key"):
+            await enrol(other, asked, AWAY, token)
+        register_of(plan.state, identity_of(plan)).free("b")
+        token = register_of(plan.state, identity_of(plan)).link_token("b", 7, again=True).hex()
+        await enrol(other, asked, AWAY, token)
+        assert network.trust.id_of("b") == other.id

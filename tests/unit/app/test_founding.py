@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from fednode.app.admission import right_of
-from fednode.app.founding import address_here, admitting, found, mesh_key_file, site_here
+from fednode.app.founding import (
+    address_here,
+    admitting,
+    found,
+    mesh_key_file,
+    mesh_key_of,
+    remember_files,
+    site_here,
+)
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -41,8 +49,20 @@ def test_the_node_that_admits_is_found_from_any_folder(
     monkeypatch.chdir(tmp_path)
     assert admitting().name == plan.name
     (plan.state / "admission" / "right").unlink()
-    with pytest.raises(ConfigError, match="The node 'a' may admit nobody"):
+    with pytest.raises(ConfigError, match="No node of this machine admits newcomers"):
         admitting()
+
+
+def test_the_mesh_key_is_read_by_commands_on_the_founders_machine_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    assert keys.written(mesh_key_of(plan).public_key()) == plan.peers.mesh_key
+    remember_files(plan.state, tmp_path / "moved")
+    assert (plan.state / "admission" / "files").read_text() == f"{tmp_path / 'moved'}\n"
+    mesh_key_file(MESH).unlink()
+    with pytest.raises(ConfigError, match=r"This takes the mesh key, .*: run it on the founder's"):
+        mesh_key_of(plan)
 
 
 def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
