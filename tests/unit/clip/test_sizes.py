@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import open_clip
@@ -10,6 +12,7 @@ import torch
 
 from fednode.clip import sizes
 from fednode.errors import ModelError
+from tests.unit.clip import folders
 
 HUB = {
     name: config["text_cfg"]
@@ -43,6 +46,18 @@ def test_a_tower_has_its_published_number_of_parameters(name: str) -> None:
         tower = kind(name, 64, pooler_type=pooler, proj_type="linear", pretrained=False)
     count = sum(one.numel() for one in tower.transformer.parameters()) / 1e6
     assert count == pytest.approx(PARAMETERS[name], rel=0.01)
+
+
+def test_biomedclip_s_sizes_fill_its_published_file(tmp_path: Path) -> None:
+    """open_clip_pytorch_model.bin on the hub has 783,705,670 bytes, four for each weight."""
+    text = folders.REAL["model_cfg"]["text_cfg"]
+    (tmp_path / "open_clip_config.json").write_text(json.dumps(folders.REAL))
+    with sizes.given(text), torch.device("meta"):
+        model: Any = open_clip.create_model(
+            f"local-dir:{tmp_path}", load_weights=False, pretrained_text=False, device="meta"
+        )
+    count = sum(one.numel() for one in model.parameters())
+    assert 4 * count == pytest.approx(783_705_670, rel=2e-4)
 
 
 def test_an_unknown_tower_says_where_its_sizes_go() -> None:
