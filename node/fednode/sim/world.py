@@ -5,13 +5,11 @@ follows an Adopt only once the snapshot is durable. But time is a number, chance
 nothing waits. So a run of hours takes moments and repeats itself exactly.
 
 Set `memorable` to False for long runs: the world then keeps meters, warnings and errors, but no
-messages, snapshots and other records.
-`watch` is called with every snapshot.
+messages, snapshots and other records. `watch` is called with every snapshot.
 
 The caller sets the faults: `crash`, `wipe` and `start` a node, `cut` and `mend` a link, the other
-methods of `network`, a disk that is `full` or slow, a wrong clock, and a `traitor` that changes
-what its node sends and answers. Checkers (node/fednode/lab/simulate/checkers.py) inspect every
-step.
+methods of `network`, a disk that is `full` or slow, a wrong clock, and a `liar` that changes what
+its node sends and answers. Checkers (lab/simulate/checkers.py) inspect every step.
 """
 
 from __future__ import annotations
@@ -79,8 +77,7 @@ class World:
         self.admitted: Callable[[str], bool] = lambda name: name in self.hosts
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
-        self.memorable = memorable
-        self.events_max = EVENTS_MAX
+        self.memorable, self.events_max = memorable, EVENTS_MAX
         self.errors: list[str] = []
         self.watch: Callable[[str, Snapshot], None] = lambda name, snapshot: None
         self._broadcasts = Broadcasts()
@@ -149,6 +146,10 @@ class World:
     def command(self, name: str, command: ev.Command) -> None:
         """Give a node an operator's command."""
         self._step(name, ev.Commanded(command))
+
+    def regain(self, name: str) -> None:
+        """Tell a node that its own way into the mesh is back."""
+        self._step(name, ev.Regained())
 
     def cut(self, node: str, other: str) -> None:
         """Cut the link between two nodes, in both directions."""
@@ -320,6 +321,7 @@ class World:
                 decoded = self._through_codec(sender, said)
             except FednodeError:  # a hostile message that cannot be encoded
                 continue
+            target = self.network.end(sender, target)
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, self._arrive, exchange, target, decoded)
         if not told:  # withheld: the hostile node's own kernel takes it for delivered
@@ -332,8 +334,7 @@ class World:
         self._later(delay, self._pass, sender, to, act, given)
 
     def _pass(self, sender: str, to: str, act: Callable[..., None], given: tuple[Any, ...]) -> None:
-        network = self.network
-        if network.passes(sender, to) and not network.hold(sender, to, act, *given):
+        if self.network.passes(sender, to) and not self.network.hold(sender, to, act, *given):
             act(*given)
 
     def _arrive(self, exchange: InFlight, to: str, message: Message) -> None:

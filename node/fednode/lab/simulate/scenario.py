@@ -39,6 +39,7 @@ from fednode.lab.simulate.checkers import ALL
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.lives import decide, unfound
+from fednode.lab.simulate.relays import DrawnRelays, RelaySettings, draw_relays, place_relays
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
@@ -116,7 +117,7 @@ class Scenario:
     redo: rounds.redo of all nodes; a seed then also cuts some nodes off from everybody until
     `fault_s`. Nodes that both want to begin their rounds again must do so; groups that merged apart
     need not agree.
-    private: whether privacy is on at all nodes.
+    private: whether privacy is on at all nodes. relays: None if all nodes can dial each other.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -132,6 +133,7 @@ class Scenario:
     liar_count: int | None = None
     redo: bool = False
     private: bool = False
+    relays: RelaySettings | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -169,6 +171,7 @@ class ScenarioCase:
     delay_s: float
     slow_disk_s: float
     skew_s: float
+    relays: DrawnRelays | None = None
 
     @property
     def honest(self) -> list[str]:
@@ -188,7 +191,8 @@ class ScenarioCase:
         lies = ", ".join(f"{name} {kind}" for name, kind in self.liars.items()) or "nobody lies"
         machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
         mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
-        return [f"{mesh}; {lies}; {network}; {machines}", *map(str, self.faults)]
+        relays = [str(self.relays)] if self.relays else []
+        return [f"{mesh}; {lies}; {network}; {machines}", *relays, *map(str, self.faults)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,7 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
     def share(value: float) -> float:
         return 0.0 if calm else chance.uniform(0, value)
 
-    return ScenarioCase(
+    case = ScenarioCase(
         seed=seed,
         mesh=mesh,
         config=configs[which],
@@ -227,6 +231,11 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
         slow_disk_s=chance.choice([0.0, chance.uniform(0, faults.slow_disk_s)]),
         skew_s=chance.choice([0.0, faults.skew_s]),
     )
+    if scenario.relays is None:
+        return case
+    drawn, more = draw_relays(scenario.relays, names, chance, scenario.fault_s)
+    every = sorted([*case.faults, *(Fault(*each) for each in more)], key=lambda fault: fault.at)
+    return replace(case, relays=drawn, faults=tuple(every))
 
 
 def _members(scenario: Scenario, chance: random.Random) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -354,11 +363,11 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     world.network.duplicates = case.duplicates
+    place_relays(world, case.relays, case.names, case.seed)
     world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
     learners = {name: _learner(case, name) for name in case.names}
     world.place(plan, learners, TUNE_S)
-    chance = random.Random(case.seed)
-    plot = Plot.drawn(random.Random(case.seed))
+    chance, plot = random.Random(case.seed), Plot.drawn(random.Random(case.seed))
     for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
         host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
