@@ -1,7 +1,7 @@
 """Every policy and every kind of model gives on a GPU what it gives on a CPU, without a wait.
 
-Each test runs on the CPU, too, where it compares a model with itself. So what it says of a GPU is
-written by code that runs everywhere; `make test-gpu` runs it on a GPU.
+As slow tests they run on the CPU, too, where a model is compared with itself. So what they say of a
+GPU is written by code that runs everywhere; `make test-gpu` runs them on a GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ from tests.unit.learn.jobs import job
 from tests.unit.policies.tiny import CLASSES, LABELS, features, pixels, tuning
 
 Precision = Literal["float32", "bfloat16"]
-DEVICES: Final = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+DEVICES: Final = [
+    pytest.param("cpu", marks=pytest.mark.slow),
+    pytest.param("cuda", marks=pytest.mark.gpu),
+]
 NEAR: Final[dict[str, float]] = {"float32": 1e-4, "bfloat16": 0.1}
 """Largest difference, as a share of the largest number."""
 TRAINED = sorted(set(registry.names()) - {"gda"})

@@ -13,12 +13,18 @@ import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import pytest
 import torch
-from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednode import registry
@@ -26,9 +32,12 @@ from fednode.clip import backbone
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
-from fednode.core.types import EMPTY
+from fednode.core.types import EMPTY, Progress
+from fednode.data.base import Image, NodeData, Split
 from fednode.learn import optimizer
+from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Given
+from fednode.learn.torch_learner import TorchLearner
 from fednode.learn.training import Training
 from tests.unit.clip import eyes, tiny, twins
 from tests.unit.learn.jobs import job
@@ -152,6 +161,38 @@ def test_a_step_waits_for_nothing_and_stays_on_its_device(
     name: str, real: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step(real, name, monkeypatch)
+
+
+def test_the_learner_reads_losses_after_its_last_step_alone(
+    real: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own loop over three epochs of two batches, with the images' batches made before."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda host: host)  # needs a real GPU
+    settings = tuning(epochs=3, batch_size=3)
+    split = Split(CLASSES, tuple(Image(Path(f"{at}.png"), at % 3) for at in range(5)))
+    nothing = Split(CLASSES, ())
+    data = NodeData(train=split, validation=nothing, own=nothing)
+    objective = registry.objective("promptfl")(real, settings, None)
+    one = TorchLearner(real, objective, data, settings, Features(real))
+    shown: list[Progress] = []
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        there = on_cuda(real)
+        labels = torch.empty(3, dtype=torch.long, device=CUDA)
+        seen = torch.randn(3, tiny.EMBED, device=CUDA)
+        batch = Batch(labels=labels, features=seen, norms=torch.ones(3, device=CUDA))
+        one._backbone = there
+        one._objective = registry.objective("promptfl")(there, settings, None)
+        one._images.epoch = lambda *_: SimpleNamespace(batch=lambda _: batch)  # type: ignore
+        context = torch.empty(3, there.text.width, device=CUDA).requires_grad_()
+        prompts = {"context": context}
+        begun = one._objective.begin(Given(job(), prompts, {}, {}, CLASSES))
+        begun.loss(batch)  # what a round computes once may wait
+        descent = optimizer.build(settings, prompts, 0.1, EMPTY)
+        training = Training(prompts, frozenset(), begun, descent)
+        wanted = pytest.raises(DataDependentOutputException, match="_local_scalar_dense")
+        with backward(monkeypatch, prompts), Waits(), wanted:  # type: ignore[no-untyped-call]
+            one._train(job(), training, lambda: False, shown.append)
+    assert [(told.step, told.steps) for told in shown] == [(at, 6) for at in range(1, 7)]
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
