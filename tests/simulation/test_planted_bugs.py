@@ -381,7 +381,7 @@ def searched(
 
 def test_each_checker_finds_a_bug_that_no_other_finds() -> None:
     alone = {checker for name in ALONE for checker in BUGS[name].found_by}
-    # test_simulate.py has the bug that LivesAreTrue finds: it needs restored backups.
+    # test_lives.py has the bugs that LivesAreTrue finds: they need restored backups.
     assert alone | {"LivesAreTrue"} == {one.__name__ for one in checkers.ALL}
 
 

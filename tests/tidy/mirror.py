@@ -24,7 +24,7 @@ ELSEWHERE: dict[str, str] = {
     "fednode.lab.simulate.faults": "tests/simulation/test_simulate.py",
     "fednode.lab.simulate.flipped": "tests/simulation/test_simulate.py",
     "fednode.lab.simulate.judge": "tests/simulation/test_redo_runs.py",
-    "fednode.lab.simulate.lives": "tests/simulation/test_simulate.py",
+    "fednode.lab.simulate.lives": "tests/simulation/test_lives.py",
     "fednode.lab.simulate.moves": "tests/simulation/test_redo_runs.py",
     "fednode.lab.simulate.scenario": "tests/simulation/test_simulate.py",
     "fednode.lab.track.mlflow": "tests/contract/test_trackers.py",

@@ -41,12 +41,24 @@ Prove = Callable[[Mark], bytes]
 
 @dataclass(slots=True)
 class _Processes:
-    """The processes of one peer. present: which speaks now, since `since`. former: those before."""
+    """The processes of one peer. former: those before the present one.
+
+    present: which speaks now. since, until: when it was heard first and last. late: processes that
+    were taken for the present one by messages that were long on their way.
+    """
 
     present: str
     since: float
+    until: float
     former: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
     twice_at: float = -1.0
+
+    def follows(self, process: str, now: float) -> None:
+        """Note that another process is the present one from now on."""
+        others = tuple(one for one in self.former if one != process)
+        self.former = (*others, self.present)[-FORMER_MAX:]
+        self.present, self.since, self.until = process, now, now
 
 
 @dataclass(slots=True)
@@ -212,21 +224,27 @@ class Lives:
         """Note a peer's mark.
 
         late_s: a message of a peer's earlier process that comes within this time after its present
-        process began to speak was long on its way, and says nothing.
+        process began to speak was long on its way, and says nothing. If the present process was
+        heard no longer than that, its own messages were on their way, and the other one lives;
+        once for each process.
         """
         if mark is None:
             return []
         self._keep(sender, mark)
-        seen = self._processes.setdefault(sender, _Processes(mark.process, now))
+        seen = self._processes.setdefault(sender, _Processes(mark.process, now, now))
         if 0 <= seen.twice_at < now - 10 * late_s:
-            seen.twice_at, seen.former = -1.0, ()
+            seen.twice_at, seen.former, seen.late = -1.0, (), ()
         if mark.process == seen.present:
+            seen.until = now
+            return []
+        if mark.process in seen.former and now - seen.since <= late_s:
             return []
         if mark.process not in seen.former:
-            seen.former = (*seen.former, seen.present)[-FORMER_MAX:]
-            seen.present, seen.since = mark.process, now
+            seen.follows(mark.process, now)
             return []
-        if now - seen.since <= late_s:
+        if seen.until - seen.since <= late_s and mark.process not in seen.late:
+            seen.late = (*seen.late, seen.present)[-FORMER_MAX:]
+            seen.follows(mark.process, now)
             return []
         new, seen.twice_at = seen.twice_at < 0, now
         return [Record(TWICE, _twice(sender), "warning", {"peer": sender})] if new else []

@@ -140,13 +140,22 @@ def test_two_processes_that_speak_in_turns_are_named() -> None:
     made = lives()
     said = [
         recorded(made.heard(now, "b", mark(3, process), 2.0))
-        for now, process in [(0, "x"), (1, "y"), (2, "x"), (3.5, "x"), (4, "y"), (5, "x")]
+        for now, process in [(0, "x"), (1, "y"), (2, "x"), (3.5, "x"), (4, "y"), (6, "y"), (7, "x")]
     ]
-    assert said == [[], [], [], [TWICE], [], []], "a late message is none, and it is said once"
+    assert said == [[], [], [], [], [], [TWICE], []], "late messages are none; it is said once"
     assert "two processes speak with the key of b" in made.warnings()[0]
     assert made.answer("b", mark(3, "x")) == mark(3, "y")
     made.heard(40.0, "b", mark(3, "y"), 2.0)
     assert not made.warnings(), "one of them has ended"
+
+
+def test_an_earlier_process_that_is_heard_later_is_no_second_one() -> None:
+    """A message of the process before the last restart was on its way for long."""
+    made = lives()
+    heard = [(0.0, "new"), (0.1, "old"), *((float(at), "new") for at in range(1, 40))]
+    for now, process in heard:
+        assert not made.heard(now, "b", mark(3, process), 2.0)
+    assert made.warnings() == ()
 
 
 def test_a_process_that_restarts_on_and_on_is_one_process() -> None:

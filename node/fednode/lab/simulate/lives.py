@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fednode.core.events import Effect, Event, Record, Send, Tune
+from fednode.core.events import Commanded, Effect, Event, Record, Send, Tune
 from fednode.core.lives import OLDER, TWICE
 from fednode.core.members.phases import PHASES
 from fednode.core.types import MEASURE
@@ -18,25 +18,40 @@ from fednode.sim.world import World
 class LivesAreTrue(Check):
     """A node says that its key has spoken elsewhere only where its disk lost releases.
 
-    While its operator has not decided, it sends no message of its policy.
+    What counts is what its disk had lost when it was switched on: what the node releases later is
+    no loss. While its operator has not decided, also after a restart, it sends no message of its
+    policy and begins no round; one that is under way may end.
     """
 
     _released: Counter[str] = field(default_factory=Counter)
-    _had: dict[str, int] = field(default_factory=dict)  # when it was switched on
+    _lost: dict[str, bool] = field(default_factory=dict)  # whether it had, when it was switched on
+    _silent: dict[str, bool] = field(default_factory=dict)  # after its last step
+    _trained: Counter[str] = field(default_factory=Counter)  # the last round that it trained in
 
     def started(self, world: World, name: str) -> None:
-        """Note how many releases the node knows of as it starts."""
+        """Note whether the node knows of all its releases as it starts, and whether it is silent.
+
+        An empty disk forgets that the node was silent; the disk with its privacy account does not.
+        """
         host = world.hosts[name]
         durable = 0 if host.durable is None else host.durable.released
-        self._had[name] = max(durable, host.past.released)
+        self._lost[name] = self._released[name] > max(durable, host.past.released)
+        self._silent[name] = bool(host.past.undecided)
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         """Count releases; check what the node says, and that it is silent where it must be."""
-        kernel = world.kernel(name)
-        silent = kernel.view().undecided
+        accepts = isinstance(event, Commanded) and event.command == "accept"
+        before = self._silent.get(name, False) and not accepts
+        silent = self._silent[name] = world.kernel(name).view().undecided
+        if before and not silent:
+            raise self.broken(world, name, "speaks again, and its operator has not decided")
         for one in effects:
             if isinstance(one, Tune) and one.job.stage != MEASURE:
                 self._released[name] += 1
+                begun, self._trained[name] = self._trained[name], one.job.round
+                if before and one.job.round > begun:
+                    text = f"begins round {one.job.round}, and its operator has not decided"
+                    raise self.broken(world, name, text)
             if isinstance(one, Record) and one.kind in {OLDER, TWICE}:
                 self._judge(world, name, one)
             if silent and isinstance(one, Send) and one.message.phase not in PHASES:
@@ -48,7 +63,7 @@ class LivesAreTrue(Check):
             return
         if peer != name:
             raise self.broken(world, name, f"names a peer of one process: {said.text}")
-        if self._had[name] >= self._released[name]:
+        if not self._lost[name]:
             raise self.broken(world, name, f"lost nothing, and says: {said.text}")
 
 
