@@ -78,6 +78,7 @@ class Exits:
         self.renew: Callable[[Key, bool], None] = lambda *_: None
         """Called with a place that should be connected anew, because a better path is there, and
         whether calls under way end at once."""
+        paths.passed = self._passed_over
         if paths.links is not None:
             paths.links.drained = self._leave_relay
             paths.links.came = self._use_relays
@@ -141,22 +142,32 @@ class Exits:
 
         A firewall that shuts drops what it let through before; TCP notices this after UNHEARD_MS.
         """
-        if self.paths.links is None or self.paths.reach != "auto":
+        if self.paths.links is None or self.paths.reach == "direct":
             yield
             return
-        wait = min(LATE_S, LATE * limit_s)
-        late = asyncio.get_running_loop().call_later(wait, self._doubt, key)
+        loop, wait = asyncio.get_running_loop(), min(LATE_S, LATE * limit_s)
+        late = loop.call_later(wait, self._doubt, key, loop.time())
         try:
             yield
         finally:
             late.cancel()
 
-    def _doubt(self, key: Key) -> None:
-        """See whether the direct way still answers, at most once in AGAIN_S for each place."""
+    def _doubt(self, key: Key, since: float) -> None:
+        """Leave a path that is silent since a call began, at most once in AGAIN_S for each place.
+
+        A direct path is left if the direct way answers no more; one of several relays at once.
+        """
         exit, now = self.open.get(key), asyncio.get_running_loop().time()
         if exit is None or now - exit.doubted_at < AGAIN_S:
             return
-        if exit.paths and not any(path.via for path in exit.paths):
+        links, vias = self.paths.links, [path.via for path in exit.paths]
+        if links is not None and len(links.links) > 1 and vias and all(vias):
+            if exit.heard_at <= since:
+                exit.doubted_at = now
+                for path in exit.paths:
+                    links.distrust(path.via, path.id)
+                self.renew(key, False)
+        elif vias and not any(vias):
             exit.doubted_at = now
             self._doubts[key] = asyncio.ensure_future(self._elsewhere(key, exit))
 
@@ -220,6 +231,8 @@ class Exits:
         try:
             with self._lines.call(path.id) as line:
                 came = await path.session.carry(path.outside, inside, line, heard)
+            if not came and path.via and self.paths.links is not None:
+                self.paths.links.distrust(path.via, path.id)
             if not came:
                 self._blame(
                     key,
@@ -254,6 +267,11 @@ class Exits:
         for key, exit in tuple(self.open.items()):
             if any(path.via == address for path in exit.paths):
                 self.renew(key, False)
+
+    def _passed_over(self, fault: NoPath | PeerRejected, who: str) -> None:
+        """Tell of a relay that connected this node with another, where a second one did not."""
+        if isinstance(fault, PeerRejected):
+            self._tell(fault.kind, who, str(fault))
 
     def _use_relays(self) -> None:
         """Connect at once where nobody was reached, because a relay is back.

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import random
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -39,6 +39,8 @@ DIAL_S: Final = 4.0
 AGAIN_S: Final = 0.5
 AGAIN_MAX_S: Final = 1.5
 """Pauses between two tries to wait at a relay, at first and at most; they are drawn around this."""
+DISTRUST_S: Final = 60.0
+DISTRUSTED_MAX: Final = 1024
 ANSWERING_MAX: Final = 64
 """Calls of one relay that are answered at a time."""
 
@@ -132,6 +134,7 @@ class Links:
         self._answer: Answer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubled = False
+        self._distrusted: dict[tuple[Address, str], float] = {}  # since when, by relay and id
         self.drained: Callable[[Address], None] = lambda _: None
         """Called with the address of a relay that is about to stop."""
         self.came: Callable[[], None] = lambda: None
@@ -164,15 +167,27 @@ class Links:
         for link in self.links:
             link.cut()
 
-    async def dial(self, id: str) -> tuple[Ends, Address]:
+    def distrust(self, relay: Address, id: str) -> None:
+        """Dial a node through this relay last for DISTRUST_S, because its stream was no good."""
+        self._distrusted.pop((relay, id), None)
+        self._distrusted[relay, id] = asyncio.get_running_loop().time()
+        if len(self._distrusted) > DISTRUSTED_MAX:
+            del self._distrusted[next(iter(self._distrusted))]
+
+    async def dial(self, id: str, without: Container[Address] = ()) -> tuple[Ends, Address]:
         """Return a stream to the node that holds a key, and the address of its relay.
 
-        Relays that answer come first. Raise NoPath with the reason of each relay.
+        Relays that answer come first, distrusted ones last. without: relays that are not tried.
+        Raise NoPath with the reason of each relay.
         """
-        faults, answered = list[str](), False
-        for link in sorted(
-            self.links, key=lambda candidate: (not candidate.up, candidate.draining)
-        ):
+        now, faults, answered = asyncio.get_running_loop().time(), list[str](), False
+
+        def order(link: Link) -> tuple[bool, bool, bool]:
+            distrusted_at = self._distrusted.get((link.address, id), -DISTRUST_S)
+            return now - distrusted_at < DISTRUST_S, not link.up, link.draining
+
+        tried = [link for link in self.links if link.address not in without]
+        for link in sorted(tried, key=order):
             try:
                 ends = await self._open(link, pb.FromNode(dial=pb.Dial(to=id)), DIAL_S)
             except NoRelay as fault:

@@ -71,6 +71,9 @@ class Paths:
     reach: Reach = "auto"
     connect: Connect = open_directly
     offer: bytes = H2
+    passed: Callable[[NoPath | PeerRejected, str], None] = lambda *_: None
+    """Called with what was wrong with a relay's stream to a name, where another relay had a good
+    one."""
     _failed: dict[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
 
     async def open(self, endpoint: Endpoint, who: str) -> Path:
@@ -167,14 +170,28 @@ class Paths:
         if not id:
             text = f"the id of {who!r} is not known here" if who else "no name says whom to call"
             raise NoPath(f"a relay calls nodes by their ids, and {text}")
-        ends, via = await self.links.dial(id)
-        path = await self._prove(ends, endpoint, who, via)
-        if path.id != id:
-            path.outside.writer.close()
-            text = f"{path.id} answers at the relay {via}, which was asked for {id}"
-            raise PeerRejected("relay", text)
-        path.why = why
-        return path
+        refused: dict[Address, NoPath | PeerRejected] = {}
+        while True:
+            try:
+                ends, via = await self.links.dial(id, refused)
+            except NoPath:
+                if refused:
+                    raise next(iter(refused.values())) from None
+                raise
+            try:
+                path = await self._prove(ends, endpoint, who, via)
+                if path.id != id:
+                    path.outside.writer.close()
+                    text = f"{path.id} answers at the relay {via}, which was asked for {id}"
+                    raise PeerRejected("relay", text)
+            except (NoPath, PeerRejected) as fault:
+                refused[via] = fault
+                self.links.distrust(via, id)
+                continue
+            for wrong in refused.values():
+                self.passed(wrong, who)
+            path.why = why
+            return path
 
     async def _prove(self, outside: Ends, endpoint: Endpoint, who: str, via: str = "") -> Path:
         """Shake hands, and judge the other end's certificate; raise NoPath or PeerRejected."""

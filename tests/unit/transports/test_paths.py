@@ -15,8 +15,8 @@ from fednode.transports.links import NoPath
 from fednode.transports.paths import Path
 from fednode.transports.ports import free_ports
 from fednode.transports.relay import _Waiting
-from fednode.transports.session import PeerRejected
-from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, raised
+from fednode.transports.session import Inner, PeerRejected
+from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, raised, until
 
 
 async def who(frame: bytes, caller: str) -> bytes:
@@ -141,6 +141,60 @@ async def test_a_relay_that_swaps_two_nodes_is_refused_and_named(
         await opened(caller, RELAYED, "n1")
     for node in (first, second, caller):
         await node.close()
+
+
+async def test_the_second_relay_is_used_where_the_first_swaps_nodes(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The caller names the hostile relay, and does not dial this node through it first again."""
+    async with raised(51) as honest:
+        nodes = [Node(name, relay.at, honest.at) for name in ("n1", "n2")]
+        for one in nodes:
+            await one.listen("relay", who)
+            links = one.tls.links
+            assert links is not None
+            await until(lambda links=links: all(link.up for link in links.links))  # type: ignore[misc]
+        waiting, take = relay.relay._waiting, relay.relay._take
+        waiting[NAMES["n1"]], waiting[NAMES["n2"]] = waiting[NAMES["n2"]], waiting[NAMES["n1"]]
+
+        async def taking(id: str, *more: Any) -> None:
+            await take(NAMES["n1"] if id == NAMES["n2"] else id, *more)
+
+        monkeypatch.setattr(relay.relay, "_take", taking)
+        caller = Node("n3", relay.at, honest.at)
+        path = await opened(caller, RELAYED, "n1")
+        assert (path.via, path.id) == (honest.at.address, NAMES["n1"])
+        ((kind, name, text),) = caller.told
+        assert (kind, name) == ("relay", "n1")
+        assert f"answers at the relay {relay.at.address}: it is 'n2'" in text
+        dialled = relay.relay.counts.streams
+        assert (await opened(caller, RELAYED, "n1")).via == honest.at.address
+        assert relay.relay.counts.streams == dialled
+        for node in (*nodes, caller):
+            await node.close()
+
+
+async def test_a_relay_that_carries_nothing_is_left_after_a_late_call(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with raised(51) as honest:
+        node, caller = Node("n1", relay.at, honest.at), Node("n2", relay.at, honest.at)
+        await node.listen("relay", who)
+        links = node.tls.links
+        assert links is not None
+        await until(lambda: all(link.up for link in links.links))
+        said = NAMES["n2"].encode()
+        assert await caller.send("relay", b"", GUARD_S, "n1") == said
+        assert caller.tls.exits.path("relay", "n1")[0] == f"relay {relay.at.address}"
+
+        monkeypatch.setattr(Inner, "write", lambda self, data: None)
+        with pytest.raises(Unreachable):
+            await caller.send("relay", b"", 0.2, "n1")
+        monkeypatch.undo()
+        assert await caller.send("relay", b"", GUARD_S, "n1") == said
+        assert caller.tls.exits.path("relay", "n1")[0] == f"relay {honest.at.address}"
+        for one in (node, caller):
+            await one.close()
 
 
 async def test_a_relay_that_names_a_false_caller_is_refused_and_named(
