@@ -50,6 +50,8 @@ RIGHT: Final = "right"
 NOBODY: Final = "fednode"
 """The name in the certificate that newcomers see."""
 MEMBERS_SHOWN: Final = 64
+NEWCOMERS_MAX: Final = 24
+"""Newcomers that are served at a time; an answer takes a moment, and each costs some 100 KiB."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -92,6 +94,7 @@ class Admission:
         self.register.id_of = trust.id_of
         self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
         self.right = right_of(plan.state)
+        self.tls.visitors = NEWCOMERS_MAX
         self.tls.answers = lambda: bool(self.right)
         self._transport = GrpcTransport(self.tls, VISIT_STREAMS, VISIT_MESSAGE_BYTES)
         mesh = Mesh(

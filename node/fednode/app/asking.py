@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from fednode.app.reach import Target, Targets
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
+from fednode.transports.address import RELAY
 from fednode.wire.gen import status_pb2
 
 Replies = list[tuple[Target, status_pb2.StatusReply | None]]
+GONE: Final = frozenset({"left", "revoked"})
+MORE_MAX: Final = 128
+"""Nodes that are asked although peers.yaml does not list them."""
 
 
 async def ask_all(client: Client, targets: Targets) -> Replies:
-    """Return each node with its status, or None if it does not answer."""
+    """Return each node with its status, or None if it does not answer.
 
+    Members that joined later, and that peers.yaml does not list, are named by the nodes that
+    answer; they are asked, too.
+    """
+    replies = await _ask(client, targets)
+    return replies + await _ask(client, _unlisted(replies))
+
+
+async def _ask(client: Client, targets: Targets) -> Replies:
     async def ask(where: str) -> status_pb2.StatusReply | None:
         try:
             return await client.status(where)
@@ -23,3 +36,16 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
 
     replies = await asyncio.gather(*(ask(where) for _, where in targets))
     return list(zip(targets, replies, strict=True))
+
+
+def _unlisted(replies: Replies) -> Targets:
+    known = {reply.name for _, reply in replies if reply is not None}
+    known |= {name for (name, _), _ in replies}
+    more = {
+        peer.name: peer.address
+        for _, reply in replies
+        if reply is not None
+        for peer in reply.peers
+        if peer.name not in known and peer.state not in GONE and peer.address not in {"", RELAY}
+    }
+    return sorted(more.items())[:MORE_MAX]

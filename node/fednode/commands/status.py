@@ -30,7 +30,8 @@ def status(
 ) -> None:
     """Show the status of the node at ADDRESS: host:port, or its name in peers.yaml.
 
-    Without ADDRESS, one line is shown for every node of peers.yaml; `fednode top` shows them live.
+    Without ADDRESS, one line is shown for every node of peers.yaml, and for members that joined
+    later; `fednode top` shows them live.
     The exit code is 5 if a node does not answer, and 7 if a node ended its rounds and merged no
     peer's prompts.
 
@@ -58,10 +59,10 @@ def status(
         raise Unreachable(f"None of the {len(targets)} nodes of peers.yaml answers: start them.")
     if not quiet:
         show.require_merged(answers)
-    if len(answers) < len(targets):
+    if len(answers) < len(replies):
         silent = ", ".join(name or where for (name, where), reply in replies if reply is None)
         raise Unreachable(
-            f"{len(answers)} of {len(targets)} nodes answer; no answer from {silent}."
+            f"{len(answers)} of {len(replies)} nodes answer; no answer from {silent}."
         )
 
 

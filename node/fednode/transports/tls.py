@@ -128,6 +128,8 @@ class Tls:
         self._relay, self._relay_judge, self._guests = relay, relay_judge or judge, guests
         self.answers: Callable[[], bool] = lambda: True
         """Whether this gate, if it serves another's guests, answers them now."""
+        self.visitors: int | None = None
+        """How many visitors it serves at a time; None for VISITORS_MAX."""
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
@@ -270,7 +272,7 @@ class Tls:
             return
         task = asyncio.current_task()
         assert task is not None
-        with self._visitors.place(source, VISITORS_MAX):
+        with self._visitors.place(source, self.visitors or VISITORS_MAX):
             end = asyncio.get_running_loop().call_later(self._visit_s, task.cancel)
             try:
                 yield

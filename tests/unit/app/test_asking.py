@@ -39,5 +39,26 @@ async def test_all_are_asked_at_once_and_answers_stand_beside_their_nodes() -> N
     assert [reply and reply.name for _, reply in found] == ["a:1", None, None]
 
 
+async def test_members_that_joined_later_are_asked_too() -> None:
+    asked = list[str]()
+
+    class Grown:
+        async def status(self, where: str) -> Any:
+            asked.append(where)
+            if where == "d:1":
+                raise Unreachable("nobody")
+            states = {"a": "alive", "c": "alive", "d": "dead", "e": "revoked", "f": "alive"}
+            peers = [
+                status_pb2.Peer(name=name, state=state, address=f"{name}:1" if name != "f" else "")
+                for name, state in states.items()
+            ]
+            return status_pb2.StatusReply(name=where[0], peers=peers)
+
+    found = await ask_all(cast("Client", Grown()), TARGETS[:2])
+    assert asked == ["a:1", "b:1", "c:1", "d:1"]
+    assert [name for (name, _), _ in found] == ["a", "b", "c", "d"]
+    assert [reply is None for _, reply in found] == [False, False, False, True]
+
+
 async def test_nobody_to_ask_is_no_answer() -> None:
     assert await ask_all(cast("Client", Asked()), []) == []
