@@ -30,7 +30,18 @@ EXPECTED = {
         "bench",
     ),
     *("pause", "resume", "accept", "leave", "retune", "redo", "rollback", "identity"),
-    *("simulate", "relay", "found", "invite", "join", "sponsor", "remove"),
+    *(
+        "simulate",
+        "relay",
+        "found",
+        "invite",
+        "join",
+        "sponsor",
+        "remove",
+        "requests",
+        "admit",
+        "refuse",
+    ),
     *("introducer", "top", "logs", "explain", "export", "import", "recover", "reset", "track"),
 }
 

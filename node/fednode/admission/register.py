@@ -44,6 +44,8 @@ ENROLLED_MAX: Final = 1024
 TOKEN_BYTES: Final = 24
 LINK_TOKEN_BYTES: Final = 12
 """A link is short, and few guesses are answered."""
+WANTED: Final = "wanted"
+REQUESTS_MAX: Final = 64
 ELSEWHERE: Final = "folder with --state"
 
 
@@ -53,7 +55,8 @@ class Token:
 
     digest: SHA-256 of the token's text. name: the only name that it is good for; "": any. expires:
     seconds since the epoch; 0: no end. taken: the id that used the token of a link; "" before.
-    again: it takes the name from the key that has it.
+    again: it takes the name from the key that has it. approval: "" if none is needed; WANTED, or
+    the id that the operator approved.
     """
 
     digest: str
@@ -62,6 +65,16 @@ class Token:
     expires: int = 0
     taken: str = ""
     again: bool = False
+    approval: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A key that knocked with a link whose use the operator approves first."""
+
+    name: str
+    id: str
+    address: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +85,10 @@ class Enrolled:
     id: str
     address: str
     lease: str
+
+
+class Knocked(IdentityError):
+    """A key must be approved by the operator first."""
 
 
 class StolenLink(IdentityError):
@@ -100,16 +117,21 @@ class Register:
             self._put([*self._tokens(), Token(digest_of(text), name, uses)])
         return text
 
-    def link_token(self, name: str, days: float, again: bool = False) -> bytes:
+    def link_token(
+        self, name: str, days: float, again: bool = False, approve: bool = False
+    ) -> bytes:
         """Create and return the token of a link for a name; earlier links for it end.
 
-        again: the link takes the name from the key that has it in the mesh.
+        again: the link takes the name from the key that has it in the mesh. approve: a key that
+        shows it only knocks, until the operator approves that key.
         """
         made = secrets.token_bytes(LINK_TOKEN_BYTES)
         with self._alone():
             self._drop(name)
             ends = int(self._clock() + days * DAY_S)
-            self._put([*self._tokens(), Token(digest_of(made.hex()), name, 1, ends, "", again)])
+            approval = WANTED if approve else ""
+            token = Token(digest_of(made.hex()), name, 1, ends, "", again, approval)
+            self._put([*self._tokens(), token])
         return made
 
     def revoke_links(self, name: str) -> int:
@@ -118,6 +140,8 @@ class Register:
             return self._drop(name)
 
     def _drop(self, name: str) -> int:
+        knocking = [asdict(one) for one in self.requests() if one.name != name]
+        self._write("requests.json", knocking)
         held = self._tokens()
         left = [token for token in held if token.name != name or token.taken]
         self._put(left)
@@ -179,6 +203,7 @@ class Register:
             if other:
                 raise IdentityError(f"this key has the name {other!r}: a key has one name")
             if holder != id:
+                self._require_approval(id, name, address, token, dry)
                 self._spend(token, name, id, dry)
             if len(held) >= ENROLLED_MAX:
                 raise IdentityError(f"{ENROLLED_MAX} nodes are enrolled, which is the limit")
@@ -286,6 +311,51 @@ class Register:
         elif spent.uses > 1:
             rest.append(replace(spent, uses=spent.uses - 1))
         self._put(rest)
+
+    def _require_approval(self, id: str, name: str, address: str, token: str, dry: bool) -> None:
+        """Note a request and raise Knocked, if the operator has not approved the key yet."""
+        fitting = self._require_token(token, name, id)
+        if dry or fitting.approval in {"", id}:
+            return
+        held = self.requests()
+        first = next((one.id for one in held if one.name == name), fitting.approval)
+        if first not in {WANTED, id}:
+            raise StolenLink(
+                f"another key knocked with the link for {name!r} before: tell its sender"
+            )
+        rest = [one for one in held if one.id != id][-REQUESTS_MAX:]
+        self._write("requests.json", [asdict(one) for one in [*rest, Request(name, id, address)]])
+        raise Knocked(
+            f"the operator has to approve the key of {name!r} first: wait for word, then run the "
+            "same command again"
+        )
+
+    def requests(self) -> list[Request]:
+        """Return the keys that knocked and were neither approved nor refused."""
+        return [Request(**entry) for entry in self._read("requests.json")]
+
+    def settle(self, name: str, good: bool) -> Request:
+        """Approve or refuse the key that knocked for a name; return its request.
+
+        A refused link ends. Raise ConfigError if nobody knocked.
+        """
+        with self._alone():
+            held = self.requests()
+            asked = next((one for one in held if one.name == name), None)
+            if asked is None:
+                names = ", ".join(one.name for one in held) or "nobody"
+                raise ConfigError(f"Nobody knocks as {name!r}; {names} does.")
+            self._write("requests.json", [asdict(one) for one in held if one.name != name])
+            if not good:
+                self._drop(name)
+                return asked
+            self._put(
+                [
+                    replace(one, approval=asked.id) if one.name == name and one.approval else one
+                    for one in self._tokens()
+                ]
+            )
+            return asked
 
     def _put(self, tokens: list[Token]) -> None:
         self._write("tokens.json", [asdict(token) for token in tokens])

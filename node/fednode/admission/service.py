@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc
 
 from fednode.admission.calls import CallLog
-from fednode.admission.register import Register, StolenLink
+from fednode.admission.register import Knocked, Register, StolenLink
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificate import judged
 from fednode.identity.lease import disarm
@@ -116,6 +116,9 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
             lease = book.enrol(id, *asked, source, dry)
         except StolenLink as fault:
             self._alarm(f"a copied link: {fault} (from {source}, key {id})")
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
+        except Knocked as fault:
+            self._alarm(f"{request.name!r} at {request.address} knocks, key {id}: fednode requests")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except IdentityError as fault:
             self._log.add("refused", f"refused {request.name[:64]!r} ({source}): {fault}")

@@ -16,8 +16,11 @@ DAYS_MAX = 365
 @click.option("--days", default=7, show_default=True, help="How long the link can be used.")
 @click.option("--address", "more", multiple=True, help="Another HOST:PORT of this node.")
 @click.option("--again", is_flag=True, help="Free the name of a member that lost its key.")
+@click.option("--approve", is_flag=True, help="Admit only after `fednode admit SITE`.")
 @click.option("--revoke", is_flag=True, help="End the links for this site that nobody used.")
-def invite(site: str, days: int, more: tuple[str, ...], again: bool, revoke: bool) -> None:
+def invite(
+    site: str, days: int, more: tuple[str, ...], again: bool, approve: bool, revoke: bool
+) -> None:
     """Print a link that admits the node of the name SITE, once. Send it to that site alone.
 
     This node redeems the link while it runs. A new link for a site ends those before it.
@@ -59,7 +62,7 @@ def invite(site: str, days: int, more: tuple[str, ...], again: bool, revoke: boo
         mesh=plan.peers.mesh,
         mesh_key=str(plan.peers.mesh_key),
         maker=links.half_of(identity.id),
-        token=register.link_token(site, days, again),
+        token=register.link_token(site, days, again, approve),
         name=site,
         addresses=tuple(addresses),
         relays=plan.peers.relays[: links.RELAYS_MAX],

@@ -1,0 +1,52 @@
+"""`fednode requests`, `admit` and `refuse`: sites whose links wait for a word of the operator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from fednode.admission.register import Register
+
+
+def _register() -> Register:
+    from fednode.app.admission import register_of
+    from fednode.app.founding import admitting
+    from fednode.app.network import IDENTITY
+    from fednode.identity.identity import Identity
+
+    plan = admitting()
+    return register_of(plan.state, Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name))
+
+
+@click.command()
+def requests() -> None:
+    """List the sites that wait (`fednode invite --approve`), with the words of their keys.
+
+    Compare the words by phone before you admit a site.
+    """
+    from fednode.admission.words import words_of
+    from fednode.identity import keys
+
+    waiting = _register().requests()
+    for asked in waiting:
+        click.echo(f"{asked.name} at {asked.address}: {words_of(keys.read_group(asked.id))}")
+    if not waiting:
+        click.echo("No site waits.")
+
+
+@click.command()
+@click.argument("site")
+def admit(site: str) -> None:
+    """Admit the node SITE that waits; it runs its `fednode join` again."""
+    asked = _register().settle(site, good=True)
+    click.echo(f"{asked.name} may join now: it runs the same `fednode join` again.")
+
+
+@click.command()
+@click.argument("site")
+def refuse(site: str) -> None:
+    """Refuse the node SITE that waits, and end its link."""
+    asked = _register().settle(site, good=False)
+    click.echo(f"{asked.name} was refused, and its link has ended.")
