@@ -91,7 +91,7 @@ class Admission:
         self._node: Driver | None = None
         self._backbone = ""
         self.register = register_of(plan.state, identity)
-        self.register.id_of = trust.id_of
+        self.register.id_of = self._id_of
         self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
         self.right = right_of(plan.state)
         self.tls.visitors = NEWCOMERS_MAX
@@ -115,7 +115,19 @@ class Admission:
 
     async def open(self) -> None:
         """Answer newcomers from now on, behind the node's own gate."""
+        self.remind()
         await self._transport.listen(RELAY, None)
+
+    def remind(self) -> None:
+        """Warn the operator if the right to admit ends soon, because leases end with it."""
+        right = leases.peek(right_of(self._plan.state)) if self.right else None
+        if right is not None and leases.nearly_over(right, self._identity.clock()):
+            day = time.strftime("%Y-%m-%d", time.gmtime(right.expires))
+            text = (
+                f"{right.name} may admit sites and renew leases until {day} only: on the founder's"
+            )
+            remedy = f"{text} machine run `fednode sponsor {right.name}`"
+            self._refusals.show(Record("admission.ends", remedy, "warning"))
 
     async def close(self) -> None:
         """Answer nobody any more. Idempotent."""
@@ -162,6 +174,9 @@ class Admission:
             if node.id != self._identity.id
         ]
         return list(self._trust.believed("", known))
+
+    def _id_of(self, name: str) -> str:
+        return self._identity.id if name == self._identity.name else self._trust.id_of(name)
 
     def _meet(self, new: introducer_pb2.Contact) -> None:
         """Let the node greet a newcomer, so that it can be asked whether it reaches it."""

@@ -224,6 +224,8 @@ async def keep_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
     """Renew the lease before it ends, for as long as the node runs."""
     while True:
         await asyncio.sleep(RENEWAL_S)
+        if mesh.admission is not None:
+            mesh.admission.remind()
         try:
             await get_lease(plan, mesh)
         except FednodeError as fault:

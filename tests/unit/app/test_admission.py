@@ -17,7 +17,7 @@ from fednode.identity import lease as leases
 from fednode.identity.certificate import read_certificate, shown_by
 from fednode.identity.enrol import enrol, judge_token, sponsor
 from fednode.identity.identity import Identity
-from fednode.identity.lease import Statement
+from fednode.identity.lease import DAY_S, Statement
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.session import ADMITTING
 from fednode.transports.tls import Tls, Ways
@@ -126,6 +126,35 @@ async def test_a_node_admits_nobody_until_the_mesh_key_gives_it_the_right(
         assert admission.take_right(given).startswith("a admits newcomers until 20")
         await enrol(new, asked, AWAY, link.token.hex())
     assert right_of(plan.state) == given
+
+
+async def test_a_sponsor_renews_its_own_lease_though_another_one_admitted_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    (plan.state / "admission" / "enrolled.json").unlink()  # as at a node that joined by a link
+    async with admits(plan) as network:
+        assert network.admission is not None
+        proof = network.admission.own_lease(plan.address)
+        network.identity.take_lease(proof)
+        assert leases.peek(proof).signer == network.identity.id
+
+
+async def test_the_operator_is_reminded_before_the_right_to_admit_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    warned = list[str]()
+    async with admits(plan) as network:
+        assert network.admission is not None
+        network.refusals.show = lambda record: warned.append(record.text)
+        network.admission.remind()
+        assert warned == []
+        network.identity.clock = lambda: time.time() + 300 * DAY_S
+        network.admission.remind()
+    assert len(warned) == 1
+    assert warned[0].startswith("a may admit sites and renew leases until 20")
+    assert warned[0].endswith("on the founder's machine run `fednode sponsor a`")
 
 
 async def test_a_sponsor_renews_the_leases_of_members_that_another_one_admitted(
