@@ -83,6 +83,35 @@ def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     assert (door["mesh_name"], door["until"]) == (peers.mesh, len(NODES))
 
 
+def test_five_sites_behind_a_relay_open_no_port(tmp_path: Path) -> None:
+    tree = yaml.safe_load((ROOT / "compose.relay.yaml").read_text(encoding="utf-8"))
+    services = tree["services"]
+    nodes = {name: one for name, one in services.items() if name.startswith("node-")}
+    door = parsed(services["relay"]["command"]).params
+    asked = parsed(services["invite"]["command"]).params
+    assert door["relay"] is asked["relay"] is True
+    invite(tmp_path / "key", ROOT / "configs/compose/relayed.yaml", tmp_path, relay=True)
+    peers = load_peers(tmp_path / "peers.yaml")
+    assert [(peer.name, peer.address) for peer in peers.peers] == [(one, "relay") for one in nodes]
+    (relay,) = peers.relays
+    assert relay.address == peers.introducer == f"relay:{door['listen'].split(':')[1]}"
+    assert not any("ports" in one for one in services.values())
+    sites = [tuple(one["networks"]) for one in nodes.values()]
+    assert sorted(services["relay"]["networks"]) == sorted(site for (site,) in sites)
+    assert len(set(sites)) == len(nodes)
+    assert all(tree["networks"][site] == {"internal": True} for (site,) in sites)
+    for name, service in services.items():
+        parsed(service["command"])
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        if name in nodes:
+            demo, token = ROOT / "configs/demo/node.yaml", f"{TOKEN}{name}"
+            found = settings_in(service["environment"], demo, tmp_path, token)
+            assert (found.listen, found.page.listen) == (None, None)
+        for line in service.get("volumes", ()):
+            source = line.split(":")[0]
+            assert source in tree["volumes"] or (ROOT / source).exists(), line
+
+
 def test_the_image_runs_as_nobody_in_particular_and_asks_itself_how_it_is() -> None:
     text = (ROOT / "bootstrap" / "Dockerfile").read_text(encoding="utf-8")
     last = text[text.rindex("\nFROM ") :]
