@@ -153,7 +153,8 @@ async def test_values_are_shown_under_the_pointer(tmp_path: Path) -> None:
 
 
 async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
-    async with page(tmp_path) as (service, url), browser() as (tab, seen):
+    waiting = page(tmp_path, peers=("b",))
+    async with waiting as (service, url), browser() as (tab, seen):
         await tab.goto(url)
         await expect(tab.locator("h1")).to_be_visible()
         assert await tab.get_by_role("button").count() == 0
