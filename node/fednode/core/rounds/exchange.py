@@ -50,6 +50,7 @@ class Exchange:
         self.live = set[str]()
         self.known = set(context.peers)
         self.mail = Mailbox()
+        self._waited: set[str] | None = None  # for whom a stage waited that ended at its deadline
         self._newborn = True  # what was said to an earlier life of this node is lost to it
         self._reminded = set[str]()
         self._repeated = Counter[tuple[str, str]]()  # in this round, by peer
@@ -230,7 +231,9 @@ class Exchange:
 
     def stage_ended(self, number: int, stage: str) -> list[Effect]:
         """Note that a stage ended; return a record of each peer that costs too much time."""
-        rests = self.lateness.ended(number, stage, self._awaited(number, stage), self.now)
+        peers = self._awaited(number, stage) if self._waited is None else self._waited
+        self._waited = None
+        rests = self.lateness.ended(number, stage, peers, self.now)
         why = "it costs more than one more median round a round"
         return [
             Record(
@@ -245,6 +248,7 @@ class Exchange:
         The missing peers count as stragglers from now on.
         """
         late, limit = self._missing(number, stage), self.context.rounds.deadline_s
+        self._waited = self._awaited(number, stage)
         return self.stragglers.missed(late, number, now, limit), self._merged(number, stage)
 
     def _missing(self, number: int, stage: str) -> list[str]:
