@@ -258,10 +258,12 @@ def moments(
 
 
 def scale(low: float, high: float) -> list[float]:
-    """Return 3 to 7 round numbers around two values, in steps of 1, 2 or 5 times a power of ten."""
+    """Return 3 to 7 round numbers around two values, in steps of 1, 2 or 5 times a power of ten.
+
+    Equal values get an axis from or to 0, because many quantities have no values beyond it.
+    """
     if high - low <= TINY * max(abs(low), abs(high), 1.0):
-        spread = 0.5 * (abs(low) if abs(low) > TINY else 1.0)
-        low, high = low - spread, high + spread
+        low, high = (0.0, 1.0) if abs(high) <= TINY else (min(low, 0.0), max(high, 0.0))
     power = 10.0 ** math.floor(math.log10((high - low) / TICKS))
     step = next(digit * power for digit in (1, 2, 5, 10) if digit * power * TICKS >= high - low)
     first, last = math.floor(low / step), math.ceil(high / step)

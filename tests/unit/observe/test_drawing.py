@@ -131,6 +131,12 @@ def test_axes_have_round_numbers_around_the_values(one: float, other: float) -> 
     assert min(abs(digits - nice) for nice in (1, 2, 5, 10)) < 1e-3
 
 
+def test_equal_values_get_an_axis_that_ends_at_zero() -> None:
+    assert scale(1.0, 1.0) == pytest.approx([0.0, 0.5, 1.0])
+    assert scale(0.0, 0.0) == scale(1e-12, 0.0) == pytest.approx([0.0, 0.5, 1.0])
+    assert scale(-3.0, -3.0) == pytest.approx([-3.0, -2.0, -1.0, 0.0])
+
+
 @given(st.integers(1, 3000))
 def test_thinned_lines_keep_their_ends(count: int) -> None:
     points = [(at, 0.0) for at in range(count)]
