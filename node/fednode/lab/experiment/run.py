@@ -48,6 +48,12 @@ TRIES: Final = 3
 """Most workers of a cluster that one cell may lose."""
 REASON_MAX: Final = 400
 """Most characters of what a cluster says about a worker that it lost; the last ones."""
+SINCE: Final[Mapping[tuple[str, str], Any]] = {
+    ("rounds", "redo"): False,
+    ("rounds", "lateness"): 1.0,
+    ("tuning", "gpu_share"): None,
+}
+"""Settings that came after the first files, with the defaults that give files their old names."""
 PARTS: Final = ("model", "policy", "tuning", "privacy", "rounds", "guard", "limits", "topology")
 """The sections of a node's settings that an outcome depends on."""
 
@@ -79,8 +85,9 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
             whole["rounds"]["start"]["timeout_s"] = BOUNDED_S
         if whole["tuning"]["kind"] == "torch":  # likewise
             del whole["tuning"]["step_s"]
-        if not whole["rounds"]["redo"]:  # files of before this setting keep their names
-            del whole["rounds"]["redo"]
+        for (part, name), usual in SINCE.items():
+            if whole[part][name] == usual:
+                del whole[part][name]
         if whole["policy"]["name"] != "gda":
             del whole["privacy"]["least_images"]  # no other policy reads it
         own["settings"] = {name: whole[name] for name in PARTS}
