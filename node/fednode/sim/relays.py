@@ -22,8 +22,8 @@ LATE_S: Final = 2.0
 TRY_AGAIN_S: Final = 15.0
 """How often the direct way is tried while a pair is relayed."""
 DISTRUST_S: Final = 60.0
-DELAY_S: Final = 1.0
-"""What a relay that delays adds to each frame."""
+DELAY_S: Final = 0.1
+"""What a relay that delays adds to each frame; a simulated send gives up after TIMEOUT_S."""
 LIES: Final = ("drop", "delay", "absent", "wrong", "false")
 """What hostile relays do: carry nothing, carry slowly, deny that a node waits, connect with another
 node, name another caller."""

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import random
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from fednode.errors import FrameError
+from fednode.errors import FrameError, Unreachable
 from fednode.transports import relay as module
 from fednode.transports import relay_frames as frames
 from fednode.transports.links import Links, NoPath, NoRelay
 from fednode.transports.relay import DIALS_S, SILENT_S
-from fednode.transports.session import Ends
+from fednode.transports.session import Ends, Inner
 from fednode.wire.gen import relay_pb2 as pb
 from tests.unit.identity.people import revocation
-from tests.unit.transports.relays import GUARD_S, NAMES, Raised, key_of, links_of, raised, until
+from tests.unit.transports.relays import (
+    GUARD_S,
+    NAMES,
+    Node,
+    Raised,
+    key_of,
+    links_of,
+    raised,
+    until,
+)
 
 HELD: list[Ends] = []
 """Streams of a test."""
@@ -268,3 +280,83 @@ async def test_connections_that_say_nothing_have_a_bound(
     assert not relay.relay._asking
     with pytest.raises(FrameError):
         frames.from_node(b"")
+
+
+async def test_flipped_bits_break_a_stream_and_never_come_out(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile relay flips one bit of each stream: the call fails, and no wrong frame is read."""
+    draw, heard = random.Random(44), set[bytes]()
+
+    async def hear(frame: bytes, caller: str) -> bytes:
+        heard.add(frame)
+        return frame
+
+    node, caller = Node("n1", relay.at), Node("n2", relay.at)
+    await node.listen("relay", hear)
+    write, frame = Inner.write, draw.randbytes(4000)
+    flipped = [0]
+
+    def lie(self: Inner, data: bytes) -> None:
+        if len(data) > 3000 and not flipped[0]:
+            flipped[0], wrong = 1, bytearray(data)
+            wrong[draw.randrange(len(wrong))] ^= 1 << draw.randrange(8)
+            data = bytes(wrong)
+        write(self, data)
+
+    monkeypatch.setattr(Inner, "write", lie)
+    for _ in range(20):
+        flipped[0] = 0
+        caller._renew(("relay", "n1"), True)  # gRPC would wait before it connects again
+        while not flipped[0]:
+            with contextlib.suppress(Unreachable):
+                assert await caller.send("relay", frame, GUARD_S, "n1") == frame
+    assert heard <= {frame}
+    for one in (node, caller):
+        await one.close()
+
+
+async def test_a_stream_that_is_replayed_brings_nothing(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile relay says a caller's bytes to the called node once more: no frame comes twice."""
+    heard, said = list[bytes](), list[bytes]()
+
+    async def hear(frame: bytes, caller: str) -> bytes:
+        heard.append(frame)
+        return frame
+
+    node, caller = Node("n1", relay.at), Node("n2", relay.at)
+    await node.listen("relay", hear)
+    copy = relay.relay._copy
+
+    async def listen(id: str, source: Ends, target: Ends) -> None:
+        if id == NAMES["n2"]:
+            source = Ends(_Recorder(source.reader, said), source.writer)
+        await copy(id, source, target)
+
+    monkeypatch.setattr(relay.relay, "_copy", listen)
+    assert await caller.send("relay", b"once", GUARD_S, "n1") == b"once"
+    monkeypatch.undo()
+    assert said
+    ends, _ = await links_of("n2", relay.at).dial(NAMES["n1"])
+    for data in tuple(said):
+        ends.writer.write(data)
+    await ends.writer.drain()
+    while await ends.reader.read(1 << 16):
+        pass
+    assert heard == [b"once"]
+    for one in (node, caller):
+        await one.close()
+
+
+class _Recorder:
+    """A reader that notes what it read."""
+
+    def __init__(self, reader: Any, said: list[bytes]) -> None:
+        self._reader, self._said = reader, said
+
+    async def read(self, n: int = -1) -> bytes:
+        data: bytes = await self._reader.read(n)
+        self._said.append(data)
+        return data
