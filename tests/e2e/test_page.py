@@ -17,7 +17,7 @@ from fednode.core.events import Record
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.wire.gen import status_pb2
-from tests.unit.observe.pages import DRAWN, HOSTILE, TOKEN, page
+from tests.unit.observe.pages import DRAWN, HOSTILE, LINK, TOKEN, Desk, page
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), ""
@@ -167,6 +167,55 @@ async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
         await resume.click()
         await expect(tab.get_by_role("button", name="Pause this node")).to_be_visible()
         assert seen.faults == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+async def test_the_operator_invites_and_admits(width: int, scheme: Any, tmp_path: Path) -> None:
+    size, desk = {"width": width, "height": 900}, Desk()
+    async with (
+        page(tmp_path, admitting=desk) as (_, url),
+        browser(viewport=size, color_scheme=scheme, bypass_csp=True) as (tab, seen),
+    ):
+        await tab.goto(f"{url}?token={DRAWN}")
+        name = tab.get_by_label("Name of the site")
+        await name.fill("lab-2")
+        await tab.get_by_label("Ask me before").check()
+        await name.press("Enter")
+        await expect(tab.get_by_text(LINK)).to_be_visible()
+        await expect(tab.get_by_role("heading", name="The link for lab-2")).to_be_focused()
+        picture = await tab.get_by_role(
+            "img", name="The link for lab-2 as a QR code"
+        ).bounding_box()
+        assert picture["width"] > 200
+        assert picture["height"] == pytest.approx(picture["width"], abs=2)
+        found = await Axe().run(tab)
+        assert [one["id"] for one in found.response["violations"]] == []
+        assert await tab.evaluate("document.documentElement.scrollWidth") <= width
+        assert await tab.evaluate(CUT) == []
+        assert seen.faults == []
+        await tab.screenshot(full_page=True, path=tmp_path / "page.png")
+        await tab.get_by_role("button", name="Admit clinic").press("Enter")
+        await expect(tab.get_by_text("was answered")).to_be_visible()
+        waiting = tab.get_by_role("heading", name="Sites that wait to be admitted")
+        await expect(waiting).to_be_focused()
+        assert desk.asked == [
+            ("lab-2", True),
+            ("clinic-with-a-long-name-in-the-north", "KEY-1", True),
+        ]
+        await name.fill("LAB")
+        await name.press("Enter")
+        await expect(tab.get_by_text("SITE is 'LAB'")).to_be_visible()
+        assert await tab.locator("img[src=x]").count() == 0
+
+
+async def test_the_page_s_own_policy_lets_a_link_be_made(tmp_path: Path) -> None:
+    async with page(tmp_path, admitting=Desk()) as (_, url), browser() as (tab, seen):
+        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.get_by_label("Name of the site").fill("lab-2")
+        await tab.get_by_role("button", name="Make a link").click()
+        await expect(tab.get_by_text(LINK)).to_be_visible()
+        assert seen.faults == []
+        assert tab.url == url
 
 
 async def test_a_token_opens_it_once_and_is_gone_from_the_address(tmp_path: Path) -> None:

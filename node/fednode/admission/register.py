@@ -334,14 +334,14 @@ class Register:
         """Return the keys that knocked and were neither approved nor refused."""
         return [Request(**entry) for entry in self._read("requests.json")]
 
-    def settle(self, name: str, good: bool) -> Request:
+    def settle(self, name: str, good: bool, id: str = "") -> Request:
         """Approve or refuse the key that knocked for a name; return its request.
 
-        A refused link ends. Raise ConfigError if nobody knocked.
+        A refused link ends. Raise ConfigError if nobody knocked. id: the key that is meant.
         """
         with self._alone():
             held = self.requests()
-            asked = next((one for one in held if one.name == name), None)
+            asked = next((one for one in held if one.name == name and id in {"", one.id}), None)
             if asked is None:
                 names = ", ".join(one.name for one in held) or "nobody"
                 raise ConfigError(f"Nobody knocks as {name!r}; {names} does.")

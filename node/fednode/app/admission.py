@@ -161,8 +161,11 @@ class Admission:
 
     def members(self) -> tuple[Member, ...]:
         """Return the members that live, as far as this node knows."""
-        known = () if self._node is None else self._node.view().peers
-        return tuple(member for member in known if member.live)
+        return tuple(member for member in self.known() if member.live)
+
+    def known(self) -> tuple[Member, ...]:
+        """Return all members, as far as this node knows."""
+        return () if self._node is None else tuple(self._node.view().peers)
 
     def remembered(self) -> list[Update]:
         """Return the members that this node admitted, to greet them after a restart."""

@@ -15,6 +15,7 @@ import uvloop
 
 from fednode.app.alone import Comparing
 from fednode.app.interfaces import Interfaces
+from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
@@ -66,6 +67,7 @@ async def live(plan: NodePlan, store: Store) -> None:
         await transport.listen(own, door.on_frame)
         if mesh.admission is not None:
             faces.service.take_right = mesh.admission.take_right
+            faces.service.admitting = Inviting(plan, mesh.identity, mesh.admission)
             await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"

@@ -25,16 +25,14 @@ def invite(
 
     This node redeems the link while it runs. A new link for a site ends those before it.
     """
-    from fednode.admission import link as links
     from fednode.admission.words import words_of
     from fednode.app.admission import register_of
     from fednode.app.founding import admitting
+    from fednode.app.inviting import link_for
     from fednode.app.network import IDENTITY
     from fednode.identity import keys
     from fednode.identity.identity import Identity
-    from fednode.settings.peers import address_faults
     from fednode.settings.read import named
-    from fednode.transports.address import RELAY
 
     site = named("SITE", site)
     if not 1 <= days <= DAYS_MAX:
@@ -46,34 +44,15 @@ def invite(
         count = register.revoke_links(site)
         click.echo(f"{count} link{'' if count == 1 else 's'} for {site} ended.")
         return
-    addresses = [address for address in (plan.address, *more) if address != RELAY]
-    faults = [text for at in addresses for text in address_faults("--address", site, at, False)]
-    if faults or not 1 <= len(addresses) <= links.ADDRESSES_MAX:
-        few = f"give 1 to {links.ADDRESSES_MAX} addresses of this node (--address HOST:PORT)."
-        raise ConfigError("\n".join(faults) or few)
-    if any(node.name == site for node in register.enrolled()):
-        if not again:
-            raise ConfigError(
-                f"{site!r} is a member already: choose another name, or give --again if that site "
-                "has lost its key."
-            )
-        register.free(site)
-    made = links.Link(
-        mesh=plan.peers.mesh,
-        mesh_key=str(plan.peers.mesh_key),
-        maker=links.half_of(identity.id),
-        token=register.link_token(site, days, again, approve),
-        name=site,
-        addresses=tuple(addresses),
-        relays=plan.peers.relays[: links.RELAYS_MAX],
+    text = link_for(
+        site, plan, identity, register, days=days, more=more, again=again, approve=approve
     )
-    text = links.written(made)
     if sys.stdout.isatty():
         import segno
 
         segno.make(text, error="l").terminal(compact=True)
     click.echo(text)
-    words = words_of(keys.read_group(made.mesh_key))
+    words = words_of(keys.read_group(str(plan.peers.mesh_key)))
     click.echo(
         f"For {site}, to be used once within {days} days: fednode join LINK --data DIR\n"
         f"The words of the mesh, which {site} must see, too: {words}",

@@ -30,6 +30,7 @@ from fednode.observe import rows
 from fednode.observe.audience import told
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
+from fednode.observe.newcomers import PART, Newcomers
 from fednode.observe.paths import sentences
 from fednode.observe.present import offers_redo
 from fednode.observe.status import NodeService
@@ -80,6 +81,7 @@ class Page:
         self._templates.filters.update(
             size=units.size, duration=units.duration, clock=_clock, percent=_percent
         )
+        self._newcomers = Newcomers(lambda: service.admitting, self._require, self._templates)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes to a router."""
@@ -87,19 +89,20 @@ class Page:
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
         router.add_post("/command/{command:pause|resume|redo}", self._command)
+        self._newcomers.add_to(router)
         for name in FILES:
             router.add_get(f"/{name}", self._file)
 
     async def _whole(self, request: web.Request) -> web.Response:
-        known = self._knows(request)
-        facts = await self._facts(known)
+        known, commands = self._knows(request), self._commands(request)
+        facts = await self._facts(known) | self._newcomers.facts(commands)
         held = self._service.examples(member=not known)
         classes = [(name, len(paths)) for name, paths in held]
         html = self._templates.get_template("page.html").render(
-            parts=PARTS,
+            parts=(*PARTS, PART) if commands else PARTS,
             classes=classes,
             pictured=known,
-            commands=self._commands(request),
+            commands=commands,
             **facts,
         )
         return web.Response(text=html, content_type="text/html")
@@ -117,13 +120,14 @@ class Page:
         try:
             await stream.prepare(request)
             shown: dict[str, str] = {}
+            shows = (*PARTS, PART) if commands else PARTS
             while True:
-                facts = await self._facts(known)
+                facts = await self._facts(known) | self._newcomers.facts(commands)
                 parts = {
                     name: self._templates.get_template(f"{name}.html").render(
                         commands=commands, **facts
                     )
-                    for name in PARTS
+                    for name in shows
                 }
                 changed = {name: html for name, html in parts.items() if shown.get(name) != html}
                 shown = parts
@@ -157,7 +161,16 @@ class Page:
         return web.Response(body=data, content_type="image/jpeg")
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Pass a command to the node, if the request comes from this page and its operator.
+        """Pass a command to the node, if the request comes from this page and its operator."""
+        self._require(request)
+        try:
+            said = self._service.command(cast("Command", request.match_info["command"]))
+        except Refused as fault:
+            raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
+        return web.Response(text=f"{said}\n")
+
+    def _require(self, request: web.Request) -> None:
+        """Raise the answer to a request that does not come from this page and its operator.
 
         The Origin must be the host of the request. Every browser sends it with a POST, and no
         foreign page can choose it; the cookie alone would not do, because a browser also sends it
@@ -172,11 +185,6 @@ class Page:
                 text="commands take the token that this node drew: open the link that `fednode "
                 "status` prints on the node's own machine\n"
             )
-        try:
-            said = self._service.command(cast("Command", request.match_info["command"]))
-        except Refused as fault:
-            raise web.HTTPServiceUnavailable(text=f"{fault}\n") from fault
-        return web.Response(text=f"{said}\n")
 
     async def _facts(self, known: bool) -> dict[str, Any]:
         """Return what the templates show. known: the reader showed a token."""

@@ -19,6 +19,7 @@ from fednode.core.settings import LimitSettings
 from fednode.errors import IdentityError, Refused
 from fednode.learn.learner import Learner, told
 from fednode.observe import audience, others, reply
+from fednode.observe.admitting import Admitting
 from fednode.observe.events import LEVELS, Events
 from fednode.observe.metrics import Reading
 from fednode.observe.reply import About
@@ -76,6 +77,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self.events, self.page = events or Events(), ""
         self.take_right: Callable[[bytes], str] = _no_right
         """Takes a proof that this node may admit newcomers; raises IdentityError."""
+        self.admitting: Admitting | None = None
+        """The admission of newcomers, for the page; None if the mesh does not grow this way."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
         self._classes = others.Classes()

@@ -9,7 +9,10 @@ from typing import Any
 
 import aiohttp
 
+from fednode.app.inviting import drawn
+from fednode.errors import ConfigError
 from fednode.learn.closed_form import ClosedFormLearner
+from fednode.observe.admitting import Admitting, Invitation, Site
 from fednode.observe.metrics import Metrics
 from fednode.observe.status import NodeService
 from fednode.observe.web import Web
@@ -19,6 +22,7 @@ from tests.unit.runtime.daemons import ABOUT, running
 
 TOKEN = "sixteen-letters-or-more"
 DRAWN = "drawn-by-the-node-itself"
+LINK = "FEDNODE:" + 12 * "LETTERSOFALINK2345"
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -39,6 +43,7 @@ async def page(
     pictures: Mapping[str, Any] | None = None,
     drawn: str = DRAWN,
     peers: Sequence[str] = (),
+    admitting: Admitting | None = None,
 ) -> AsyncIterator[tuple[NodeService, str]]:
     """Run a node with its page; yield its service and the page's URL.
 
@@ -51,6 +56,7 @@ async def page(
         learner.pictures = pictures or {}
         service = NodeService(node.store, ABOUT, events=node.driver.telemetry.events)
         service.attach(node.driver, learner)
+        service.admitting = admitting
         metrics = Metrics()
         metrics.watch(service.read)
         web = Web(service, metrics.text, settings or PageSettings(), drawn)
@@ -59,6 +65,36 @@ async def page(
         finally:
             await web.close()
             await web.close()
+
+
+class Desk:
+    """An admission of newcomers that notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.open, self.asked = True, list[tuple[object, ...]]()
+        self.knocking = [
+            Site(
+                "clinic-with-a-long-name-in-the-north", "clinic.example:7100", "KEY-1", "a b c d e"
+            ),
+            Site("lab", "lab.example:7100", "KEY-2"),
+        ]
+
+    def waiting(self) -> list[Site]:
+        return self.knocking
+
+    def members(self) -> list[Site]:
+        return [Site("a", "a.example:7100", "KEY-0", "one two three four five"), Site("b", "", "")]
+
+    async def invite(self, site: str, approve: bool) -> Invitation:
+        self.asked.append((site, approve))
+        if site != site.lower():
+            raise ConfigError(f"SITE is {site!r}; {HOSTILE}")
+        return Invitation(site, LINK, "f g h i j", drawn(LINK), 7, approve)
+
+    def settle(self, name: str, id: str, good: bool) -> str:
+        self.asked.append((name, id, good))
+        self.knocking = [site for site in self.knocking if site.name != name]
+        return f"{name} was answered"
 
 
 async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:

@@ -1,0 +1,52 @@
+"""What the page needs of a node's admission of newcomers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A member, or a key that wants to be one. words: of its key; "" while they are worked out."""
+
+    name: str
+    address: str
+    id: str
+    words: str = ""
+
+    def with_words(self, words: str) -> Site:
+        """Return the site with the words of its key."""
+        return replace(self, words=words)
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """A link for a site. words: of the mesh key. picture: the link as a QR code, in SVG."""
+
+    site: str
+    link: str
+    words: str
+    picture: str
+    days: int
+    approve: bool
+
+
+class Admitting(Protocol):
+    """What the page needs of the admission of newcomers; settle and invite raise FednodeError."""
+
+    @property
+    def open(self) -> bool:
+        """Tell whether the node may admit sites now."""
+
+    def waiting(self) -> list[Site]:
+        """Return the sites that wait for the operator."""
+
+    def members(self) -> list[Site]:
+        """Return the members whose keys are known."""
+
+    async def invite(self, site: str, approve: bool) -> Invitation:
+        """Make a link for a site."""
+
+    def settle(self, name: str, id: str, good: bool) -> str:
+        """Admit or refuse a key that knocked for a name; return what happens next."""
