@@ -345,6 +345,7 @@ async def test_a_stream_that_is_replayed_brings_nothing(
     await ends.writer.drain()
     while await ends.reader.read(1 << 16):
         pass
+    ends.writer.close()
     assert heard == [b"once"]
     for one in (node, caller):
         await one.close()
