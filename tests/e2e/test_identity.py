@@ -85,7 +85,8 @@ async def test_the_commands_that_init_prints_are_a_mesh_with_keys(
     words = [line.split()[1:] for line in printed.splitlines() if line.startswith("  fednode ")]
     starts = [one for one in words if one[0] == "start"]
     assert [one[-1] for one in starts] == ["a", "b", "c"]
-    more = ("--set", "tuning.kind=closed-form", "--set", "rounds.max=3")
+    settings = ("tuning.kind=closed-form", "rounds.max=3", "rounds.min_interval_s=0")
+    more = [word for one in settings for word in ("--set", one)]
     peers = load_peers(tmp_path / "mesh/peers.yaml")
     own = tmp_path / ".local/state/fednode/clinic/a"
     async with contextlib.AsyncExitStack() as nodes:

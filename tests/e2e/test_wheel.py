@@ -106,7 +106,8 @@ def begin(fednode: Sequence[str | Path], folder: Path, **environment: str) -> No
 def run_a_node(python: str | Path, folder: Path, **environment: str) -> str:
     """Start node a of the files that `init` wrote; return its status after its last round."""
     module = (str(python), "-m", "fednode_bootstrap.tether", "fednode.cli")
-    settings = ("rounds.max=3", "rounds.start.peers=0", "tuning.kind=closed-form")
+    settings = ("rounds.max=3", "rounds.min_interval_s=0", "rounds.start.peers=0",
+                "tuning.kind=closed-form")  # fmt: skip
     flags = [word for one in settings for word in ("--set", one)]
     run([python, "-m", "fednode.cli", "check", *NODE_A, *flags], folder, **environment)
     with (folder / "a.log").open("w") as log:
