@@ -47,7 +47,7 @@ COMMANDS: Final = {
     "recover": ("fednode.commands.recover", "Go on after damage to a node's journal."),
     "pause": ("fednode.commands.control", "Let a node finish its round and begin no other."),
     "resume": ("fednode.commands.control", "Let a paused node go on."),
-    "leave": ("fednode.commands.control", "Let a node say goodbye to its peers."),
+    "leave": ("fednode.commands.leave", "Let a node say goodbye to its peers."),
     "retune": ("fednode.commands.control", "Let a node run one more round."),
     "accept": ("fednode.commands.control", "Let a node go on from an older state directory."),
     "redo": ("fednode.commands.control", "Let a node that ran its rounds alone run them again."),

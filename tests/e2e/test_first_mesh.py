@@ -157,11 +157,18 @@ async def test_three_sites_become_a_mesh_and_a_fourth_joins_it(
             await site.until(lambda reply: state_of(reply, "d") == "alive")
         assert [site.daemon and site.daemon.pid for site in three] == before
         await d.until(lambda reply: {peer.name for peer in reply.peers} == {"a", "b", "c"})
-    assert [site for site in sites if "insecure: true" in mesh_file(site)] == []
-    for site in (b, d):
-        for secret in (links_of(site), site.typed[0][1].encode()):
+        assert [site for site in sites if "insecure: true" in mesh_file(site)] == []
+        secrets = {site: (links_of(site), site.typed[0][1].encode()) for site in (b, d)}
+        for site, hidden in secrets.items():
             for file in (a.home / "log", site.home / "log", *a.state.rglob("*")):
-                assert not file.is_file() or secret not in file.read_bytes(), f"it is in {file}"
+                text = file.read_bytes() if file.is_file() else b""
+                assert not any(secret in text for secret in hidden), f"it is in {file}"
+
+        mesh = str(d.home / "ward" / "peers.yaml")
+        said = await d.types(fednode, "leave", "d", "--forget", "--yes", "--peers", mesh)
+        assert "What stays: the settings in " in said
+        assert not d.state.parent.exists(), "nothing that the daemon wrote is left"
+        await a.until(lambda reply: state_of(reply, "d") == "left")
 
 
 def state_of(reply: Any, name: str) -> str:

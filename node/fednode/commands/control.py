@@ -1,4 +1,4 @@
-"""Commands that ask a node for one thing: pause, resume, accept, leave, retune, redo, rollback."""
+"""Commands that ask a node for one thing: pause, resume, accept, retune, redo, rollback."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ accept = _command(
     "rounds elsewhere: the directory was restored from a backup, or copied. With privacy on such a "
     "node is silent until then. What was released elsewhere counts as spent.",
 )
-leave = _command("leave", "Let the node at ADDRESS say goodbye to its peers.")
 retune = _command("retune", "Let the node at ADDRESS run one more round.")
 redo = _command(
     "redo",

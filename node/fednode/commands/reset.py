@@ -10,6 +10,8 @@ from typing import Final
 
 import click
 
+from fednode.app.admission import FOLDER as ADMISSION
+from fednode.app.alone import FILE as ALONE
 from fednode.app.link import FILE as PAGE_TOKEN
 from fednode.app.network import IDENTITY
 from fednode.app.saved import find
@@ -21,11 +23,16 @@ from fednode.terminal.paths import PATH
 
 ACCOUNT: Final = "privacy.json"
 LOCK: Final = "lock"
-LEARNED: Final = ("tensors", RUNS, "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN)
+LEARNED: Final = (
+    *("tensors", RUNS, "journal.db*", SETTINGS, CLASSES, f"{LOG}*", PAGE_TOKEN),
+    ALONE,
+)
 """A reset deletes these, tensors first: a reset that was cut short then leaves a damaged directory.
 No node starts from it, and another reset ends the work."""
-KEPT: Final = (IDENTITY, ACCOUNT)
+KEPT: Final = (IDENTITY, ADMISSION, ACCOUNT)
 """Only --all deletes these."""
+WHOLE: Final = (*LEARNED, *KEPT)
+"""All that a node writes there."""
 
 
 @click.command()
@@ -36,13 +43,13 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
     """Delete prompts, journal, log and settings from a state directory. Stop the node first.
 
     The next start begins at round 0. The node keeps its key, so its peers still know it, and the
-    account of the privacy that it spent. With --all both are deleted: peers refuse a new key under
+    account of the privacy that it spent. With --all these are deleted: peers refuse a new key under
     an old id, and privacy that was spent is counted no more. Files that are not fednode's stay.
     """
     folder = find(state)
     if not folder.is_dir():
         raise StateError(f"There is no state directory {folder}: give another with --state.")
-    doomed = _found(folder, (*LEARNED, *(KEPT if whole else ())))
+    doomed = found_in(folder, WHOLE if whole else LEARNED)
     if not doomed:
         raise StateError(f"{folder} holds nothing to delete of a node: give another with --state.")
     descriptor = lock(folder)  # a running node holds it
@@ -50,10 +57,10 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
         if not yes and not _confirmed(folder, doomed):
             click.echo("Nothing was deleted.")
             return
-        _delete(doomed)
+        delete(doomed)
     finally:
         os.close(descriptor)
-    kept = [path.name for path in _found(folder, KEPT)]
+    kept = [path.name for path in found_in(folder, KEPT)]
     (folder / LOCK).unlink()
     others = sorted(path.name for path in folder.iterdir() if path.name not in kept)
     click.echo(f"{folder}: {', '.join(path.name for path in doomed)} deleted.")
@@ -65,7 +72,7 @@ def reset(state: Path | None, whole: bool, yes: bool) -> None:
         folder.rmdir()
 
 
-def _found(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+def found_in(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     """Return the paths of a folder that are there, in the order of the patterns."""
     return [path for pattern in patterns for path in sorted(folder.glob(pattern))]
 
@@ -77,7 +84,7 @@ def _confirmed(folder: Path, doomed: list[Path]) -> bool:
     return click.confirm("Delete these for good?")
 
 
-def _delete(doomed: list[Path]) -> None:
+def delete(doomed: list[Path]) -> None:
     """Delete files and folders; raise StateError if one cannot be deleted."""
     for path in doomed:
         try:
