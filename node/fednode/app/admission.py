@@ -8,6 +8,7 @@ Newcomers reach the service alone, through a gate of their own (fednode.transpor
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Iterable
@@ -30,6 +31,7 @@ from fednode.core.events import Record
 from fednode.core.members.table import Member
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
+from fednode.freed import trim
 from fednode.identity import lease as leases
 from fednode.identity.certificate import shown_by
 from fednode.identity.enrol import CONTACTS_MAX
@@ -52,6 +54,10 @@ NOBODY: Final = "fednode"
 MEMBERS_SHOWN: Final = 64
 NEWCOMERS_MAX: Final = 24
 """Newcomers that are served at a time; an answer takes a moment, and each costs some 100 KiB."""
+CROWD: Final = 16
+"""After so many newcomers the memory that they needed is given back."""
+TRIM_S: Final = 10.0
+"""How long after a crowd came: a flood makes no more work than this for the node."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -96,6 +102,9 @@ class Admission:
         self.right = right_of(plan.state)
         self.tls.visitors = NEWCOMERS_MAX
         self.tls.answers = lambda: bool(self.right)
+        self.tls.visited = self._count
+        self._came, self._trimming = 0, asyncio.Event()
+        self._trimmer: asyncio.Task[None] | None = None
         self._transport = GrpcTransport(self.tls, VISIT_STREAMS, VISIT_MESSAGE_BYTES)
         mesh = Mesh(
             contacts=self._contacts,
@@ -117,6 +126,7 @@ class Admission:
         """Answer newcomers from now on, behind the node's own gate."""
         self.remind()
         await self._transport.listen(RELAY, None)
+        self._trimmer = asyncio.create_task(self._trim())
 
     def remind(self) -> None:
         """Warn the operator if the right to admit ends soon, because leases end with it."""
@@ -131,6 +141,8 @@ class Admission:
 
     async def close(self) -> None:
         """Answer nobody any more. Idempotent."""
+        if self._trimmer is not None:
+            self._trimmer.cancel()
         await self._transport.close()
 
     def attach(self, node: Driver, backbone: str) -> None:
@@ -187,6 +199,20 @@ class Admission:
         news = self._trust.believed("", [update])
         if self._node is not None:
             self._node.tell(news)
+
+    def _count(self) -> None:
+        self._came += 1
+        if self._came >= CROWD:
+            self._trimming.set()
+
+    async def _trim(self) -> None:
+        """Give memory back to the system after a crowd of newcomers, which glibc would keep."""
+        while True:
+            await self._trimming.wait()
+            await asyncio.sleep(TRIM_S)
+            self._came = 0
+            self._trimming.clear()
+            await asyncio.to_thread(trim)
 
     def _warn(self, text: str) -> None:
         self._refusals.show(Record("admission.copied", text, "warning"))

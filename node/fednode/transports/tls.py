@@ -130,6 +130,8 @@ class Tls:
         """Whether this gate, if it serves another's guests, answers them now."""
         self.visitors: int | None = None
         """How many visitors it serves at a time; None for VISITORS_MAX."""
+        self.visited: Callable[[], object] = lambda: None
+        """Called when a visitor has gone."""
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
@@ -278,6 +280,7 @@ class Tls:
                 yield
             finally:
                 end.cancel()
+                self.visited()
 
     def _name(self, id: str, source: str) -> str:
         """Return the id or source under which a refusal is counted.

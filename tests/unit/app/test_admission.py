@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fednode.app import admission as admission_module
 from fednode.app.admission import register_of, right_of
 from fednode.app.founding import mesh_key_of
 from fednode.core.types import Update
@@ -101,6 +104,35 @@ async def test_a_stranger_and_a_copied_link_are_refused_and_a_false_founder_gets
             await enrol(thief, other, AWAY, link.token.hex())
 
 
+async def test_memory_is_given_back_after_a_crowd_of_strangers_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, trimmed = founded(tmp_path, monkeypatch), threading.Semaphore(0)
+    monkeypatch.setattr(admission_module, "CROWD", 3)
+    monkeypatch.setattr(admission_module, "TRIM_S", 0.0)
+    monkeypatch.setattr(admission_module, "trim", trimmed.release)
+    async with admits(plan) as network:
+        assert network.admission is not None
+        thief = Identity(tmp_path / "thief", MESH, "b")
+        asked = sponsor(plan.address, lambda id: True)
+        count, gone = network.admission.tls.visited, asyncio.Semaphore(0)
+
+        def visited() -> None:
+            count()
+            gone.release()
+
+        network.admission.tls.visited = visited
+        for _ in range(2):
+            for came in range(3):
+                assert network.admission._came == came
+                assert not trimmed.acquire(blocking=False)
+                with pytest.raises(Refused, match="the token is wrong"):
+                    await judge_token(thief, asked, AWAY, "00" * 12)
+                async with asyncio.timeout(30):
+                    await gone.acquire()
+            assert await asyncio.to_thread(trimmed.acquire, timeout=30)
+
+
 async def test_a_node_admits_nobody_until_the_mesh_key_gives_it_the_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +211,9 @@ async def test_a_sponsor_renews_the_leases_of_members_that_another_one_admitted(
         with pytest.raises(Refused, match="'b' belongs to another key"):
             await enrol(other, asked, AWAY, token)
         register_of(plan.state, identity_of(plan)).free("b")
+        assert network.admission is not None
+        # Of two leases of the same second, the keys decide which one counts.
+        network.admission.register._clock = lambda: time.time() + 2
         token = register_of(plan.state, identity_of(plan)).link_token("b", 7, again=True).hex()
         await enrol(other, asked, AWAY, token)
         assert network.trust.id_of("b") == other.id
