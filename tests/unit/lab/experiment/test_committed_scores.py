@@ -21,7 +21,8 @@ def test_the_cells_of_the_first_seed_are_there(
 ) -> None:
     """A setting that is new or has another default must not give old cells other names."""
     for domain in DOMAINS:
-        (tmp_path / "data/PACS" / domain).mkdir(parents=True)
+        for folder in ("data/PACS", "data/styled"):
+            (tmp_path / folder / domain).mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with scores.open(encoding="utf-8", newline="") as lines:
         known = {(row["method"], row["cell"]) for row in csv.DictReader(lines)}
