@@ -117,7 +117,7 @@ async def frames(site: Site) -> bytes:
 
 
 async def answers(site: Site) -> bytes:
-    return await site.a.tape.more(site.a.tape.answers, 2)
+    return await site.a.tape.more(site.a.tape.answers, 12)
 
 
 def asked(how: Callable[[Client, str], Awaitable[bytes]]) -> Callable[[Site], Awaitable[bytes]]:
