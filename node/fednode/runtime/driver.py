@@ -180,12 +180,14 @@ class Driver:
     # Events ---------------------------------------------------------------------------------------
 
     async def _step_all(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, left = asyncio.get_running_loop(), False
         while True:
             event = await self._events.get()
             for effect in self.kernel.step(loop.time(), event):
-                await self._perform(effect)
+                if not (left and isinstance(effect, ev.Send)):  # it would take back the goodbye
+                    await self._perform(effect)
             if event == ev.Commanded("leave"):
+                left = True
                 self._spawn(self._leave())
 
     async def _perform(self, effect: ev.Effect) -> None:
@@ -314,8 +316,7 @@ class Driver:
             payload = codec.payload_bytes(message, message.dtype or self._dtype)
             self.telemetry.count(message.sender, "in", payload, len(frame))
         self._token += 1
-        answer: asyncio.Future[Ack] = asyncio.get_running_loop().create_future()
-        self._answers[self._token] = answer
+        answer = self._answers[self._token] = asyncio.get_running_loop().create_future()
         self._post(ev.Received(message, self._token))
         verdict = await answer
         self.telemetry.message("in", message.sender, message, len(frame), verdict.code)

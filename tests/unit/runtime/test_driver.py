@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fednode.core.events import Send, Spend, TurnAway
+from fednode.core.events import Commanded, Effect, Event, Send, Spend, TurnAway
 from fednode.core.members.swim import TARGET
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
@@ -190,6 +190,35 @@ async def test_leave_says_goodbye_and_ends_the_node(tmp_path: Path) -> None:
         await b.until(lambda: b.driver.kernel.view().peers[0].state == "left")
         assert b.driver.kernel.view().peers[0].reason == "it left the mesh"
         await asyncio.wait_for(asyncio.shield(a.task), 20)
+
+
+async def test_nothing_is_sent_after_the_goodbye(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message that comes later would bring the node back in its peers' eyes."""
+    hub = Hub()
+    async with (
+        running(hub, tmp_path, "b", ("a",), most=0),
+        running(hub, tmp_path, "a", ("b",), most=0) as a,
+    ):
+        await a.until(lambda: a.round >= 1)
+        kernel, sent = a.driver.kernel, list[str]()
+        step, send = kernel.step, a.driver._sender.send
+
+        def pinging(now: float, event: Event) -> list[Effect]:
+            ping = Send("b", kernel.context.message(kernel.policy.state().round, "ping"))
+            return [*step(now, event), *([ping] if event == Commanded("pause") else [])]
+
+        def noted(effect: Send) -> None:
+            sent.append(effect.message.phase)
+            send(effect)
+
+        monkeypatch.setattr(kernel, "step", pinging)
+        monkeypatch.setattr(a.driver._sender, "send", noted)
+        a.driver.command("leave")
+        a.driver.command("pause")
+        await asyncio.wait_for(asyncio.shield(a.task), 20)
+        assert sent[-1] == "bye"
 
 
 async def test_frames_that_are_none_are_answered_with_a_sentence(tmp_path: Path) -> None:
