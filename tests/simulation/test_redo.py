@@ -195,8 +195,8 @@ def test_a_node_that_ran_alone_joins_a_mesh_in_mid_run_by_catch_up() -> None:
     assert redone(world) == [1, 0, 0]
 
 
-def test_a_node_that_ran_alone_takes_over_what_its_peers_have_merged() -> None:
-    world = mesh(PROMPTFL, redo="a")
+def a_runs_apart(world: World) -> None:
+    """Let a run its rounds alone, then b and c theirs while a is cut off, and let all meet."""
     world.start("a")
     passed(world, 60.0)
     for peer in "bc":
@@ -206,6 +206,11 @@ def test_a_node_that_ran_alone_takes_over_what_its_peers_have_merged() -> None:
     for peer in "bc":
         world.mend("a", peer)
     passed(world)
+
+
+def test_a_node_that_ran_alone_takes_over_what_its_peers_have_merged() -> None:
+    world = mesh(PROMPTFL, redo="a")
+    a_runs_apart(world)
     held = {name: world.hosts[name].durable for name in NAMES}
     assert held["a"] is not None
     assert held["b"] is not None
@@ -215,15 +220,7 @@ def test_a_node_that_ran_alone_takes_over_what_its_peers_have_merged() -> None:
 
 def test_peers_of_zerodfl_that_have_merged_are_named_because_they_send_nothing_more() -> None:
     world = mesh(ZERODFL, redo="abc")
-    world.start("a")
-    passed(world, 60.0)
-    for peer in "bc":
-        world.cut("a", peer)
-    world.start("b", "c")
-    passed(world, 60.0)
-    for peer in "bc":
-        world.mend("a", peer)
-    passed(world)
+    a_runs_apart(world)
     assert redone(world) == [0, 0, 0]
     assert "b (it has run its rounds and sends nothing more" in view(world, "a").redo_waits
     for peer in "bc":

@@ -97,9 +97,7 @@ class Comparing:
     @property
     def promise(self) -> list[str]:
         """What status says until the comparison is there: when it comes, or why it never comes."""
-        if self.settings.tuning.kind != "torch" or self.settings.policy.name == CONTROL:
-            return []  # a node without torch does not wait for it to load
-        if not _tunes_prompts(self.learner):
+        if not _tunes_prompts(self.learner) or self.settings.policy.name == CONTROL:
             return []
         unknown = _unknown(self.settings, self.learner)
         if unknown:
