@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fednode.admission.register import Register, opened
+from fednode.admission.files import opened
+from fednode.admission.register import Register
 from fednode.identity import keys
 from fednode.identity import lease as leases
 

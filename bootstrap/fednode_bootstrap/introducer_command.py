@@ -76,7 +76,7 @@ def invite(state: Path, template: Path, out: Path, relay: bool) -> None:
 @click.option("--uses", default=1, show_default=True, help="How many nodes it enrols.")
 def token(state: Path, mesh_name: str, name: str, uses: int) -> None:
     """Print a new token."""
-    click.echo(Roster(state, named("--mesh", mesh_name)).token(name, uses))
+    click.echo(Roster(state, named("--mesh", mesh_name)).tokens.new(name, uses))
 
 
 @introducer.command()

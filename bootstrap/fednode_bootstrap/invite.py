@@ -13,7 +13,7 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from fednode.admission.register import TOKEN_BYTES
+from fednode.admission.tokens import TOKEN_BYTES
 from fednode.errors import ConfigError, StateError
 from fednode.identity.keys import node_id
 from fednode.settings.peers import load_peers
@@ -63,7 +63,7 @@ def invite(state: Path, template: Path, folder: Path, relay: bool = False) -> li
         file = folder / f"{TOKEN}{peer.name}"
         # A token is valid only at the introducer that made it, which its mesh key identifies.
         if book.mesh_key not in before or not file.exists():
-            put(file, book.token(peer.name) + "\n", ELSEWHERE)
+            put(file, book.tokens.new(peer.name) + "\n", ELSEWHERE)
             written.append(file.name)
     if not (folder / PAGE_TOKEN).exists():
         page_token = secrets.token_urlsafe(TOKEN_BYTES)

@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from fednode.admission.register import LINK_TOKEN_BYTES
+from fednode.admission.tokens import LINK_TOKEN_BYTES
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity import keys
 from fednode.settings.peers import RelayEntry

@@ -10,7 +10,8 @@ from typing import Any, Final
 import grpc
 
 from fednode.admission.calls import CallLog
-from fednode.admission.register import Knocked, Register, StolenLink
+from fednode.admission.register import Register
+from fednode.admission.tokens import Knocked, StolenLink
 from fednode.errors import IdentityError, StateError
 from fednode.identity.certificate import judged
 from fednode.identity.lease import disarm

@@ -74,7 +74,7 @@ def found(mesh: str, site: str, address: str, folder: Path) -> tuple[Identity, s
     identity = Identity(state / IDENTITY, mesh, site)
     keep_right(state, leases.right(key, mesh, site, identity.id, int(time.time())))
     register = Register(state / FOLDER, mesh, lambda statement: leases.sign(key, statement))
-    token = register.link_token(site, 1).hex()
+    token = register.tokens.for_link(site, 1).hex()
     identity.take_lease(register.enrol(identity.id, mesh, site, address, token))
     remember_files(state, folder)
     return identity, keys.written(key.public_key())

@@ -60,7 +60,7 @@ def link_for(
             mesh=plan.peers.mesh,
             mesh_key=str(plan.peers.mesh_key),
             maker=links.half_of(identity.id),
-            token=register.link_token(site, days, again, approve),
+            token=register.tokens.for_link(site, days, again, approve),
             name=site,
             addresses=tuple(addresses),
             relays=plan.peers.relays[: links.RELAYS_MAX],
@@ -93,7 +93,7 @@ class Inviting:
 
     def waiting(self) -> list[Site]:
         """Return the sites that knocked and wait for the operator, the first one first."""
-        asked = self._admission.register.requests()
+        asked = self._admission.register.tokens.requests()
         return self._with_words([Site(one.name, one.address, one.id) for one in asked])
 
     def members(self) -> list[Site]:
@@ -122,9 +122,9 @@ class Inviting:
         Raise ConfigError if this key does not wait under this name any more.
         """
         register = self._admission.register
-        if not any((one.name, one.id) == (name, id) for one in register.requests()):
+        if not any((one.name, one.id) == (name, id) for one in register.tokens.requests()):
             raise ConfigError(f"The key that you saw waits as {name!r} no more: look again.")
-        register.settle(name, good, id)
+        register.tokens.settle(name, good, id)
         LOG.info("the operator %s %s on the page", "admitted" if good else "refused", name)
         if good:
             return f"{name} may join now: it runs the same `fednode join` again."

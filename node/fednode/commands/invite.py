@@ -41,7 +41,7 @@ def invite(
     identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
     register = register_of(plan.state, identity)
     if revoke:
-        count = register.revoke_links(site)
+        count = register.tokens.end_links(site)
         click.echo(f"{count} link{'' if count == 1 else 's'} for {site} ended.")
         return
     text = link_for(

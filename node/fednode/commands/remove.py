@@ -32,7 +32,7 @@ def remove(site: str) -> None:
         others = ", ".join(sorted(set(known) - {plan.name})) or "nobody"
         raise ConfigError(f"{site!r} cannot be removed; {plan.name} has admitted {others}.")
     line = register.revoke(site, known[site].id)
-    register.revoke_links(site)
+    register.tokens.end_links(site)
 
     async def tell() -> str:
         async with client_of(plan.peers, plan.state) as client:

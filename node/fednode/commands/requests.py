@@ -29,7 +29,7 @@ def requests() -> None:
     from fednode.admission.words import words_of
     from fednode.identity import keys
 
-    waiting = _register().requests()
+    waiting = _register().tokens.requests()
     for asked in waiting:
         click.echo(f"{asked.name} at {asked.address}: {words_of(keys.read_group(asked.id))}")
     if not waiting:
@@ -40,7 +40,7 @@ def requests() -> None:
 @click.argument("site")
 def admit(site: str) -> None:
     """Admit the node SITE that waits; it runs its `fednode join` again."""
-    asked = _register().settle(site, good=True)
+    asked = _register().tokens.settle(site, good=True)
     click.echo(f"{asked.name} may join now: it runs the same `fednode join` again.")
 
 
@@ -48,5 +48,5 @@ def admit(site: str) -> None:
 @click.argument("site")
 def refuse(site: str) -> None:
     """Refuse the node SITE that waits, and end its link."""
-    asked = _register().settle(site, good=False)
+    asked = _register().tokens.settle(site, good=False)
     click.echo(f"{asked.name} was refused, and its link has ended.")

@@ -221,9 +221,10 @@ def keep_private(folder: Path) -> None:
             f"through them, then run `chmod -R go= {folder}`."
         )
     for path in (folder, *folder.iterdir()):
-        here = path.lstat()
-        if here.st_uid == me and here.st_mode & 0o077 and not stat.S_ISLNK(here.st_mode):
-            path.chmod(stat.S_IMODE(here.st_mode) & 0o700)
+        with contextlib.suppress(FileNotFoundError):  # a file that another process just renamed
+            here = path.lstat()
+            if here.st_uid == me and here.st_mode & 0o077 and not stat.S_ISLNK(here.st_mode):
+                path.chmod(stat.S_IMODE(here.st_mode) & 0o700)
 
 
 def lock(folder: Path) -> int:

@@ -201,14 +201,14 @@ async def with_introducer(siege: Siege, gate: str) -> tuple[str, ...]:
     (folder / "peers.yaml").write_text(text)
     for name in NODES:
         Identity(folder / name / IDENTITY, MESH, name)
-    state = ("--state", str(book.folder), "--mesh", MESH)
+    state = ("--state", str(folder / "book"), "--mesh", MESH)
     await siege.start(INTRODUCER, INTRODUCER, "run", *state, "--listen", gate)
     siege.targets = {INTRODUCER: gate}
 
     async def newcomer() -> None:
         name = f"newcomer-{len(siege.probes)}"
         one = Identity(folder / name, MESH, name)
-        token = book.token(name)
+        token = book.tokens.new(name)
         for left in range(ENROL_TRIES - 1, -1, -1):
             siege.tries += 1
             try:
@@ -221,7 +221,7 @@ async def with_introducer(siege: Siege, gate: str) -> tuple[str, ...]:
                 break
 
     siege.probe = newcomer
-    return "--set", f"token={book.token(uses=len(NODES))}"
+    return "--set", f"token={book.tokens.new(uses=len(NODES))}"
 
 
 def reader_of(address: str) -> Callable[[], Awaitable[None]]:

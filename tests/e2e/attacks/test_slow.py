@@ -56,7 +56,7 @@ async def test_silent_connections_to_an_introducer_keep_nobody_out(tmp_path: Pat
             silent.append(await knock(at))
     one = Identity(tmp_path / "n1", MESH, "n1")
     async with asyncio.timeout(LIMIT_S):
-        await enrol(one, introducer(book.mesh_key, at), "127.0.0.1:1", book.token())
+        await enrol(one, introducer(book.mesh_key, at), "127.0.0.1:1", book.tokens.new())
         assert one.lease is not None
         stop.set()
         await task

@@ -1,4 +1,4 @@
-"""Tokens of links: for one name, one key and some days; whatever is asked at the same instant."""
+"""Who gets a lease: one key for each name and link, whatever is asked at the same instant."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from fednode.admission.register import Register, StolenLink
+from fednode.admission.register import Register
+from fednode.admission.tokens import StolenLink
 from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity import lease as leases
-from fednode.identity.lease import DAY_S
 from tests.unit.identity.people import LISTED, MESH, MESH_KEY, NOW, made_key
 
 ADDRESS = "127.0.0.1:7101"
@@ -24,7 +24,7 @@ def book(folder: Path, now: float = NOW) -> Register:
 
 def test_a_link_admits_one_key_to_one_name_and_the_same_key_may_ask_again(tmp_path: Path) -> None:
     made = book(tmp_path)
-    token = made.link_token("a", 7).hex()
+    token = made.tokens.for_link("a", 7).hex()
     with pytest.raises(IdentityError, match="another name than 'b'"):
         made.enrol(A_ID, MESH, "b", ADDRESS, token)
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_a_link_admits_one_key_to_one_name_and_the_same_key_may_ask_again(tmp_pa
 
 
 def test_of_fifty_keys_that_show_a_link_at_the_same_instant_one_is_admitted(tmp_path: Path) -> None:
-    token = book(tmp_path).link_token("a", 7).hex()
+    token = book(tmp_path).tokens.for_link("a", 7).hex()
     ids = [keys.node_id(made_key(number)) for number in range(50)]
 
     def ask(id: str) -> str:
@@ -51,32 +51,9 @@ def test_of_fifty_keys_that_show_a_link_at_the_same_instant_one_is_admitted(tmp_
     assert len(book(tmp_path).enrolled()) == 1
 
 
-def test_a_link_ends_and_can_be_revoked_before_it_is_used(tmp_path: Path) -> None:
-    token = book(tmp_path).link_token("a", 7).hex()
-    assert book(tmp_path, NOW + 6 * DAY_S).enrol(A_ID, MESH, "a", ADDRESS, token, dry=True) == b""
-    with pytest.raises(IdentityError, match="the link for 'a' ended on 2027-01-22: ask for a new"):
-        book(tmp_path, NOW + 8 * DAY_S).enrol(A_ID, MESH, "a", ADDRESS, token)
-    made = book(tmp_path)
-    second = made.link_token("a", 7).hex()  # ends the one before it
-    with pytest.raises(IdentityError, match="the token is wrong"):
-        made.enrol(A_ID, MESH, "a", ADDRESS, token)
-    assert (made.revoke_links("a"), made.revoke_links("a")) == (1, 0)
-    with pytest.raises(IdentityError, match="the token is wrong"):
-        made.enrol(A_ID, MESH, "a", ADDRESS, second)
-
-
-def test_a_token_is_stored_as_a_digest_only(tmp_path: Path) -> None:
-    made = book(tmp_path)
-    token = made.link_token("a", 7)
-    made.enrol(A_ID, MESH, "a", ADDRESS, token.hex())
-    for file in tmp_path.iterdir():
-        assert token not in file.read_bytes()
-        assert token.hex().encode() not in file.read_bytes()
-
-
 def test_a_freed_name_is_not_taken_back_by_the_lost_key(tmp_path: Path) -> None:
     made = book(tmp_path)
-    token = made.link_token("a", 7).hex()
+    token = made.tokens.for_link("a", 7).hex()
     made.enrol(A_ID, MESH, "a", ADDRESS, token)
     made.free("a")
     with pytest.raises(IdentityError, match="the token is wrong"):
@@ -86,7 +63,7 @@ def test_a_freed_name_is_not_taken_back_by_the_lost_key(tmp_path: Path) -> None:
 def test_a_name_that_the_mesh_gave_to_another_key_is_not_given_again(tmp_path: Path) -> None:
     made = book(tmp_path)
     made.id_of = {"a": B_ID}.get  # type: ignore[assignment]
-    token = made.link_token("a", 7).hex()
+    token = made.tokens.for_link("a", 7).hex()
     with pytest.raises(IdentityError, match="the name 'a' belongs to another key"):
         made.enrol(A_ID, MESH, "a", ADDRESS, token)
     assert made.enrol(B_ID, MESH, "a", ADDRESS, token)

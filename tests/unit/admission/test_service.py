@@ -45,7 +45,7 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
     service = IntroducerService(
         book, lambda _: caller[0], lambda _: "192.0.2.1", said.append, mesh, alarms.append
     )
-    token = book.link_token("a", 7).hex()
+    token = book.tokens.for_link("a", 7).hex()
     asked = EnrolRequest(mesh=MESH, name="a", address=ADDRESS, token=token)
     assert list((await service.Judge(asked, Context())).members) == ["z"]
     assert (book.enrolled(), met) == ([], [])

@@ -71,7 +71,7 @@ def link_to(plan: NodePlan, name: str, days: float = 7) -> Link:
         mesh=MESH,
         mesh_key=str(plan.peers.mesh_key),
         maker=half_of(own.id),
-        token=register_of(plan.state, own).link_token(name, days),
+        token=register_of(plan.state, own).tokens.for_link(name, days),
         name=name,
         addresses=(plan.address,),
     )

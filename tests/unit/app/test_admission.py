@@ -207,13 +207,13 @@ async def test_a_sponsor_renews_the_leases_of_members_that_another_one_admitted(
         with pytest.raises(Refused, match="no token was given"):
             await enrol(other, asked, AWAY, "")
         # The founder gives the name of a lost key to another one.
-        token = register_of(plan.state, identity_of(plan)).link_token("b", 7).hex()
+        token = register_of(plan.state, identity_of(plan)).tokens.for_link("b", 7).hex()
         with pytest.raises(Refused, match="'b' belongs to another key"):
             await enrol(other, asked, AWAY, token)
         register_of(plan.state, identity_of(plan)).free("b")
         assert network.admission is not None
         # Of two leases of the same second, the keys decide which one counts.
         network.admission.register._clock = lambda: time.time() + 2
-        token = register_of(plan.state, identity_of(plan)).link_token("b", 7, again=True).hex()
+        token = register_of(plan.state, identity_of(plan)).tokens.for_link("b", 7, again=True).hex()
         await enrol(other, asked, AWAY, token)
         assert network.trust.id_of("b") == other.id

@@ -188,7 +188,7 @@ async def introducer(site: Site) -> bytes:
         told.append(
             str(
                 await enrol.enrol(
-                    identity, enrol.introducer(book.mesh_key, where), address, book.token()
+                    identity, enrol.introducer(book.mesh_key, where), address, book.tokens.new()
                 )
             )
         )

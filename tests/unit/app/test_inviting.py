@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fednode.admission import link as links
-from fednode.admission.register import Knocked
+from fednode.admission.tokens import Knocked
 from fednode.admission.words import words_of
 from fednode.app.inviting import Inviting, link_for
 from fednode.errors import ConfigError

@@ -18,7 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.admission import calls
 from fednode.admission.calls import ASKED_MAX
-from fednode.admission.register import LOCK_FILE
+from fednode.admission.files import LOCK_FILE
+from fednode.admission.tokens import Tokens
 from fednode.errors import ConfigError, IdentityError, Refused, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -52,7 +53,7 @@ def test_a_caller_without_a_token_is_told_how_to_get_one(tmp_path: Path) -> None
 
 def test_a_token_buys_one_lease_that_the_mesh_key_signed(tmp_path: Path) -> None:
     made = book(tmp_path)
-    token = made.token()
+    token = made.tokens.new()
     proof = made.enrol(A_ID, MESH, "a", ADDRESS, token)
     found = leases.read(proof, keys.read_public(made.mesh_key))
     assert (found.name, found.id, found.expires) == ("a", A_ID, NOW + LEASE_DAYS * DAY_S)
@@ -64,7 +65,7 @@ def test_a_token_buys_one_lease_that_the_mesh_key_signed(tmp_path: Path) -> None
 
 def test_a_lease_is_renewed_without_a_token_by_its_own_key_alone(tmp_path: Path) -> None:
     made = book(tmp_path)
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new())
     assert made.enrol(A_ID, MESH, "a", "127.0.0.1:9", "")
     assert [one.address for one in made.enrolled()] == ["127.0.0.1:9"]
     with pytest.raises(IdentityError, match="no token was given"):
@@ -76,7 +77,7 @@ def test_a_stranger_learns_nothing_of_the_mesh_its_names_and_its_keys(
     tmp_path: Path, token: str
 ) -> None:
     made = book(tmp_path)
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new())
     said = set()
     for mesh, name in ((MESH, "a"), (MESH, "z"), ("other", "a"), ("other", "z")):
         for dry in (False, True):
@@ -89,8 +90,8 @@ def test_a_stranger_learns_nothing_of_the_mesh_its_names_and_its_keys(
 
 def test_no_token_takes_over_a_name_that_another_key_has(tmp_path: Path) -> None:
     made = book(tmp_path)
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token("a"))
-    for token in (made.token(), made.token("a")):
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new("a"))
+    for token in (made.tokens.new(), made.tokens.new("a")):
         with pytest.raises(IdentityError, match=r"'a' belongs to another key: .* free"):
             made.enrol(B_ID, MESH, "a", ADDRESS, token)
     assert [(one.name, one.id) for one in made.enrolled()] == [("a", A_ID)]
@@ -99,7 +100,7 @@ def test_no_token_takes_over_a_name_that_another_key_has(tmp_path: Path) -> None
 
 def test_the_operator_frees_the_name_of_a_lost_key(tmp_path: Path) -> None:
     made = book(tmp_path)
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token("a"))
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new("a"))
     token = made.free("a")
     with pytest.raises(IdentityError, match="no token was given"):
         made.enrol(A_ID, MESH, "a", ADDRESS, "")
@@ -110,7 +111,7 @@ def test_the_operator_frees_the_name_of_a_lost_key(tmp_path: Path) -> None:
 
 def test_one_key_collects_no_names(tmp_path: Path) -> None:
     made = book(tmp_path)
-    token = made.token(uses=3)
+    token = made.tokens.new(uses=3)
     made.enrol(A_ID, MESH, "a", ADDRESS, token)
     with pytest.raises(IdentityError, match="this key has the name 'a': a key has one name"):
         made.enrol(A_ID, MESH, "b", ADDRESS, token)
@@ -137,9 +138,9 @@ def test_a_token_is_looked_up_and_spent_under_the_lock(
 ) -> None:
     """Two processes that read one token before either of them spent it would both give a lease."""
     made, seen = book(tmp_path), []
-    token, spend = made.token(), Roster._spend
+    token, spend = made.tokens.new(), Tokens.spend
 
-    def watched(self: Roster, text: str, name: str, id: str, dry: bool) -> None:
+    def watched(self: Tokens, text: str, name: str, id: str, dry: bool) -> None:
         with (
             open(tmp_path / "book" / LOCK_FILE, "rb") as other,
             contextlib.suppress(BlockingIOError),
@@ -149,14 +150,14 @@ def test_a_token_is_looked_up_and_spent_under_the_lock(
         spend(self, text, name, id, dry)
         seen.append("spent")
 
-    monkeypatch.setattr(Roster, "_spend", watched)
+    monkeypatch.setattr(Tokens, "spend", watched)
     made.enrol(A_ID, MESH, "a", ADDRESS, token)
     assert seen == ["spent"]
 
 
 def test_tokens_may_be_for_one_name_or_for_several_nodes(tmp_path: Path) -> None:
     made = book(tmp_path)
-    named, shared = made.token("a"), made.token(uses=2)
+    named, shared = made.tokens.new("a"), made.tokens.new(uses=2)
     with pytest.raises(IdentityError, match="another name than 'b'"):
         made.enrol(B_ID, MESH, "b", ADDRESS, named)
     made.enrol(A_ID, MESH, "a", ADDRESS, named)
@@ -178,7 +179,7 @@ def test_what_is_wrong_costs_no_token(
     tmp_path: Path, mesh: str, name: str, address: str, text: str
 ) -> None:
     made = book(tmp_path)
-    token = made.token()
+    token = made.tokens.new()
     with pytest.raises(IdentityError, match=text):
         made.enrol(A_ID, mesh, name, address, token)
     assert made.enrol(A_ID, MESH, "a", ADDRESS, token)
@@ -187,7 +188,7 @@ def test_what_is_wrong_costs_no_token(
 def test_guesses_are_few_and_in_no_good_tokens_way(tmp_path: Path) -> None:
     now = [float(NOW)]
     made = Roster(tmp_path, MESH, lambda: now[0])
-    first, second = made.token(), made.token()
+    first, second = made.tokens.new(), made.tokens.new()
     for _ in range(ASKED_MAX):
         with pytest.raises(IdentityError, match="wrong, spent"):
             made.enrol(A_ID, MESH, "a", ADDRESS, "guess", "192.0.2.1")
@@ -241,7 +242,7 @@ async def test_silent_visitors_are_in_nobodys_way(
     made, at = served
     silent = [await knock(at) for _ in range(7)]
     one = Identity(tmp_path / "n1", MESH, "n1")
-    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.token())
+    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.tokens.new())
     assert one.lease is not None
     async with asyncio.timeout(GUARD_S):
         while await silent[0][0].read(1000):  # it was there first, and made room
@@ -267,18 +268,18 @@ async def test_a_visit_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_revoked_key_gets_nothing_and_is_shown_to_nobody(tmp_path: Path) -> None:
     made = book(tmp_path)
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new())
     line = made.revoke("a", A_ID)
     assert leases.read(disarm(line), keys.read_public(made.mesh_key)).kind == "revocation"
     with pytest.raises(IdentityError, match="was revoked"):
-        made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+        made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new())
     assert (made.sample("b"), [armour(one) for one in made.revocations()]) == ([], [line])
 
 
 def test_a_sample_is_bounded_and_without_the_asker(tmp_path: Path) -> None:
     made = book(tmp_path)
     for number in range(3 * CONTACTS_MAX):
-        made.enrol(some_id(number), MESH, f"n{number}", ADDRESS, made.token())
+        made.enrol(some_id(number), MESH, f"n{number}", ADDRESS, made.tokens.new())
     for _ in range(20):
         names = [one.name for one in made.sample("n1")]
         assert len(set(names)) == CONTACTS_MAX
@@ -307,7 +308,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[Roster, str]]:
 
 async def test_it_ends_once_all_are_enrolled_and_nobody_calls(tmp_path: Path) -> None:
     made = Roster(tmp_path / "book", MESH)
-    token = made.token(uses=2)
+    token = made.tokens.new(uses=2)
     never, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(made, "127.0.0.1:0", never, ready.set_result, 2, 0.05))
     async with asyncio.timeout(GUARD_S):
@@ -326,7 +327,7 @@ async def test_it_ends_once_all_are_enrolled_and_nobody_calls(tmp_path: Path) ->
 def test_a_lease_that_is_nearly_over_is_not_settled(tmp_path: Path) -> None:
     now = [float(NOW)]
     made = Roster(tmp_path, MESH, lambda: now[0])
-    made.enrol(A_ID, MESH, "a", ADDRESS, made.token())
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new())
     assert made.settled() == 1
     now[0] += 0.7 * LEASE_DAYS * DAY_S
     assert made.settled() == 0
@@ -336,7 +337,7 @@ async def test_its_operator_sees_each_enrolment_and_refusal_and_a_check_costs_no
     tmp_path: Path,
 ) -> None:
     made, said = Roster(tmp_path / "book", MESH), list[str]()
-    token = made.token("a")
+    token = made.tokens.new("a")
     stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve(made, "127.0.0.1:0", stop, ready.set_result, say=said.append))
     async with asyncio.timeout(GUARD_S):

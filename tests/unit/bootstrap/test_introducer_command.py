@@ -57,7 +57,7 @@ def test_a_name_is_freed_for_another_key(
     fednode: Fednode, given: tuple[str | Path, ...], tmp_path: Path
 ) -> None:
     book = Roster(tmp_path / "book", MESH)
-    book.enrol(A, MESH, "a", ADDRESS, book.token())
+    book.enrol(A, MESH, "a", ADDRESS, book.tokens.new())
     assert fednode("introducer", "free", *given, "--name", "a") == 0
     assert book.enrol(B, MESH, "a", ADDRESS, fednode.out.strip())
     said = fednode.fault("introducer", "free", *given, "--name", "z")

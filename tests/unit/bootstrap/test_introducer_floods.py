@@ -52,7 +52,7 @@ async def test_a_visitor_that_floods_is_refused_for_a_while(
                 pass
         writer.close()
         one = Identity(tmp_path / "n1", MESH, "n1")
-        token = made.token()
+        token = made.tokens.new()
         while one.lease is None:
             with contextlib.suppress(Unreachable):
                 await enrol(one, introducer(made.mesh_key, at), ADDRESS, token)
@@ -75,4 +75,4 @@ async def test_a_visitor_has_two_calls_of_four_kilobytes(
     long = "x" * service.VISIT_MESSAGE_BYTES
     with pytest.raises(Refused, match="larger than max"):
         await enrol(one, introducer(made.mesh_key, at), ADDRESS, long)
-    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.token())
+    await enrol(one, introducer(made.mesh_key, at), ADDRESS, made.tokens.new())

@@ -46,7 +46,7 @@ async def test_nodes_that_enrol_there_reach_each_other_there_until_one_is_revoke
             reach="relay",
             id_of=lambda _, name, trust=trust: trust.id_of(name),  # type: ignore[misc]
         )
-        enrolled = await enrol(identity, introducer(book.mesh_key, at), "relay", book.token())
+        enrolled = await enrol(identity, introducer(book.mesh_key, at), "relay", book.tokens.new())
         trust.believed("", enrolled.contacts)
         tls = Tls(identity.credentials, trust.judge, lambda *_: None, ways=ways)
         nodes[name] = tls, GrpcTransport(tls), identity

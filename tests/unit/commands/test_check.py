@@ -321,7 +321,7 @@ def test_a_node_that_gets_its_key_with_a_lease_asks_the_introducer(
     fednode: Fednode, tmp_path: Path
 ) -> None:
     book = Roster(tmp_path / "book", "clinic")
-    token = book.token("a")
+    token = book.tokens.new("a")
     gate, port = free_ports(2)
     peers = tmp_path / "peers.yaml"
     peers.write_text(f"mesh: clinic\nintroducer: 127.0.0.1:{gate}\nmesh_key: {book.mesh_key}\n")

@@ -28,7 +28,7 @@ def test_a_link_is_printed_and_a_second_one_ends_it(
     assert fednode("invite", "b") == 0
     assert fednode("invite", "b", "--revoke") == 0
     assert fednode.out == "1 link for b ended.\n"
-    assert register.revoke_links("b") == 0
+    assert register.tokens.end_links("b") == 0
 
 
 def test_who_cannot_be_invited_is_said(

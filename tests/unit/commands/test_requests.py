@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.admission import link as links
-from fednode.admission.register import Knocked, StolenLink
+from fednode.admission.tokens import Knocked, StolenLink
 from fednode.admission.words import words_of
 from fednode.app.admission import register_of
 from fednode.commands import requests
@@ -50,9 +50,11 @@ def test_a_site_knocks_and_is_admitted_or_refused(
             with pytest.raises(IdentityError, match="the token is wrong"):
                 register.enrol(*asked)
     assert "Nobody knocks as 'b'; nobody does." in fednode.fault("admit", "b")
-    token = register.link_token("c", 7, approve=True).hex()
+    token = register.tokens.for_link("c", 7, approve=True).hex()
     with pytest.raises(Knocked):
         register.enrol(LISTED["a"], MESH, "c", AWAY, token)
-    token = register.link_token("c", 7).hex()  # a new link forgets who knocked with the old one
-    assert register.requests() == []
+    token = register.tokens.for_link(
+        "c", 7
+    ).hex()  # a new link forgets who knocked with the old one
+    assert register.tokens.requests() == []
     assert register.enrol(keys.grouped(bytes(32)), MESH, "c", AWAY, token)

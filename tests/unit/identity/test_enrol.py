@@ -40,11 +40,11 @@ async def test_a_node_enrols_keeps_its_lease_and_learns_of_others(
 ) -> None:
     made, at = served
     first = Identity(tmp_path / "n1", MESH, "n1")
-    told = await enrol(first, introducer(made.mesh_key, at), "127.0.0.1:1", made.token())
+    told = await enrol(first, introducer(made.mesh_key, at), "127.0.0.1:1", made.tokens.new())
     assert told.contacts == ()
     line = made.revoke("bad", B_ID)
     second = Identity(tmp_path / "n2", MESH, "n2")
-    told = await enrol(second, introducer(made.mesh_key, at), "127.0.0.1:2", made.token())
+    told = await enrol(second, introducer(made.mesh_key, at), "127.0.0.1:2", made.tokens.new())
     assert told.contacts == (Update("n1", "alive", 0, "127.0.0.1:1", first.id, first.proof),)
     assert told.revocations == (disarm(line),)
     assert not second.wants_lease()
@@ -59,7 +59,7 @@ async def test_why_a_node_is_not_enrolled_is_said(
         await enrol(one, introducer(made.mesh_key, at), ADDRESS, "guess")
     other = Roster(tmp_path / "other", MESH).mesh_key
     with pytest.raises(IdentityError, match=r"cannot be believed: .* is not the mesh_key"):
-        await enrol(one, introducer(other, at), ADDRESS, made.token())
+        await enrol(one, introducer(other, at), ADDRESS, made.tokens.new())
     with pytest.raises(Unreachable, match="does not answer"):
-        await enrol(one, introducer(made.mesh_key, "127.0.0.1:1"), ADDRESS, made.token())
+        await enrol(one, introducer(made.mesh_key, "127.0.0.1:1"), ADDRESS, made.tokens.new())
     assert one.lease is None

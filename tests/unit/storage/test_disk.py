@@ -106,6 +106,16 @@ def test_a_directory_in_which_all_may_write_is_taken_only_while_it_is_empty(tmp_
         lock(folder)
 
 
+def test_a_file_that_goes_while_a_directory_is_made_private_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "book").touch(0o644)
+    listed = [tmp_path / "book.1a2b3c4d", tmp_path / "book"]
+    monkeypatch.setattr(Path, "iterdir", lambda self: iter(listed))
+    keep_private(tmp_path)
+    assert stat.S_IMODE((tmp_path / "book").stat().st_mode) == 0o600
+
+
 @pytest.mark.parametrize(
     ("me", "owner", "mode", "taken"),
     [
