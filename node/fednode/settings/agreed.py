@@ -1,18 +1,22 @@
 """The settings that the nodes of a mesh share; a newcomer takes them from who admits it.
 
-They are settings of the method alone. Images, privacy, paths, addresses and limits are a site's
-own: a newcomer takes no such key, whoever sends it.
+In a mesh that was founded they stand in a signed document (fednode.identity.document), which holds
+whatever the files of a node say. They are settings of the method alone. Images, privacy, paths,
+addresses and limits are a site's own: a newcomer takes no such key, whoever sends it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from fednode.errors import ConfigError
-from fednode.settings.read import Settings, Tree, tree_of
+from fednode.settings import faults
+from fednode.settings.read import Settings, Source, Tree, settings_of, tree_of
 
 SHARED: Final[tuple[tuple[str, ...], ...]] = (
     ("seed",),
@@ -33,6 +37,9 @@ OWN_FILE: Final = "FILE"
 """What stands for the path of a model's file, which is another at each site."""
 LOCAL: Final = "local-dir:"
 TEXT_MAX: Final = 16_384
+FLAG: Final = "--set"
+START: Final = ("rounds", "start", "peers")
+"""The only shared key that a flag may set for one start: `fednode start --alone` does."""
 
 
 def shared(settings: Settings) -> str:
@@ -53,6 +60,75 @@ def taken(text: str) -> Tree:
     return _picked(tree)
 
 
+def agreed(settings: Settings) -> Tree:
+    """Return the shared settings of a node as a tree of JSON's values."""
+    return taken(shared(settings))
+
+
+def overlaid(source: Source, tree: Tree) -> Source:
+    """Return the settings of a node as written, with the shared settings of the mesh in them.
+
+    tree: the shared settings; a shared key that it does not name is null. A model's file stays the
+    node's own. Raise ConfigError if the mesh's model is a file, and the node names none.
+    """
+    whole = deepcopy(source.tree)
+    for place in SHARED:
+        own, mesh = faults.at(source.tree, place), faults.at(tree, place)
+        if mesh in (OWN_FILE, LOCAL + OWN_FILE):
+            if not _is_file(place, own):
+                raise ConfigError(
+                    f"{source.at(place)}: {'.'.join(place)} is {faults.shown(own)}, and the model "
+                    "of this mesh is a file that each site has: name this site's file there."
+                )
+        elif not (place == START and source.at(place).startswith(FLAG)):
+            _put(whole, place, deepcopy(mesh))
+    return replace(source, tree=whole)
+
+
+def overruled(source: Source, tree: Tree) -> list[str]:
+    """Return a sentence for each shared key that a node's own settings give another value.
+
+    source: as written, and valid. tree: the shared settings, which hold.
+    """
+    own, said = agreed(settings_of(replace(source, tree=deepcopy(source.tree)))), list[str]()
+    for place in SHARED:
+        if faults.at(source.tree, place) is None:
+            continue
+        here, mesh = faults.at(own, place), faults.at(tree, place)
+        alone = place == START and source.at(place).startswith(FLAG)
+        if here != mesh and not alone:
+            said.append(
+                f"{source.at(place)}: {'.'.join(place)} is {_said(here)} there, and "
+                f"{_said(mesh)} in the settings that the mesh agreed on, which hold."
+            )
+    return said
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict) and "name" in value:  # a policy
+        return ", ".join(f"{key}: {faults.shown(inner)}" for key, inner in value.items())
+    return faults.shown(value)
+
+
+def _put(tree: Tree, place: tuple[str, ...], value: Any) -> None:
+    """Put a value at a place of a tree; None takes out what is there."""
+    for key in place[:-1]:
+        if not isinstance(tree.get(key), dict):
+            tree[key] = {}
+        tree = tree[key]
+    if value is None:
+        tree.pop(place[-1], None)
+    else:
+        tree[place[-1]] = value
+
+
+def _is_file(place: tuple[str, ...], value: Any) -> bool:
+    """Tell whether a model's setting names a file or folder of its node."""
+    if place[-1] == "name":
+        return str(value or "").startswith(LOCAL)
+    return value is not None and ("/" in str(value) or Path(str(value)).exists())
+
+
 def _picked(tree: Mapping[str, Any]) -> Tree:
     picked: Tree = {}
     for place in SHARED:
@@ -68,6 +144,6 @@ def _picked(tree: Mapping[str, Any]) -> Tree:
     model = picked.get("model", {})
     if str(model.get("name", "")).startswith(LOCAL):
         model["name"] = LOCAL + OWN_FILE
-    if "/" in str(model.get("pretrained", "")) or Path(str(model.get("pretrained"))).exists():
+    if _is_file(("model", "pretrained"), model.get("pretrained")):
         model["pretrained"] = OWN_FILE
     return picked

@@ -32,6 +32,7 @@ from fednode.data.base import DataSettings
 from fednode.errors import ConfigError
 from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSettings
 from fednode.settings import faults, trees
+from fednode.settings.allow import AllowSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.network import Reach, RelaySettings
 from fednode.settings.output import AdminSettings, LogSettings, OtelSettings, PageSettings
@@ -101,6 +102,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     membership: MembershipSettings = field(default_factory=MembershipSettings)
     topology: TopologySettings = field(default_factory=TopologySettings)
+    allow: AllowSettings = field(default_factory=AllowSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
     otel: OtelSettings = field(default_factory=OtelSettings)
@@ -137,8 +139,12 @@ def load_settings(
     path: Path | None, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
     """Return the settings of a node; raise ConfigError with all faults in one text."""
-    source = Source("settings", {}) if path is None else read_yaml(path)
-    return settings_in(source, environment, flags)
+    return settings_in(source_of(path), environment, flags)
+
+
+def source_of(path: Path | None) -> Source:
+    """Return the settings in a file as written; those of no file are empty."""
+    return Source("settings", {}) if path is None else read_yaml(path)
 
 
 def lasting(source: Source) -> Source:
@@ -154,6 +160,14 @@ def settings_in(
     source: Source, environment: Mapping[str, str], flags: Sequence[str] = ()
 ) -> Settings:
     """Return the checked settings of a source, of variables and of flags; raise ConfigError."""
+    return settings_of(written(source, environment, flags))
+
+
+def written(source: Source, environment: Mapping[str, str], flags: Sequence[str] = ()) -> Source:
+    """Return a source with variables and flags in it; raise ConfigError if one is no YAML.
+
+    The tree of the source given is changed, too.
+    """
     places = dict(source.places)
     for key in sorted(environment):
         if key.startswith(ENVIRONMENT) and key != NAME_VARIABLE:
@@ -162,7 +176,7 @@ def settings_in(
             _put(source.tree, place, held, key)
             places[tuple(place)] = key
     put_flags(source.tree, places, flags)
-    return settings_of(Source(source.where, source.tree, places))
+    return Source(source.where, source.tree, places)
 
 
 def settings_of(source: Source) -> Settings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.agreed import shared, taken
+from fednode.settings.agreed import agreed, overlaid, overruled, shared, taken
 from fednode.settings.read import Source, settings_of
 
 
@@ -51,3 +52,62 @@ def test_keys_of_a_site_are_not_taken_from_a_peer() -> None:
 def test_other_texts_get_a_sentence(text: str) -> None:
     with pytest.raises(ConfigError, match="settings of the mesh cannot be read"):
         taken(text)
+
+
+def source(**tree: Any) -> Source:
+    places = {("rounds", "max"): "node.yaml, line 9", ("rounds", "start", "peers"): "--set x"}
+    return Source("node.yaml", tree, places)
+
+
+def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
+    own = source(
+        seed=3,
+        policy={"name": "zerodfl", "recipients": 3},
+        rounds={"max": 9, "deadline_s": 5.0, "start": {"peers": 0}},
+        data={"shots": 4},
+        tuning={"lr": 0.5, "init_words": "a picture of a"},
+    )
+    mesh = {
+        "seed": 1,
+        "policy": {"name": "promptfl"},
+        "rounds": {"max": 20, "start": {"peers": 4}},
+        "tuning": {"context_length": 4},
+        "data": {"shots": 1},
+    }
+    found = overlaid(own, mesh)
+    settings = settings_of(found)
+    assert (settings.seed, settings.policy.name, settings.rounds.max) == (1, "promptfl", 20)
+    assert (settings.rounds.deadline_s, settings.data.shots, settings.tuning.lr) == (5.0, 4, 0.5)
+    assert settings.tuning.init_words is None
+    assert settings.rounds.start.peers == 0  # `fednode start --alone`
+    assert own.tree["rounds"]["max"] == 9
+    assert overruled(own, mesh) == [
+        "node.yaml: seed is 3 there, and 1 in the settings that the mesh agreed on, which hold.",
+        "node.yaml: policy is name: 'zerodfl', recipients: 3 there, and name: 'promptfl' in the "
+        "settings that the mesh agreed on, which hold.",
+        "node.yaml: tuning.init_words is 'a picture of a' there, and null in the settings that the "
+        "mesh agreed on, which hold.",
+        "node.yaml, line 9: rounds.max is 9 there, and 20 in the settings that the mesh agreed on, "
+        "which hold.",
+    ]
+
+
+def test_what_a_node_shares_changes_nothing_where_it_came_from() -> None:
+    own = source(policy={"name": "gda"}, rounds={"max": 3}, topology={"kind": "full"})
+    tree = agreed(settings_of(own))
+    assert agreed(settings_of(overlaid(own, tree))) == tree
+    assert overruled(own, tree) == []
+
+
+def test_each_site_has_a_file_of_its_own_for_a_model_that_is_one(tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    mesh = {"model": {"name": "ViT-B-16", "pretrained": "FILE"}, "policy": {"name": "promptfl"}}
+    own = source(model={"name": "ViT-B-32", "pretrained": str(file)})
+    settings = settings_of(overlaid(own, mesh))
+    assert (settings.model.name, settings.model.pretrained) == ("ViT-B-16", str(file))
+    with pytest.raises(
+        ConfigError, match=r"model.pretrained is 'openai', and the model of this me"
+    ):
+        overlaid(source(model={"pretrained": "openai"}), mesh)
+    with pytest.raises(ConfigError, match=r"model.name is null, and the model of this mesh is a f"):
+        overlaid(source(), {"model": {"name": "local-dir:FILE"}})
