@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.mutant import INSIDERS, LIVES, Mutant
+from tests.mutant import INSIDERS, LATE, LIVES, Mutant
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIMIT_S: Final = 300.0
@@ -294,6 +294,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **_GATEWAY,
     **LIVES,
     **INSIDERS,
+    **LATE,
     **_COMPANY,
     **_AGAIN,
     **_KEYS,

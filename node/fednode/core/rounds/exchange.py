@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Final
 
-from fednode.core.events import Effect, Record, Send, SetTimer
+from fednode.core.events import Effect, Send, SetTimer
 from fednode.core.policy import DEADLINE, RESEND, RESEND_S, NodeContext
 from fednode.core.rounds.draw import drawn, span
-from fednode.core.rounds.lateness import Lateness
+from fednode.core.rounds.lateness import Lateness, noted
 from fednode.core.rounds.mailbox import Mailbox
 from fednode.core.rounds.stragglers import Stragglers
 from fednode.core.types import Message
@@ -61,7 +61,7 @@ class Exchange:
         self._reminded = set()
         self._repeated.clear()
         self._draw = number, self._drawn(number)
-        self.lateness.begin(number, self.live)
+        self.lateness.begin(number, self.live, self.participants)
         self.mail.span = span(1 + len(self.known), self.participants)
         self.mail.begin(number)
 
@@ -233,14 +233,7 @@ class Exchange:
         """Note that a stage ended; return a record of each peer that costs too much time."""
         peers = self._awaited(number, stage) if self._waited is None else self._waited
         self._waited = None
-        rests = self.lateness.ended(number, stage, peers, self.now)
-        why = "it costs more than one more median round a round"
-        return [
-            Record(
-                "peer.late", f"{peer} may rest until round {until}: {why}", fields={"peer": peer}
-            )
-            for peer, until in rests.items()
-        ]
+        return noted(self.lateness.ended(number, stage, peers, self.now))
 
     def give_up(self, number: int, stage: str, now: float) -> tuple[str, dict[str, Message]]:
         """End a stage at its deadline; return whose contributions are missing, and the others.

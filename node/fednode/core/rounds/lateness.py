@@ -15,6 +15,9 @@ last rounds, so that all nodes end alike.
 A peer that rests learns from the contributions of the others until when. It trains nothing
 meanwhile. It sends what it holds, which proves its round and is merged only if too few nodes let it
 rest, and merges what the others send.
+
+If only some nodes are drawn for a round (draw.py), those alone vote, and those alone rest: the
+others contribute nothing anyway. Of two participants none can rest.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ class Lateness:
         self._said = 0
         self._settings = settings
         self._of_me = dict[str, tuple[int, int]]()  # by peer: its round, until when it names me
+        self._enough = False  # whether more nodes contribute to the round under way than two
         self._until = dict[str, int]()  # the round in which a peer takes part again
         self._ballot = dict[str, str]()  # this node's, of the round under way
         self._accounts = dict[str, float]()  # seconds
@@ -76,8 +80,13 @@ class Lateness:
         if number >= self._of_me.get(message.sender, (0, 0))[0]:
             self._of_me[message.sender] = number, min(until, number + 2 * REST_MAX)
 
-    def begin(self, number: int, live: Collection[str]) -> None:
-        """Begin a round. live: the other nodes that are live."""
+    def begin(self, number: int, live: Collection[str], participants: int = 0) -> None:
+        """Begin a round.
+
+        live: the other nodes that are live. participants: how many nodes contribute to a round; 0:
+        all.
+        """
+        self._enough = (participants or 1 + len(live)) > 2
         self._until = {peer: until for peer, until in self._until.items() if until > number}
         named = sorted(self._until, key=lambda peer: (-self._until[peer], peer))[:NAMED_MAX]
         self._ballot = {LATE + peer: str(self._until[peer]) for peer in named}
@@ -89,7 +98,7 @@ class Lateness:
     def said(self) -> list[Effect]:
         """Return a record that this node rests, once for each rest."""
         new, self._said = self.own != self._said, self.own
-        text = f"the others are quicker: takes part again in round {self.own}"
+        text = f"the others are quicker: they wait for this node again in round {self.own}"
         return [Record("round.resting", text)] if new else []
 
     @property
@@ -102,10 +111,12 @@ class Lateness:
     ) -> frozenset[str]:
         """Return who rests in a round, perhaps this node.
 
-        heard: the contributions to the first stage. among: the participants, this node included.
+        heard: the contributions to the first stage. among: the participants. Only they vote, so a
+        node that was not drawn finds the same as those that were.
         """
         ballots = {peer: message.facts for peer, message in heard.items()}
-        ballots[self.name] = self._ballot
+        if self.name in among:
+            ballots[self.name] = self._ballot
         if not any(ballots.values()) or not self._may(number):
             return frozenset()
         found = {
@@ -118,7 +129,7 @@ class Lateness:
 
     def _may(self, number: int) -> bool:
         last = self._settings.max
-        return not last or number <= last - LAST_ROUNDS
+        return self._enough and (not last or number <= last - LAST_ROUNDS)
 
     # Accounts -------------------------------------------------------------------------------------
 
@@ -164,6 +175,15 @@ class Lateness:
         rounds = min(int(2 * medians) + 1, FIRST_REST << min(before, 10), REST_MAX)
         step = 1 << max(0, rounds.bit_length() - 2)
         return -(-(number + rounds) // step) * step
+
+
+def noted(rests: Mapping[str, int]) -> list[Effect]:
+    """Return a record of each peer that is to rest. rests: until which round, by peer."""
+    why = "it costs more than one more median round a round"
+    return [
+        Record("peer.late", f"{peer} may rest until round {until}: {why}", fields={"peer": peer})
+        for peer, until in rests.items()
+    ]
 
 
 def _named(facts: Mapping[str, str], peer: str) -> int:

@@ -91,6 +91,7 @@ def test_a_moment_of_weakness_costs_no_rest() -> None:
     clocks.round()
     clocks.late = 0.0
     assert [clocks.round() for _ in range(5)] == pytest.approx([1.0] * 5)
+    assert not any(node.ballot for node in clocks.nodes.values())
 
 
 def test_a_peer_that_rests_knows_until_when() -> None:
