@@ -1,10 +1,10 @@
 """Whole texts through a text tower's own modules, with learned vectors in place of some words.
 
 For towers whose tokens see those behind them, which read another place than the end of the text, or
-which the library transformers brings. Each text goes through open_clip's `encode_text` as it is,
-with an ordinary word at the place of each learned vector. A hook at the embedding of tokens puts
-the vectors there, and hooks at the blocks put deep prompts. So masks, positions, pooling and
-projection are the tower's own. Exact, forward and backward.
+which the library transformers brings. Each text goes through the tower's modules as it is, with an
+ordinary word at the place of each learned vector. A hook at the embedding of tokens puts the
+vectors there, and hooks at the blocks put deep prompts. So masks, positions, pooling and projection
+are the tower's own. Exact, forward and backward.
 """
 
 from __future__ import annotations
@@ -57,11 +57,24 @@ class Whole:
         repeated = [rows.repeat_interleave(max(classes, 1), dim=0) for rows in fresh]
         rough = self._dtype == torch.bfloat16
         with self._replaced(repeated), torch.autocast(ids.device.type, torch.bfloat16, rough):
-            output = self._model.encode_text(ids)
+            output = self._read(ids)
         features: Tensor = output[0] if isinstance(output, tuple) else output
         return F.normalize(features.float(), dim=-1).view(count, -1, features.shape[-1])[
             :, :classes
         ]
+
+    def _read(self, ids: Tensor) -> Any:
+        """Return what open_clip's `encode_text` returns for ids [texts, L], or its first part.
+
+        A tower of transformers also picks out all tokens but the first, by a mask on the host for
+        which a GPU waits. Nobody reads them here, so such a tower's parts are called one by one.
+        """
+        tower = getattr(self._model, "text", self._model)
+        if getattr(tower, "pooler", None) is None:
+            return self._model.encode_text(ids)
+        mask = (ids != tower.config.pad_token_id).long()
+        states = tower.transformer(input_ids=ids, attention_mask=mask)
+        return tower.proj(tower.pooler(states, mask))
 
     def _ids(self, tokens: ClassTokens, count: int, room: int) -> Tensor:
         """Return the ids [N * classes, L] of begin, `room` ordinary words, words and own ids."""
