@@ -107,6 +107,7 @@ async def test_a_mesh_of_three_tunes_prompts_of_biomedclip_offline(
     (taken,) = json.loads(row.stdout)
     assert (taken["fault"], taken["text"], taken["deep"], taken["visual"]) == ("", "", True, True)
     assert (taken["features"], taken["reads"], taken["patches"]) == (512, 256, True)
+    assert taken["template"] == "this is a photo of {}"
     assert "Nothing is wrong." in run(tmp_path, "check", *words("a")).stdout
     async with AsyncExitStack() as stack, Client() as client:
         for name in "abc":

@@ -16,7 +16,7 @@ from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
-from fednode.learn.settings import TuningSettings
+from fednode.learn.settings import AUTO, TuningSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.faults import GONE, lasting_fact
 from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
@@ -256,6 +256,11 @@ def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
     if plan.policy.kind.shared_state:  # all nodes start from and draw the same numbers
         facts["seed"] = str(plan.settings.seed)
         facts["rounds.max"] = str(plan.settings.rounds.max)
+    tuning = plan.settings.tuning
+    usual = str(plan.policy.kind.tuning.get("template", AUTO))
+    words, theirs = (plan.settings.model.worded(text) for text in (tuning.template, usual))
+    if words != theirs:  # the policy's own sentence is no fact, as before
+        facts["tuning.template"] = words
     chosen = plan.settings.topology
     if chosen.kind != "full":
         facts |= {f"topology.{key}": str(value) for key, value in asdict(chosen).items()}
@@ -266,7 +271,7 @@ def facts_of(plan: NodePlan, learner: Learner) -> dict[str, str]:
         "backbone": learner.backbone,
         "schema": learner.schema,
         "rounds.mode": plan.mode,
-        "tuning.context_length": str(plan.settings.tuning.context_length),
+        "tuning.context_length": str(tuning.context_length),
     }
 
 
@@ -274,12 +279,13 @@ def free_facts(plan: NodePlan) -> frozenset[str]:
     """Return the names of facts that a later start on the same state directory may change.
 
     rounds.max may change, so that a run gets more rounds, unless the policy's averages weigh a
-    round by it (such a policy refuses runs without an end). Removed settings were facts once.
+    round by it (such a policy refuses runs without an end). tuning.template may change on all nodes
+    together. Removed settings were facts once.
     """
     endless = replace(plan.settings.rounds, max=0)
     chosen, domain = plan.policy, plan.settings.data.domain
     weighs = chosen.kind.settings_fault(chosen.config, endless, domain)
-    gone = GONE - {f"policy.{key}" for key in asdict(chosen.config)}
+    gone = GONE - {f"policy.{key}" for key in asdict(chosen.config)} | {"tuning.template"}
     return gone if weighs else gone | {"rounds.max"}
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fednode.clip import mini, sources
 from fednode.clip.placed import fits
-from fednode.clip.settings import FOLDER, MINI, ModelSettings
+from fednode.clip.settings import FOLDER, MINI, PLAIN, ModelSettings
 from fednode.clip.shared import SharedWeights
 from fednode.clip.text import TextTower
 from fednode.clip.timm_vision import tower_of
@@ -47,6 +47,7 @@ class Backbone:
         label: name for people
         precision: of the towers' matrix products
         fingerprint: digest that peers compare
+        template: the hand-written prompt of the model's authors
         seen: token ids that pretraining touched; None: all
         notes: faults of sharing weights, as sentences
     """
@@ -62,6 +63,7 @@ class Backbone:
     fingerprint: str
     logit_scale: float
     logit_bias: float = 0.0
+    template: str = PLAIN
     seen: frozenset[int] | None = None
     notes: tuple[str, ...] = ()
 
@@ -156,6 +158,7 @@ def _wrapped(
         settings,
         shared=None if found.mapped else shared,
         missing=found.missing,
+        template=found.template,
     )
 
 
@@ -168,10 +171,11 @@ def wrap(
     seen: frozenset[int] | None = None,
     shared: SharedWeights | None = None,
     missing: str = "",
+    template: str = PLAIN,
 ) -> Backbone:
     """Freeze a model and move it to its device; settings give device and precision.
 
-    missing: why there is no tokenizer, as half a sentence.
+    missing: why there is no tokenizer, as half a sentence. template: of the model's authors.
     """
     device = device_of(settings.device)
     model = model.float().eval()
@@ -194,6 +198,7 @@ def wrap(
         fingerprint=fingerprint,
         logit_scale=float(model.logit_scale.detach().exp()),
         logit_bias=_bias(model),
+        template=template,
         seen=seen,
         notes=tuple(shared.notes) if shared else (),
     )

@@ -14,6 +14,8 @@ MINI: Final = "fednode-mini"
 """The name of the embedded model in the settings, for every version of the model."""
 FOLDER: Final = "local-dir:"
 """How the name of a model begins whose files are in a folder of this machine."""
+PLAIN: Final = "a photo of a {}."
+"""CLIP's hand-written prompt."""
 HUB: Final = "hf-hub:"
 """How the name of a model begins that is a repository of the hub."""
 ASSETS: Final = Path(__file__).parent / "assets" / MINI
@@ -42,6 +44,11 @@ class ModelSettings:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
             raise ValueError(f"model.device is {self.device!r}; it must be auto, cpu or cuda:N.")
+
+    def worded(self, template: str) -> str:
+        """Return tuning.template as a sentence; auto stays where the model's files decide it."""
+        own = self.name.startswith((FOLDER, HUB))
+        return PLAIN if template == "auto" and not own else template
 
     def placed(self) -> ModelSettings:
         """Return the settings with an absolute path of the folder, if the name has one."""

@@ -65,7 +65,12 @@ _NLLB: Final = {
     "bos_token_id": 0,
     "eos_token_id": 2,
 }
-_BIOMEDICAL: Final = "microsoft/BiomedNLP-{}-base-uncased-abstract{}"
+BIOMEDICAL: Final = tuple(
+    f"microsoft/BiomedNLP-{name}-base-uncased-abstract{end}"
+    for name in ("BiomedBERT", "PubMedBERT")
+    for end in ("", "-fulltext")
+)
+"""Names of BiomedCLIP's text tower."""
 
 
 def _of_nllb(layers: int, ffn_dim: int) -> dict[str, Any]:
@@ -76,11 +81,7 @@ def _of_nllb(layers: int, ffn_dim: int) -> dict[str, Any]:
 
 TABLE: Final[Mapping[str, Mapping[str, Any]]] = {
     "bert-base-uncased": _BERT,
-    **{
-        _BIOMEDICAL.format(name, end): _BERT
-        for name in ("BiomedBERT", "PubMedBERT")
-        for end in ("", "-fulltext")
-    },
+    **dict.fromkeys(BIOMEDICAL, _BERT),
     "roberta-base": {"model_type": "roberta", "vocab_size": 50265, **_BASE, **_ROBERTA},
     "xlm-roberta-base": {**_XLM, **_BASE},
     "xlm-roberta-large": {**_XLM, **_LARGE},

@@ -20,8 +20,8 @@ import open_clip
 from huggingface_hub import constants
 from torch import nn
 
-from fednode.clip import checkpoint, hub, sizes, tokens
-from fednode.clip.settings import FOLDER, HUB, MINI, ModelSettings
+from fednode.clip import checkpoint, hub, sizes, templates, tokens
+from fednode.clip.settings import FOLDER, HUB, MINI, PLAIN, ModelSettings
 from fednode.core import foreign
 from fednode.errors import ModelError
 
@@ -48,6 +48,7 @@ class Found:
         tokenizer: open_clip's tokenizer; None if it cannot be had
         missing: then why, as half a sentence
         mapped: whether the weights are mapped from the user's own file
+        template: the hand-written prompt of the model's authors
     """
 
     model: Any
@@ -55,6 +56,7 @@ class Found:
     label: str
     missing: str = ""
     mapped: bool = False
+    template: str = PLAIN
 
 
 def load(settings: ModelSettings) -> Found:
@@ -65,9 +67,10 @@ def load(settings: ModelSettings) -> Found:
     name = settings.name
     if not name.startswith((FOLDER, HUB)):
         model, mapped = _open_clip(settings)
-        tokenizer, missing = tokenizer_of(_config(name)["text_cfg"])
+        text = _config(name)["text_cfg"]
+        tokenizer, missing = tokenizer_of(text)
         label = f"{name} ({Path(settings.pretrained or '').name})"
-        return Found(model, tokenizer, label, missing, mapped)
+        return Found(model, tokenizer, label, missing, mapped, templates.template_of(text))
     if settings.pretrained is not None:
         raise ModelError(
             f"model.pretrained is {settings.pretrained!r}, and {name} brings its own weights: "
@@ -127,7 +130,8 @@ def _of_folder(folder: Path, settings: ModelSettings) -> Found:
             ) from fault
     tokenizer, missing = tokenizer_of(text, folder)
     mapped = checkpoint.is_mapped(model, state, path)
-    return Found(model, tokenizer, settings.title, missing, mapped)
+    template = templates.template_of(text)
+    return Found(model, tokenizer, settings.title, missing, mapped, template)
 
 
 def _text_of(folder: Path, name: str) -> Mapping[str, Any]:

@@ -17,6 +17,8 @@ from torch.overrides import TorchFunctionMode
 
 from fednode.clip import hub, sizes, sources, tokens
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
+from fednode.clip.templates import template_of
 from fednode.clip.text import unfit
 from fednode.clip.timm_vision import tower_of
 from fednode.clip.vision import VisionTower
@@ -43,6 +45,7 @@ class Surveyed:
         reads: tokens of a text
         room: tokens left for a class name behind VECTORS vectors; None if the tokenizer is unknown
         tokenizer: "" if its tokenizer is here, else why not
+        template: the hand-written prompt of its authors
     """
 
     name: str
@@ -57,6 +60,7 @@ class Surveyed:
     reads: int = 0
     room: int | None = None
     tokenizer: str = ""
+    template: str = PLAIN
 
 
 def architectures(part: str = "") -> list[str]:
@@ -86,7 +90,8 @@ def architecture(name: str, tokenizers: dict[str, tuple[Any, str]] | None = None
     theirs, missing = known[key]
     read = int(text.get("context_length", tokens.READ))
     judged = _judged(name, model, tower_of(model, name), theirs, missing, read)
-    return replace(judged, features=int(config["embed_dim"]))
+    template = template_of(text)
+    return replace(judged, features=int(config["embed_dim"]), template=template)
 
 
 def loaded(frozen: Backbone, name: str) -> Surveyed:
@@ -96,7 +101,7 @@ def loaded(frozen: Backbone, name: str) -> Surveyed:
     judged = _judged(name, frozen.model, frozen.vision, frozen.tokenizer, missing, read)
     high, wide = frozen.vision.image_size
     found = frozen.encode_images(torch.zeros(1, 3, high, wide))
-    return replace(judged, features=int(found.shape[-1]))
+    return replace(judged, features=int(found.shape[-1]), template=frozen.template)
 
 
 def _judged(

@@ -114,6 +114,7 @@ def show(rows: Iterable[Surveyed], as_json: bool) -> None:
                 click.echo(f"{one.name}: {why}")
     if len(rows) == 1 and not rows[0].fault:
         click.echo(f"policies: {', '.join(policies(rows[0]))}.")
+        click.echo(f"hand-written prompt (tuning.template: auto): {rows[0].template}")
     if len(cells) > 1:
         click.echo(LEGEND)
 

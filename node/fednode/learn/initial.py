@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.core.types import Array
 from fednode.errors import ConfigError
-from fednode.learn.settings import TuningSettings
+from fednode.learn.settings import AUTO, TuningSettings
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -68,11 +69,17 @@ def words(backbone: Backbone, text: str, shape: tuple[int, int]) -> Array:
 
 
 def notes(backbone: Backbone, settings: TuningSettings) -> list[str]:
-    """Return a sentence on the number of context vectors if the model decides on it."""
-    if settings.context_length != "auto" or backbone.text.fault:
-        return []
-    reads = backbone.text.length_max
-    return [
-        f"tuning.context_length is auto: {settings.fitted(reads).vectors} vectors, because "
-        f"{backbone.label} reads {reads} tokens."
-    ]
+    """Return a sentence for each setting that the model decides in its own way."""
+    found = []
+    if settings.context_length == AUTO and not backbone.text.fault:
+        reads = backbone.text.length_max
+        found.append(
+            f"tuning.context_length is auto: {settings.fitted(reads).vectors} vectors, because "
+            f"{backbone.label} reads {reads} tokens."
+        )
+    if settings.template == AUTO and backbone.template != PLAIN:
+        found.append(
+            f"tuning.template is auto: {backbone.template!r}, the sentence of the authors of "
+            f"{backbone.label}."
+        )
+    return found

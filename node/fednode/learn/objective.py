@@ -270,7 +270,7 @@ class Written:
         self.backbone = backbone
         if settings.context_length == "auto" and not backbone.text.fault:
             settings = settings.fitted(backbone.text.length_max)
-        self.settings = settings
+        self.settings = settings.worded(backbone.template)
         self.config = config
         self.texts = ClassTexts(backbone)
 

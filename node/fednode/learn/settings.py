@@ -7,6 +7,8 @@ from typing import ClassVar, Final, Literal
 
 from fednode.core.settings import STRICT, Initial, bounded, positive
 
+AUTO: Final = "auto"
+"""The value of a setting that the model decides."""
 AUTO_MOST: Final = 16
 """The most context vectors that tuning.context_length: auto stands for (CoOp's number)."""
 
@@ -88,8 +90,10 @@ class TuningSettings:
     knowledge_weight: float = 0.0
     """KgCoOp's w: weight of the distance to the text features of `template`. 0: off; 8 is strong.
     It protects accuracy on new classes."""
-    template: str = "a photo of a {}."
-    """The hand-written prompt, used for zero-shot accuracy and by knowledge_weight."""
+    template: str = AUTO
+    """The hand-written prompt, with {} for the class name, used for zero-shot accuracy, by
+    knowledge_weight and by policies that begin from it. auto: the sentence of the model's authors,
+    which is "a photo of a {}." but for BiomedCLIP; all nodes must have the same."""
     views: int = 0
     """Random crops and flips of each training image; each epoch takes one of them. They are
     encoded once, so the first start takes as many times longer. 0: the image itself."""
@@ -134,9 +138,10 @@ class TuningSettings:
         bounded("tuning.threads", self.threads, 0, 1024)
         if self.gpu_share is not None:
             positive("tuning.gpu_share", self.gpu_share, 1)
-        if self.template.count("{}") != 1:
+        if self.template != AUTO and self.template.count("{}") != 1:
             raise ValueError(
-                f"tuning.template is {self.template!r}; it must have one {{}}, for the class name."
+                f"tuning.template is {self.template!r}; it must be auto, or have one {{}}, for the "
+                "class name."
             )
         if self.init_words is not None and not self.init_words.strip():
             raise ValueError("tuning.init_words is empty; give words, or null for a normal start.")
@@ -157,6 +162,10 @@ class TuningSettings:
         if self.context_length != "auto":
             return self
         return replace(self, context_length=min(AUTO_MOST, max(1, reads // 2)))
+
+    def worded(self, template: str) -> TuningSettings:
+        """Return settings with a hand-written prompt; template: of the model's authors."""
+        return replace(self, template=template) if self.template == AUTO else self
 
 
 @dataclass(frozen=True, slots=True)

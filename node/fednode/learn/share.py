@@ -144,7 +144,7 @@ def affine(
     if made.looks or made.constant is not None:
         raise refused
     classify = made.classifier(leaves(prompts, frozen.device), tuple(classes))
-    width = ClassTexts(frozen).written(tuple(classes), tuning.template).shape[1]
+    width = ClassTexts(frozen).written(tuple(classes), frozen.template).shape[1]
 
     def logits(units: torch.Tensor) -> torch.Tensor:
         return classify(Batch(features=units, norms=torch.ones_like(units[:, 0]))).float()

@@ -26,6 +26,7 @@ SHARED: Final[tuple[tuple[str, ...], ...]] = (
     ("tuning", "context_length"),
     ("tuning", "init_std"),
     ("tuning", "init_words"),
+    ("tuning", "template"),
     ("rounds", "mode"),
     ("rounds", "max"),
     ("rounds", "start", "peers"),

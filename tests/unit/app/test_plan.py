@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fednode.app.plan import SUMS_MAX, NodePlan, free_facts, make, placed
+from fednode.app.plan import (
+    SUMS_MAX,
+    NodePlan,
+    facts_of,
+    free_facts,
+    learner_of,
+    make,
+    placed,
+)
+from fednode.core.facts import differences
 from fednode.data.base import DataSettings, PartitionSettings
 from fednode.errors import ConfigError
 from fednode.policies.gda import rows
@@ -37,7 +46,7 @@ def test_more_rounds_may_follow_unless_averages_weigh_rounds_by_their_number(
     peers = tmp_path / "peers.yaml"
     peers.write_text(PEERS)
     plan = make(peers, None, "a", ("rounds.max=9", *flags), tmp_path / "state")
-    assert free_facts(plan) == wanted | GONE
+    assert free_facts(plan) == wanted | GONE | {"tuning.template"}
 
 
 def test_a_node_s_share_is_its_place_in_peers_yaml() -> None:
@@ -94,6 +103,40 @@ def test_class_sums_of_more_nodes_than_a_state_holds_are_refused(tmp_path: Path)
     with pytest.raises(ConfigError, match=r"lists 126 nodes, and policy gda keeps .* at most 125"):
         make(peers, None, "n000", ("policy.name=gda",), tmp_path / "state")
     assert SUMS_MAX == rows.NODES_MAX
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("policy.name=gda",), None),
+        (("policy.name=gda", "tuning.template=auto"), None),
+        (("policy.name=gda", "tuning.template=an x-ray of {}"), "an x-ray of {}"),
+        (("policy.name=fedclip",), None),
+        (("policy.name=fedclip", "tuning.template=auto"), "a photo of a {}."),
+        (("policy.name=gda", "tuning.template=a photo of a {}."), None),
+        (
+            ("policy.name=gda", "model.name=local-dir:x", "tuning.template=a photo of a {}."),
+            "a photo of a {}.",
+        ),
+    ],
+)
+def test_nodes_must_have_the_same_hand_written_prompt(
+    tmp_path: Path, flags: tuple[str, ...], said: str | None
+) -> None:
+    """A policy's own sentence is no fact, so meshes of before still fit; others are named."""
+    peers = tmp_path / "peers.yaml"
+    peers.write_text(PEERS)
+    words = ("rounds.max=9", "tuning.kind=closed-form")
+    plan = make(peers, None, "a", (*words, *flags), tmp_path / "state")
+    learner = learner_of(plan.settings, "a")
+    facts = facts_of(plan, learner)
+    assert facts.get("tuning.template") == said
+    others = [flag for flag in flags if not flag.startswith("tuning.template")]
+    usual = facts_of(make(peers, None, "b", (*words, *others), tmp_path / "other"), learner)
+    differ = differences({"a": facts, "b": usual})
+    wanted = "" if said is None else f"tuning.template is {said} at 'a' and not set at 'b'"
+    assert differ == wanted
+    assert "tuning.template" in free_facts(plan)
 
 
 @pytest.mark.parametrize(

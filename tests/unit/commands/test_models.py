@@ -37,6 +37,7 @@ def test_check_shows_what_a_folder_takes(tmp_path: Path) -> None:
     (row,) = json.loads(said.stdout)
     assert (row["fault"], row["text"], row["visual"], row["features"]) == ("", "", True, 32)
     assert set(row["policies"]) == set(NEEDS)
+    assert row["template"] == "this is a photo of {}"
     assert said.return_value == 0
 
 
@@ -44,6 +45,7 @@ def test_check_names_the_policies_of_a_model() -> None:
     said = CliRunner().invoke(check, ["--model", "RN50"], standalone_mode=False)
     wanted = "policies: diprompt, fedclip, fedpgp, fedtpg, gda, local, promptfl, zerodfl."
     assert wanted in said.stdout.splitlines()
+    assert "hand-written prompt (tuning.template: auto): a photo of a {}." in said.stdout
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from open_clip.model import CLIP
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.clip.vision import VisionTower
 from fednode.core.types import MEASURE, PRIVATE, Job, Tensors
 from fednode.data import decode as decoding
@@ -188,7 +189,9 @@ def test_a_tower_without_patches_is_a_sentence() -> None:
     pooled = {**tiny.VISION, "attentional_pool": True}
     for vision, text in ((resnet, "a model such as ViT-B-16"), (pooled, "pools by attention")):
         made_of: Any = SimpleNamespace(
-            text=None, vision=VisionTower(CLIP(tiny.EMBED, vision, tiny.TEXT).eval(), "odd")
+            text=None,
+            template=PLAIN,
+            vision=VisionTower(CLIP(tiny.EMBED, vision, tiny.TEXT).eval(), "odd"),
         )
         with pytest.raises(ModelError, match=f"odd .*no features of patches: .*{text}"):
             FedOTP(made_of, TuningSettings(), FedOTPConfig())

@@ -157,7 +157,7 @@ def test_maps_are_gradients_times_attention(
     plain, tuned = one.maps(images, names, CLASSES)
     held = {name: torch.from_numpy(array.copy()) for name, array in prompts.items()}
     tokens = model.text.tokens(CLASSES, 3)
-    written = model.text.encode(model.text.texts(CLASSES, tuning().template))
+    written = model.text.encode(model.text.texts(CLASSES, model.template))
     visual = None
     learned = model.text.encode(tokens, held.get("context"))
     if policy == "plan":

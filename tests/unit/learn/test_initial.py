@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -66,3 +68,15 @@ def test_words_are_refused_where_nothing_is_made_of_words() -> None:
     initial.refuse_words(TuningSettings(init_words=None), "fedclip")
     with pytest.raises(ConfigError, match=r"init_words is 'a', .* policy fedclip tunes"):
         initial.refuse_words(TuningSettings(init_words="a", context_length=1), "fedclip")
+
+
+def test_a_sentence_names_the_hand_written_prompt_of_a_model_s_authors(mini: Backbone) -> None:
+    theirs = replace(mini, template="this is a photo of {}")
+    (said,) = initial.notes(theirs, TuningSettings())
+    assert said.startswith("tuning.template is auto: 'this is a photo of {}', the sentence of")
+    assert initial.notes(theirs, TuningSettings(template="an x-ray of {}")) == []
+    assert initial.notes(mini, TuningSettings()) == []
+    both = initial.notes(theirs, TuningSettings(context_length="auto"))
+    assert [one.split(" is auto")[0] for one in both] == [
+        "tuning.context_length", "tuning.template"
+    ]  # fmt: skip

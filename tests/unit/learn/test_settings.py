@@ -20,8 +20,11 @@ from fednode.learn.settings import CacheSettings, PrivacySettings, TuningSetting
         ({"momentum": 1.0}, "tuning.momentum is 1; it must be from 0 to 0.9999"),
         ({"weight_decay": -1.0}, "tuning.weight_decay is -1; it must be at least 0"),
         ({"evaluate_every": -1}, "tuning.evaluate_every is -1"),
-        ({"template": "a photo"}, r"tuning.template is 'a photo'; it must have one \{\}"),
-        ({"template": "{} {}"}, r"it must have one \{\}"),
+        (
+            {"template": "a photo"},
+            r"tuning.template is 'a photo'; it must be auto, or have one \{\}",
+        ),
+        ({"template": "{} {}"}, r"it must be auto, or have one \{\}"),
         ({"init_words": "  "}, "tuning.init_words is empty"),
     ],
 )

@@ -13,7 +13,7 @@ from open_clip.transform import PreprocessCfg, merge_preprocess_dict
 from torch import Tensor
 
 from fednode.clip import backbone
-from fednode.clip.settings import ModelSettings
+from fednode.clip.settings import PLAIN, ModelSettings
 from fednode.core.types import Tensors
 from fednode.learn.settings import TuningSettings
 from tests.unit.clip import tiny
@@ -67,6 +67,8 @@ def drawn(tensors: Tensors, seed: int, deviation: float = 0.3) -> Tensors:
 
 class Sizes:
     """What an objective asks of a ViT-B/16 to say how its arrays start."""
+
+    template = PLAIN
 
     class text:
         width, layers = 512, 12

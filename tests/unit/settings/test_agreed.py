@@ -17,6 +17,7 @@ def test_the_settings_of_the_method_are_shared_and_those_of_a_site_are_not(tmp_p
     tree = {
         "seed": 7,
         "policy": {"name": "fedpgp", "rank": 2},
+        "tuning": {"template": "an x-ray of {}"},
         "rounds": {"max": 9, "start": {"peers": 2}},
         "data": {"path": "/secret"},
         "privacy": {"clip": 1.0},
@@ -27,6 +28,7 @@ def test_the_settings_of_the_method_are_shared_and_those_of_a_site_are_not(tmp_p
     assert found["seed"] == 7
     assert found["policy"] == {"name": "fedpgp", "rank": 2}
     assert found["rounds"] == {"max": 9, "start": {"peers": 2}}
+    assert found["tuning"]["template"] == "an x-ray of {}"
     assert set(found) <= {"seed", "policy", "rounds", "model", "tuning", "topology"}
     assert "secret" not in text
 

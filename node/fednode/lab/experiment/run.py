@@ -85,6 +85,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
             whole["rounds"]["start"]["timeout_s"] = BOUNDED_S
         if whole["tuning"]["kind"] == "torch":  # likewise
             del whole["tuning"]["step_s"]
+        words = whole["tuning"]["template"]  # files of before name the sentence
+        whole["tuning"]["template"] = ModelSettings(whole["model"]["name"]).worded(words)
         for (part, name), usual in SINCE.items():
             if whole[part][name] == usual:
                 del whole[part][name]

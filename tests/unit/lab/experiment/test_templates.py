@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.lab.experiment.cell import run
 from fednode.lab.experiment.judge import Parts, Scores
 from fednode.lab.experiment.scene import Scene, scene
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 from fednode.learn.features import Features
-from fednode.learn.settings import TuningSettings
 from tests.unit.lab.experiment.pictures import domains
 from tests.unit.policies.tiny import frozen
 
 OWN = {"pets": "a small {} on grass, seen from above."}
-PLAIN = TuningSettings().template
 
 
 @pytest.fixture(scope="module")

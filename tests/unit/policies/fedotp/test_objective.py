@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.fedotp.config import FedOTPConfig
@@ -208,6 +209,8 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
     """ViT-B/16: 16,384 trained, 8,192 sent; METHODS section 9.1."""
 
     class Sizes:
+        template = PLAIN
+
         class text:
             width = 512
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.core.types import Tensors
 from fednode.learn.objective import Batch
 from fednode.policies.averaging import FEDPGP
@@ -117,6 +118,8 @@ def test_counts_and_defaults_are_as_published(monkeypatch: pytest.MonkeyPatch) -
     """ViT-B/16: 12,416 trained, 8,192 sent, 4,224 private; METHODS section 9.2."""
 
     class Sizes:
+        template = PLAIN
+
         class text:
             width = 512
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fednode.clip.backbone import ENSEMBLE, Backbone
+from fednode.clip.settings import PLAIN
 from fednode.errors import ConfigError
 from fednode.learn.objective import Batch
 from fednode.policies.trip.config import TRIPConfig
@@ -106,6 +107,8 @@ def test_counts_and_defaults_are_as_published(
     """ViT-B/16: 0.065 M numbers, and 0.001 M for TRIP-Lite; METHODS section 9.3."""
 
     class Sizes:
+        template = PLAIN
+
         class text:
             width = 512
 
