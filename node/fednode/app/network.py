@@ -44,6 +44,8 @@ PROXY: Final = "FEDNODE_PROXY"
 """The setting `proxy` as a variable, which commands without a node.yaml read."""
 KEPT: Final = "believed"
 """File of the revocations and key successions that this node accepted, one per line."""
+SEEN: Final = "leases"
+"""File of the leases of other members that this node has seen, one per line."""
 RENEWAL_S: Final = 6 * 3600.0
 LOG = logging.getLogger("fednode")
 
@@ -86,6 +88,7 @@ def join(plan: NodePlan) -> NodeNetwork:
         )
     trust = trust_of(plan.peers)
     trust.keep_in(plan.state / IDENTITY / KEPT)
+    trust.remember_in(plan.state / IDENTITY / SEEN)
     limits = plan.settings.limits
     rates = Rates.around(limits.messages_s, limits.megabytes_s)
     relay = relay_of(plan, trust)
@@ -101,6 +104,7 @@ def join(plan: NodePlan) -> NodeNetwork:
         say=say,
         proofs=trust.revocations,
         declined=lambda id: "its key was revoked" if trust.is_revoked(id) else "",
+        known=lambda: bool(listed) or identity.lease is not None,
     )
     admission = admission_of(plan, identity, trust, refusals)
     guests = None if admission is None else admission.tls
@@ -243,6 +247,7 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
     folder = key_folder(peers.mesh, state)
     identity = identity_in(folder, peers.mesh, folder.name)
     trust = trust_of(peers)
+    trust.recall(folder / IDENTITY / SEEN)
     listed = {peer.address: peer.name for peer in peers.peers if peer.address != RELAY}
     ways = Ways(
         relays=relays_of(peers),
@@ -252,9 +257,23 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
     return Client(timeout_s, transport_of(identity, trust, Refusals(), ways))
 
 
-def place_of(peer: PeerEntry) -> str:
-    """Return where a command asks a node of peers.yaml: its address, or relay:ID."""
-    return f"{RELAY}:{peer.id}" if peer.address == RELAY and peer.id else peer.address
+def places_of(peers: Peers, state: Path | None) -> dict[str, str]:
+    """Return where a command asks each node of peers.yaml: its address, or relay:ID.
+
+    The id of a node that has a lease is known if the node of the state directory has seen it.
+    """
+    trust, own = trust_of(peers), dict[str, str]()
+    if any(peer.address == RELAY and not peer.id for peer in peers.peers):
+        folder = key_folder(peers.mesh, state)
+        trust.recall(folder / IDENTITY / SEEN)
+        identity = identity_in(folder, peers.mesh, folder.name)
+        own = {} if identity.lease is None else {identity.lease.name: identity.id}
+
+    def place(peer: PeerEntry) -> str:
+        id = own.get(peer.name) or trust.id_of(peer.name) if peer.address == RELAY else ""
+        return f"{RELAY}:{id}" if id else peer.address
+
+    return {peer.name: place(peer) for peer in peers.peers}
 
 
 def key_folder(mesh: str, state: Path | None) -> Path:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fednode.app.network import IDENTITY, client_of, identity_in, join, place_of
+from fednode.app.network import IDENTITY, client_of, identity_in, join, places_of
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, Unreachable
 from fednode.identity.enrol import introducer as at
@@ -81,9 +81,9 @@ async def probe(plan: NodePlan, running: bool) -> list[Probed]:
     place = contextlib.nullcontext() if running else _answering(plan)
     async with client_of(plan.peers, plan.state) as client, place:
         asked = [
-            _probed(client, peer.name, place_of(peer), plan.name)
-            for peer in plan.peers.peers
-            if peer.name != plan.name
+            _probed(client, peer, where, plan.name)
+            for peer, where in places_of(plan.peers, plan.state).items()
+            if peer != plan.name
         ]
         return [probed for probed in await asyncio.gather(*asked) if probed is not None]
 
@@ -156,11 +156,12 @@ async def compared_with_peers(
     """
     findings, told = list[tuple[bool, str]](), dict[str, list[str]]()
     slowest = 0.0
+    places = places_of(plan.peers, plan.state)
     async with client_of(plan.peers, plan.state) as client:
         for peer in plan.others:
             began = time.monotonic()
             try:
-                reply = await client.status(place_of(peer))
+                reply = await client.status(places[peer.name])
             except Unreachable:
                 findings.append((True, f"{peer.name} at {peer.address} does not answer yet."))
                 continue

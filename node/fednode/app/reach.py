@@ -30,7 +30,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             "There is no peers.yaml here: give the address of a node (host:port), or --peers FILE "
             "for all nodes of a mesh."
         )
-    from fednode.app.network import client_of, place_of
+    from fednode.app.network import client_of, places_of
     from fednode.settings.peers import load_peers
 
     peers = load_peers(peers_path or PEERS)
@@ -44,7 +44,7 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
         return client_of(peers, state)
 
     if address is None:
-        return make, [(peer.name, place_of(peer)) for peer in peers.peers]
+        return make, list(places_of(peers, state).items())
     if by_place:
         return make, [("", address)]
     if address not in (known := [peer.name for peer in peers.peers]):
@@ -52,4 +52,4 @@ def reach(address: str | None, peers_path: Path | None, state: Path | None) -> t
             f"No peer is called {address!r} in {peers_path or PEERS}; there are "
             f"{', '.join(known)}: give one of these names, or an address as host:port."
         )
-    return make, [(address, place_of(peers.entry(address)))]
+    return make, [(address, places_of(peers, state)[address])]

@@ -8,6 +8,7 @@ that address only says where to greet the member first (fednode.core.members.tab
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -24,6 +25,7 @@ from fednode.identity import lease as leases
 from fednode.identity.certificate import CertificateFacts, judged
 from fednode.identity.identity import ELSEWHERE
 from fednode.identity.lease import Statement, armour, disarm
+from fednode.identity.seen import Seen
 from fednode.storage.files import put
 from fednode.transports.address import parse
 
@@ -124,7 +126,7 @@ class Trust:
 
     listed: ids by name from peers.yaml; "" if a lease has to give the id.
     clock: seconds since the epoch, used only for the validity of leases and certificates. `keep_in`
-    makes revocations and successions survive the process.
+    makes revocations and successions survive the process, and `remember_in` leases.
     """
 
     mesh: str
@@ -136,6 +138,7 @@ class Trust:
     _heirs: dict[str, Statement] = field(default_factory=dict)  # the succession, by listed id
     _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
     _file: Path | None = None  # where the proofs are stored
+    _seen: Seen | None = None  # where leases are stored
 
     def keep_in(self, file: Path) -> None:
         """Load the revocations and successions in a file, and store later ones there.
@@ -152,6 +155,25 @@ class Trust:
                 "from a backup, or delete it and put the revocations under `revoked` in peers.yaml."
             ) from fault
         self._file = file
+
+    def recall(self, file: Path) -> dict[Statement, bytes]:
+        """Load the leases in a file that still hold, so that their names have ids here.
+
+        Return them with their proofs.
+        """
+        good = dict[Statement, bytes]()
+        for proof in Seen(file).proofs():
+            with contextlib.suppress(IdentityError):
+                statement = leases.peek(proof)
+                if not self._take(proof, statement.id):
+                    good[statement] = proof
+        return good
+
+    def remember_in(self, file: Path) -> None:
+        """Load the leases in a file that still hold, and store later ones there."""
+        good, held = self.recall(file), set(self._leased.values())
+        self._seen = Seen(file)
+        self._seen.keep(proof for statement, proof in good.items() if statement in held)
 
     def _take_back(self, proof: bytes) -> None:
         """Load a proof that was accepted before, without another look at the clock."""
@@ -321,6 +343,8 @@ class Trust:
         newer = held is None or (held.issued, held.id) <= (statement.issued, statement.id)
         if newer and (held is not None or len(self._leased) < KNOWN_MAX):
             self._leased[statement.name] = statement
+            if self._seen is not None and held != statement:
+                self._seen.add(proof)
         return "" if newer else "a newer lease of its name is for another key"
 
     def _inherit(self, proof: bytes, succession: Statement, id: str, now: float) -> str:

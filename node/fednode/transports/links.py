@@ -39,6 +39,8 @@ DIAL_S: Final = 4.0
 AGAIN_S: Final = 0.5
 AGAIN_MAX_S: Final = 1.5
 """Pauses between two tries to wait at a relay, at first and at most; they are drawn around this."""
+UNKNOWN_S: Final = 0.1
+"""Pause between two looks whether this node has a lease by now."""
 DISTRUST_S: Final = 60.0
 DISTRUSTED_MAX: Final = 1024
 ANSWERING_MAX: Final = 64
@@ -120,17 +122,19 @@ class Links:
         say: Say = lambda *_: None,
         proofs: Callable[[], Iterable[bytes]] = lambda: (),
         declined: Callable[[str], str] = lambda _: "",
+        known: Callable[[], bool] = lambda: True,
     ) -> None:
         """Set up; `wait` begins.
 
         context: of connections that show this node's certificate. key_of: returns the id of a
         certificate in DER. proofs: returns the revocations that this node knows. declined: returns
-        why a caller is not answered, "" if it is.
+        why a caller is not answered, "" if it is. known: tells whether relays can know this node's
+        key; until then it does not wait there.
         """
         self.links = [Link(relay) for relay in relays]
         self._context, self._key_of = context, key_of
         self._connect, self._say = connect, say
-        self._proofs, self._declined = proofs, declined
+        self._proofs, self._declined, self._known = proofs, declined, known
         self._answer: Answer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubled = False
@@ -174,11 +178,14 @@ class Links:
         if len(self._distrusted) > DISTRUSTED_MAX:
             del self._distrusted[next(iter(self._distrusted))]
 
-    async def dial(self, id: str, without: Container[Address] = ()) -> tuple[Ends, Address]:
+    async def dial(
+        self, id: str, without: Container[Address] = (), early: bytes = b""
+    ) -> tuple[Ends, Address]:
         """Return a stream to the node that holds a key, and the address of its relay.
 
         Relays that answer come first, distrusted ones last. without: relays that are not tried.
-        Raise NoPath with the reason of each relay.
+        early: the stream's first bytes, which a relay gets with the dial: this saves their way
+        there after the relay's "ok". Raise NoPath with the reason of each relay.
         """
         now, faults, answered = asyncio.get_running_loop().time(), list[str](), False
 
@@ -189,7 +196,8 @@ class Links:
         tried = [link for link in self.links if link.address not in without]
         for link in sorted(tried, key=order):
             try:
-                ends = await self._open(link, pb.FromNode(dial=pb.Dial(to=id)), DIAL_S)
+                first = pb.FromNode(dial=pb.Dial(to=id))
+                ends = await self._open(link, first, DIAL_S, early)
             except NoRelay as fault:
                 faults.append(str(fault))
                 answered = answered or bool(fault.code)
@@ -221,6 +229,9 @@ class Links:
         """Wait at a relay, and return to it whenever it was lost."""
         pause = AGAIN_S
         while True:
+            if not self._known():
+                await asyncio.sleep(UNKNOWN_S)
+                continue
             try:
                 await self._wait(link)
             except NoRelay as fault:
@@ -299,7 +310,9 @@ class Links:
 
     # Opening --------------------------------------------------------------------------------------
 
-    async def _open(self, link: Link, first: pb.FromNode, limit_s: float) -> Ends:
+    async def _open(
+        self, link: Link, first: pb.FromNode, limit_s: float, early: bytes = b""
+    ) -> Ends:
         """Return a connection with a relay after its "ok"; raise NoRelay."""
         where, writer = link.address, None
         try:
@@ -308,7 +321,7 @@ class Links:
                 drop_unheard(writer)
                 link.opened.add(writer)
                 inner = await self._prove(link, Ends(reader, writer))
-                inner.write(frames.pack(first))
+                inner.write(frames.pack(first) + early)
                 data = await frames.read(inner)
                 reply = frames.from_relay(data).reply if data else None
             if reply is None or not reply.code:

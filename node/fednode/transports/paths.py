@@ -161,7 +161,8 @@ class Paths:
         except (OSError, TimeoutError) as fault:
             raise NoPath(f"nobody answers at {endpoint}") from fault
         drop_unheard(streams[1])
-        return await self._prove(Ends(*streams), endpoint, who)
+        session = Session(self.context(), server=False, offer=self.offer)
+        return await self._prove(Ends(*streams), session, endpoint, who)
 
     async def relayed(self, endpoint: Endpoint, who: str, why: str) -> Path:
         assert self.links is not None
@@ -172,14 +173,15 @@ class Paths:
             raise NoPath(f"a relay calls nodes by their ids, and {text}")
         refused: dict[Address, NoPath | PeerRejected] = {}
         while True:
+            session = Session(self.context(), server=False, offer=self.offer)
             try:
-                ends, via = await self.links.dial(id, refused)
+                ends, via = await self.links.dial(id, refused, session.hello())
             except NoPath:
                 if refused:
                     raise next(iter(refused.values())) from None
                 raise
             try:
-                path = await self._prove(ends, endpoint, who, via)
+                path = await self._prove(ends, session, endpoint, who, via)
                 if path.id != id:
                     path.outside.writer.close()
                     text = f"{path.id} answers at the relay {via}, which was asked for {id}"
@@ -193,12 +195,13 @@ class Paths:
             path.why = why
             return path
 
-    async def _prove(self, outside: Ends, endpoint: Endpoint, who: str, via: str = "") -> Path:
+    async def _prove(
+        self, outside: Ends, session: Session, endpoint: Endpoint, who: str, via: str = ""
+    ) -> Path:
         """Shake hands, and judge the other end's certificate; raise NoPath or PeerRejected."""
         where = f"the relay {via}" if via else str(endpoint)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                session = Session(self.context(), server=False, offer=self.offer)
                 shown = await session.shake_hands(outside)
             id, reason = self.judge(shown, who)
             if reason:

@@ -42,7 +42,7 @@ ASKING_MAX: Final = 16
 DIALS_S: Final = 20.0
 """Dials of one key in a second, on average and at once."""
 DIALLERS_MAX: Final = 4096
-PIECE: Final = 64 << 10
+PIECE: Final = 16 << 10
 """The most bytes that are copied at a time."""
 UNSENT_BYTES: Final = 16 << 10
 SOCKET_BYTES: Final = 128 << 10

@@ -92,6 +92,12 @@ class Session:
         else:
             self._tls.set_connect_state()
 
+    def hello(self) -> bytes:
+        """Begin the handshake as a caller; return its first bytes, which the caller has to send."""
+        with contextlib.suppress(SSL.WantReadError):
+            self._tls.do_handshake()
+        return bytes(self._tls.bio_read(SEALED))
+
     async def shake_hands(self, outside: Ends) -> bytes:
         """Complete the handshake; return the other end's certificate in DER."""
         first, size, reads = self._server, 0, 0

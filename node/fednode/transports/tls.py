@@ -76,7 +76,8 @@ class Ways:
     relays: at which it waits, and through which it dials. reach: the setting. id_of: returns the id
     of an address and a name. connect: opens connections to relays (if `proxied`, to everybody).
     say: records that no relay answers. proofs: returns revocations to pass on to relays. declined:
-    returns why a relayed caller is not answered. offer: what to speak with those who are dialled.
+    returns why a relayed caller is not answered. known: tells whether relays can know this node,
+    which has no lease at first. offer: what to speak with those who are dialled.
     """
 
     relays: tuple[RelayAt, ...] = ()
@@ -87,6 +88,7 @@ class Ways:
     say: Say = lambda *_: None
     proofs: Callable[[], Iterable[bytes]] = lambda: ()
     declined: Callable[[str], str] = lambda _: ""
+    known: Callable[[], bool] = lambda: True
     offer: bytes = H2
 
 
@@ -148,6 +150,7 @@ class Tls:
                 ways.say,
                 ways.proofs,
                 ways.declined,
+                ways.known,
             )
         paths = Paths(
             self._context,

@@ -155,3 +155,38 @@ async def test_a_flood_of_calls_is_declined(monkeypatch: pytest.MonkeyPatch) -> 
         await until(lambda: node.links[0].up)
         with pytest.raises(NoPath, match="0 calls are being answered already"):
             await links_of("n2", relay.at).dial(NAMES["n1"])
+
+
+async def test_a_node_that_no_relay_can_know_yet_does_not_wait() -> None:
+    told: list[str] = []
+    known = asyncio.Event()
+    async with raised() as relay:
+        links = links_of("n1", relay.at, known=known.is_set, say=lambda *what: told.append(what[0]))
+        links.wait(never)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (links.links[0].state, relay.refused) == ("unknown", [])
+        known.set()
+        await until(lambda: links.links[0].up)
+        assert told == []
+
+
+async def test_early_bytes_come_with_the_dial_and_go_nowhere_if_it_is_refused() -> None:
+    came: list[bytes] = []
+    over = asyncio.Event()
+
+    async def read(ends: Ends, relay: str, caller: str) -> None:
+        came.append(await ends.reader.read(5))
+        over.set()
+
+    async with raised() as relay:
+        called, caller = links_of("n1", relay.at), links_of("n2", relay.at)
+        with pytest.raises(NoPath, match="does not wait here"):
+            await caller.dial(NAMES["n1"], early=b"hello")
+        called.wait(read)
+        await until(lambda: called.links[0].up)
+        ends, _ = await caller.dial(NAMES["n1"], early=b"again")
+        async with asyncio.timeout(GUARD_S):
+            await over.wait()
+        ends.writer.close()
+        assert came == [b"again"]
