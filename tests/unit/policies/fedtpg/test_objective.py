@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.settings import PLAIN
 from fednode.errors import ConfigError
 from fednode.policies.fedtpg.config import FedTPGConfig
 from fednode.policies.fedtpg.objective import Objective as FedTPG
@@ -78,7 +79,7 @@ def test_fedtpg_starts_as_torchs_attention_does(
         "fednode.learn.texts.ClassTexts.written",
         lambda self, names, template: torch.zeros(1, features),
     )
-    model = SimpleNamespace(text=SimpleNamespace(width=width))
+    model = SimpleNamespace(template=PLAIN, text=SimpleNamespace(width=width))
     one = FedTPG(model, tuning(), FedTPGConfig())  # type: ignore[arg-type]
     ours = [leaves(one.initial(seed)) for seed in range(10)]
     torch.manual_seed(1)
