@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
+from fednode.core.documents import Documents
 from fednode.core.events import AckCode
 from fednode.core.facts import differences
-from fednode.core.members.phases import PHASES
+from fednode.core.members.phases import PHASES, Phase
 from fednode.core.members.table import SHUT, Members
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.types import Message
@@ -14,13 +16,22 @@ from fednode.core.types import Message
 Verdict = tuple[AckCode, str, str]
 """Code, reason (for counting), sentence (for people)."""
 TAKEN: Verdict = ("ok", "", "")
+LATER: Final = "settings"
+"""The reason to refuse a message of a round while its sender and this node change settings."""
 
 
 class Gate:
     """Check sender, configuration, phase, shape, finiteness, norm, age and repetition."""
 
-    def __init__(self, context: NodeContext, facts: Mapping[str, str], members: Members) -> None:
+    def __init__(
+        self,
+        context: NodeContext,
+        facts: Mapping[str, str],
+        members: Members,
+        documents: Documents,
+    ) -> None:
         self._context = context
+        self._documents = documents
         self._members = members
         self._facts = facts
         self._newest: dict[str, int] = {}
@@ -48,20 +59,31 @@ class Gate:
         held = self._members[sender]
         if held.state in SHUT:
             return "refused", held.state, held.reason
-        if message.policy != context.policy:
-            text = differences(
-                {
-                    context.name: {"policy.name": context.policy},
-                    sender: {"policy.name": message.policy},
-                }
-            )
-            return "refused", "configuration", text
-        if message.fingerprint != context.fingerprint:
-            both = {context.name: self._facts, sender: message.facts}
-            named = differences(both) if message.facts else ""
-            text = named or f"the configuration of {sender!r} differs; its next hello says where"
-            return "refused", "configuration", text
-        return TAKEN
+        said, own = (message.policy, message.fingerprint), (context.policy, context.fingerprint)
+        if message.phase == Phase.SETTINGS or said == own:
+            return TAKEN
+        follows = self._documents.follows(sender)
+        if follows and message.phase in PHASES:
+            return TAKEN
+        if follows == "ahead":
+            return "busy", LATER, f"{context.name!r} begins the same settings after its round"
+        if follows:
+            return "stale", LATER, f"{context.name!r} runs under newer settings already"
+        return "refused", "configuration", self._differs(message)
+
+    def _differs(self, message: Message) -> str:
+        """Return in which settings the sender of a message differs from this node."""
+        own, sender = self._context, message.sender
+        apart = self._documents.apart(sender)
+        both = {own.name: dict(self._facts), sender: dict(message.facts)}
+        if message.policy != own.policy:
+            both = {own.name: {"policy.name": own.policy}, sender: {"policy.name": message.policy}}
+        named = differences(both) if both[sender] else ""  # facts are in hellos alone
+        if apart and named:
+            return f"{apart} ({named})"
+        return (
+            apart or named or f"the configuration of {sender!r} differs; its next hello says where"
+        )
 
     def _content(self, message: Message, policy: Policy) -> Verdict:
         fault = policy.fault(message)

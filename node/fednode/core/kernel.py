@@ -12,34 +12,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from fednode.core import events as ev
-from fednode.core.changes import Changes
-from fednode.core.gate import Verdict
+from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.lives import Lives, Prove
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
-from fednode.core.members.phases import NOTED, PHASES, Phase
-from fednode.core.members.reach import Reach
-from fednode.core.members.swim import PROBE, SUSPECT, SYNC, Swim
-from fednode.core.members.table import LIVE
+from fednode.core.members.swim import PROBE, SUSPECT, SYNC
+from fednode.core.peering import RELEASE, Peering
 from fednode.core.policy import Activity, NodeContext, Policy
-from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
-from fednode.core.run import Run, again, ended
+from fednode.core.reputation import Tolerance
+from fednode.core.run import Run, Under, again, ended, no_parts
 from fednode.core.settings import LAN, Timing
-from fednode.core.types import Again, Json, Message, Past, Snapshot
+from fednode.core.types import Past, Snapshot
 from fednode.core.view import KernelView
 from fednode.core.waiting import HELD_S
 
 START = "kernel.start"
 ROUND = "kernel.round"
 RETRY = "kernel.retry"
-RELEASE = "kernel.release."
 
 
-class Kernel:
+class Kernel(Peering):
     """The kernel of one node; see the file's header."""
 
     def __init__(
@@ -54,28 +49,22 @@ class Kernel:
         anew: Callable[[], Policy],
         past: Past | None = None,
         prove: Prove = lambda _: b"",
+        documents: Documents | None = None,
+        under: Under = no_parts,
     ) -> None:
-        """Begin with a policy. anew: returns a policy at round 0, to begin the rounds again."""
-        self.context = context
-        self._facts = dict(facts)
-        self._swim = Swim(context, membership or LAN, self._message)
-        self._members = self._swim.members
-        self._reputation = Reputation(tolerance or Tolerance())
-        self._reach = Reach(context.address)
-        self._refused = Tally()
-        self._changed = Changes()
-        self._links = Links(context.name, context.topology)
+        """Begin with a policy. anew: returns a policy at round 0, to begin the rounds again.
+
+        under: returns the parts of this node under a settings document that it has prepared.
+        """
+        documents = documents or Documents()
+        super().__init__(context, facts, membership or LAN, tolerance or Tolerance(), documents)
+        self._under = under
         self._failures = 0
         self._unsaved: Snapshot | None = None
         held = restored or Snapshot(policy.state(), {})
         self.lives = Lives.of(context, self._members, held, past or Past(), prove)
         self._life = Life.PAUSED if self.lives.undecided else Life.WAITING
-        self._run = Run(context, self._members, facts, policy, held, anew)
-
-    @property
-    def policy(self) -> Policy:
-        """The policy of the present run."""
-        return self._run.policy
+        self._run = Run(context, self._members, facts, policy, held, anew, documents)
 
     def step(self, now: float, event: ev.Event) -> list[ev.Effect]:
         """Take one event; return the effects to perform, in order.
@@ -94,6 +83,14 @@ class Kernel:
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
+            case ev.Offered(document=document):
+                return self.documents.offered(document)
+            case ev.Decided(digest=digest, accepts=accepts):
+                return [*self.documents.decided(digest, accepts), *self._switch_if_due(now)]
+            case ev.Switched(digest=digest):
+                return self._switched(now, digest)
+            case ev.SwitchFailed(digest=digest, reason=reason):
+                return [*self.documents.failed(digest, reason), *self._next_round(now)]
             case ev.Regained():
                 return self._swim.hellos(self._swim.greetings.absent())
             case ev.Received(message=message, token=token):
@@ -142,10 +139,6 @@ class Kernel:
             undecided=bool(self.lives.undecided),
         )
 
-    @property
-    def _word(self) -> Again:
-        return self._run.word(self._life)
-
     # Life -----------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> list[ev.Effect]:
@@ -175,6 +168,10 @@ class Kernel:
         idle = self.policy.phase == Activity.IDLE and not self._run.redo.under_way
         if self._life not in {Life.RUNNING, Life.FINISHED} or not idle:
             return []
+        if self.documents.switching:
+            return []
+        if switch := self._switch_if_due(now):
+            return switch
         if rounds.max and number > rounds.max and not self._run.extra:
             ended = self._life == Life.RUNNING
             self._life = Life.FINISHED
@@ -240,12 +237,37 @@ class Kernel:
     def _began_again(self, now: float, beginning: Snapshot) -> list[ev.Effect]:
         """Begin the rounds again, now that their beginning is durable."""
         self._run = self._run.following(beginning)
-        if self._life == Life.FINISHED:
+        if self._life in {Life.RUNNING, Life.FINISHED}:
             self._life = Life.WAITING
-        effects: list[ev.Effect] = [ev.CancelTimer(START), *self._swim.hellos(self._members.live())]
-        for peer in self._links.linked:
-            effects += self._tell(now, ev.PeerUp(peer))
-        return [*effects, *self._wait(now)]
+        hellos = self._swim.hellos(self._members.live())
+        return [ev.CancelTimer(START), *hellos, *self._met_again(now), *self._wait(now)]
+
+    def _met_again(self, now: float) -> list[ev.Effect]:
+        """Tell a policy that is new which peers it exchanges prompts with."""
+        met = [self._tell(now, ev.PeerUp(peer)) for peer in self._links.linked]
+        return [effect for effects in met for effect in effects]
+
+    def _switch_if_due(self, now: float) -> list[ev.Effect]:
+        """Make the settings document that the node accepted the one in force, if it is time."""
+        idle = self.policy.phase == Activity.IDLE and not self._run.redo.under_way
+        if not idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+            return []
+        over = self._life == Life.FINISHED
+        due = self.documents.due(self._run.round + 1, over, self._members.live())
+        return [] if due is None else self.documents.switch(due)
+
+    def _switched(self, now: float, digest: str) -> list[ev.Effect]:
+        """Go on under the settings document that is in force now."""
+        begun = self.documents.begun(digest, self._run.round + 1)
+        parts = self._under(digest, self.policy.state())
+        self.context, self._facts = parts.context, dict(parts.facts)
+        self._run = self._run.under(parts)
+        self._links = Links(self.context.name, self.context.topology)
+        self._links.follow(self._members, set(self._members.remaining()))
+        effects = [*begun, *self._swim.hellos(sorted(self._members.remaining()))]
+        if parts.begins:
+            return [*effects, *self.lives.counted(self._run.begin_under())]
+        return [*effects, *self._met_again(now), *self._next_round(now)]
 
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None
@@ -266,112 +288,6 @@ class Kernel:
         self._failures = min(self._failures + 1, 10)
         return [] if self._life == Life.LEAVING else again(kind, reason, timer, self._failures)
 
-    # Messages -------------------------------------------------------------------------------------
-
-    def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
-        sender = message.sender
-        effects: list[ev.Effect] = []
-        if self._life == Life.LEAVING:
-            return [ev.Answer(token, "busy", "this node is leaving the mesh")]
-        known = sender in self._members and self._members[sender].state != "revoked"
-        if message.phase == Phase.HELLO and not known:
-            introduction = [member for member in message.members if member.name == sender]
-            effects += self._swim.meet(introduction)
-        code, reason, text = self._run.gate.check(message, self.policy)
-        if code != "ok":
-            return [*effects, *self._refuse(now, message, token, (code, reason, text))]
-        self._run.pace.heard(now, self._run.round, message)
-        late = self._members.late(message)
-        number = self._members[sender].round if late else message.round
-        effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
-        effects += self.lives.heard(now, sender, message.mark, self._swim.around_s)
-        if message.phase not in PHASES:
-            self._members.said(sender, "")  # it sends prompts, so its rounds run
-            effects += self._changes(now)
-            if sender not in self._links:
-                strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
-                return [*effects, *self._refuse(now, message, token, strange)]
-            return [ev.Answer(token, "ok"), *effects, *self._tell(now, ev.Received(message))]
-        anew = message.phase == Phase.HELLO and not (message.round or message.redo)
-        self._members.said(sender, message.redo, message.run, anew)
-        self._run.agreement.heard(sender, message.round, message.contributors)
-        effects += self._run.agreement.look(now, self._members.live())
-        effects += self._swim.learn(now, message.members, sender)
-        special = self._swim.received(now, message, token)
-        note, more = self._members[sender].unreached, self.lives.answer(sender, message.mark)
-        plain: list[ev.Effect] = [ev.Answer(token, self._word or "ok", note, more)]
-        answer = plain if special is None else special
-        return [*answer, *effects, *self._swim.lists(message), *self._changes(now)]
-
-    def _refuse(
-        self, now: float, message: Message, token: int, verdict: Verdict
-    ) -> list[ev.Effect]:
-        """Answer a refused message, count it, and record the first of its kind and sender."""
-        code, reason, text = verdict
-        sender, effects = message.sender, list[ev.Effect]([ev.Answer(token, code, text)])
-        if code == "refused" and sender in self._members:
-            self._members.refused(sender, now, text)
-            effects += self._changes(now)
-        if reason in FAULTS and sender in self._members:
-            effects += self._misbehaved(now, sender, text)
-        if code == "duplicate":  # sent again because our answer got lost: nobody's fault
-            self._refused.counts[reason] += 1
-            return effects
-        if self._refused.first(reason, sender):
-            facts: dict[str, Json] = {"peer": sender, "reason": reason}
-            effects.append(
-                ev.Record("message.refused", f"from {sender!r}: {text}", "warning", facts)
-            )
-        return effects
-
-    def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
-        """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
-        seconds = self._reputation.fault(sender, now)
-        if not seconds:
-            return []
-        self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
-        ends = ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)
-        return [*self._changes(now), *ends]
-
-    def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
-        effects: list[ev.Effect] = []
-        noted = event.message.phase in NOTED
-        answer = event if isinstance(event, ev.Delivered) and noted else None
-        if answer is not None:  # first, because the node may have to be silent
-            effects += self.lives.told(answer)
-            if self.lives.undecided and self._life != Life.LEAVING:
-                self._life = Life.PAUSED
-        if event.to in self._members:
-            if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
-                self._members.said(event.to, answer.redo)
-            effects += [*self._swim.sent(now, event), *self._changes(now)]
-        if answer is not None:
-            effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
-        return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
-
-    def _changes(self, now: float) -> list[ev.Effect]:
-        """Return records of members' state changes; tell the policy which peers came and went."""
-        if not self._members.changes and not self._members.reworded:
-            return []
-        effects = list[ev.Effect]()
-        moved, self._members.reworded = self._members.reworded, set()
-        changes, self._members.changes = self._members.changes, []
-        for peer, before, after in changes:
-            effects += self._changed.record(now, peer, after, self._members[peer].reason)
-            if (before in LIVE) != (after in LIVE):
-                moved.add(peer)
-        return [*effects, *self._relink(now, moved)] if moved else effects
-
-    def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
-        """Tell the policy which peers it exchanges prompts with, after some came or went."""
-        gone, fresh = self._links.follow(self._members, moved)
-        effects: list[ev.Effect] = []
-        for peer in gone:
-            effects += self._tell(now, ev.PeerDown(peer))
-        for peer in fresh:
-            effects += self._tell(now, ev.PeerUp(peer))
-        return [*effects, *self._start_if_ready(now), *self._begin_again()]
-
     def _timer(self, now: float, name: str) -> list[ev.Effect]:
         if name in {PROBE, SYNC} or name.startswith(SUSPECT):
             if self._life == Life.LEAVING:
@@ -390,10 +306,3 @@ class Kernel:
 
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
         return self.lives.counted(self._run.tell(now, event, self._word))
-
-    def _message(self, phase: str) -> Message:
-        facts = self._facts if phase == Phase.HELLO else None
-        message = self.context.message(self._run.round, phase, facts=facts)
-        digest = self._run.agreement.digest(self._run.round)
-        run, mark = self._run.redo.done, self.lives.mark
-        return replace(message, contributors=digest, redo=self._word, run=run, mark=mark)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fednode.core import company
 from fednode.core import events as ev
 from fednode.core.agreement import Agreement
 from fednode.core.best import Best
+from fednode.core.documents import Documents
 from fednode.core.gate import Gate
 from fednode.core.life import Life
 from fednode.core.members.table import Members
@@ -21,12 +23,37 @@ from fednode.core.waiting import FirstWait
 BACKOFF_MAX_S: Final = 60.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a kernel runs with under a settings document.
+
+    policy: goes on from the state that the host was given. anew: returns a policy at round 0.
+    begins: the rounds begin anew, because more differs than how many there are, and between whom.
+    """
+
+    context: NodeContext
+    policy: Policy
+    facts: Mapping[str, str]
+    anew: Callable[[], Policy]
+    begins: bool
+
+
+Under = Callable[[str, PolicyState], Parts]
+"""Return the parts under the document with a digest; the state is that of the present policy."""
+
+
+def no_parts(digest: str, state: PolicyState) -> Parts:
+    """Return no parts: this host makes no document the one in force."""
+    raise RuntimeError(f"no document {digest} was prepared, in round {state.round}")
+
+
 class Run:
     """One run of a node's rounds, and its policy.
 
     round: the last that is durable. begun: the wait before the first round has ended. metrics,
     company: those of the last durable snapshot. extra: rounds asked for beyond rounds.max.
-    exchanges: the policy has sent anything.
+    exchanges: the policy has sent anything. ordered: a settings document begins the next run, which
+    waits for nobody.
     """
 
     def __init__(
@@ -37,12 +64,14 @@ class Run:
         policy: Policy,
         held: Snapshot,
         anew: Callable[[], Policy],
+        documents: Documents,
     ) -> None:
         """Begin with a policy. anew: returns a policy at round 0, for the run after this one."""
         self.policy = policy
         self._context, self._facts, self._anew = context, facts, anew
+        self._documents = documents
         self.round = policy.round
-        self.gate = Gate(context, facts, members)
+        self.gate = Gate(context, facts, members, documents)
         self.agreement = Agreement(context.rounds.deadline_s)
         self.wait = FirstWait(context, members, policy.round)
         self.redo = Redo(
@@ -61,6 +90,7 @@ class Run:
         self.pace = Pace(lead, context.rounds.min_interval_s)
         self.exchanges = False
         self.extra = 0
+        self.ordered = False
         self._members = members
         self.note_state(policy.state())
 
@@ -87,9 +117,40 @@ class Run:
 
     def following(self, beginning: Snapshot) -> Run:
         """Return the next run, whose beginning is durable."""
-        run = Run(self._context, self._members, self._facts, self._anew(), beginning, self._anew)
+        run = Run(
+            self._context,
+            self._members,
+            self._facts,
+            self._anew(),
+            beginning,
+            self._anew,
+            self._documents,
+        )
         run.wait.meets = self.redo.others if self.redo.alone else None
+        run.wait.alone = self.ordered
         return run
+
+    def under(self, parts: Parts) -> Run:
+        """Return this run under other settings, or the end of it, if it is to begin anew."""
+        held = self.best.of(self.policy.state(), self.metrics)
+        held = replace(held, company=self.company, redone=self.redo.done)
+        run = Run(
+            parts.context,
+            self._members,
+            parts.facts,
+            parts.anew() if parts.begins else parts.policy,
+            held,
+            parts.anew,
+            self._documents,
+        )
+        run.begun, run.extra, run.exchanges = self.begun, self.extra, self.exchanges
+        run.wait = replace(self.wait, context=parts.context)
+        return run
+
+    def begin_under(self) -> list[ev.Effect]:
+        """Return the beginning of a run under other settings, to be made durable."""
+        self.redo.under_way, self.ordered = True, self.begun
+        return [ev.Adopt(Snapshot(self._anew().state(), {}, redone=self.redo.done + 1))]
 
     def behind(self, number: int) -> frozenset[str]:
         """Return the live peers that have not reached a round, if rounds wait for peers."""

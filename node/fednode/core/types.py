@@ -80,6 +80,34 @@ class Past:
     undecided: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A settings document of the mesh, as the core knows it (node/fednode/core/documents.py).
+
+    number: the documents of a mesh are counted from 1. digest: of the signed bytes, 32 hexadecimal
+    digits. start: the round from which on it holds. proof: the signed bytes. A host checks them and
+    knows what they say; until then the other fields are empty.
+    """
+
+    number: int = 0
+    digest: str = ""
+    start: int = 0
+    proof: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Digests of settings documents, as a node says them of itself; "" for none.
+
+    force: the one under which it runs. accepts: the one under which it will run. knows: the newest
+    one that it knows, which it may have refused.
+    """
+
+    force: str = ""
+    accepts: str = ""
+    knows: str = ""
+
+
 class Tensors(Mapping[str, Array]):
     """Immutable named float32 arrays: sorted names, read-only, compared and hashed by digest.
 
@@ -208,7 +236,8 @@ class Message:
     facts: small strings, such as the settings behind the fingerprint in a hello.
     members: news of members, on messages of the kernel. redo, run: also there, the sender's word
     about its run, and how often it began its rounds again (node/fednode/core/redo.py).
-    mark: how far the sender's life is; None if it does not say.
+    mark: how far the sender's life is; None if it does not say. terms: the sender's settings
+    documents, on messages of the kernel; None if it knows none. document: one that it passes on.
     """
 
     mesh: str
@@ -226,6 +255,8 @@ class Message:
     redo: Again = ""
     run: int = 0
     mark: Mark | None = field(default=None, compare=False)
+    terms: Terms | None = field(default=None, compare=False)
+    document: Document | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from fednode.core import foreign
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Again, Mark, Message, Update
 from fednode.errors import FednodeError, FrameError
-from fednode.wire import fields, marks
+from fednode.wire import fields, marks, terms
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
 from fednode.wire.tensors import DTYPES, LIMITS, Dtype, Limits, roundtrip
@@ -128,6 +128,8 @@ def encode(message: Message, dtype: Dtype, limits: Limits = LIMITS) -> bytes:
         redo=_REDO[message.redo],
         run=message.run,
         mark=marks.written(message.mark),
+        terms=terms.written(message.terms),
+        document=b"" if message.document is None else message.document.proof,
         classes=message.tensors.classes,
     )
     head = envelope.SerializeToString(deterministic=True)
@@ -187,6 +189,8 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         redo=redo,
         run=envelope.run,
         mark=marks.read(envelope, "mark"),
+        terms=terms.read(envelope),
+        document=terms.carried(envelope),
     )
     wrong = _fault(message, limits)
     if wrong:
@@ -257,7 +261,7 @@ def _fault(message: Message, limits: Limits) -> str:
         if len(value) > limits.fact_characters or not value.isprintable():
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
     found = _classes_fault(message, limits) or _member_fault(message, limits)
-    return found or marks.fault(message.mark)
+    return found or marks.fault(message.mark) or terms.fault(message)
 
 
 def _classes_fault(message: Message, limits: Limits) -> str:
@@ -320,7 +324,7 @@ def head_bytes_max(limits: Limits) -> int:
     fact = CHARACTER_BYTES * (FACT_NAME_CHARACTERS_MAX + limits.fact_characters) + SPARE_BYTES
     member = 2 * PLACE_CHARACTERS_MAX + PROOF_BYTES_MAX + 2 * SPARE_BYTES
     classes = limits.classes * (CLASS_BYTES_MAX + 4)  # the tag and the length take four bytes
-    words += marks.BYTES_MAX
+    words += marks.BYTES_MAX + terms.BYTES_MAX
     return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
 
 

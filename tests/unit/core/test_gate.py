@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fednode import registry
+from fednode.core.documents import Documents
 from fednode.core.gate import TAKEN, Gate
 from fednode.core.members.table import Members
 from fednode.core.types import EMPTY, PolicyState, Tensors
@@ -21,7 +22,7 @@ NORM_MAX = 1000.0
 
 @pytest.fixture
 def gate() -> Gate:
-    return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")))
+    return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")), Documents())
 
 
 def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:
@@ -102,7 +103,7 @@ def test_where_rounds_are_run_together_a_peer_may_ask_in_a_round_that_is_over(ph
     kind = registry.policy("promptfl")
     frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
     policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")))
+    gate = Gate(frame, FACTS, Members(("b", "c")), Documents())
     asked = message(phase, round=2, policy="promptfl", tensors=EMPTY)
     for _ in range(3):
         assert gate.check(asked, policy) == TAKEN
@@ -123,7 +124,7 @@ def test_where_rounds_are_run_together_what_is_not_over_is_taken(number: int, co
     kind = registry.policy("promptfl")
     frame = replace(context("promptfl", mode="sync"), norm_max=NORM_MAX)
     policy = kind.restore(kind.config_type(), frame, PolicyState(3, PROMPTS, EMPTY))
-    gate = Gate(frame, FACTS, Members(("b", "c")))
+    gate = Gate(frame, FACTS, Members(("b", "c")), Documents())
     verdict = gate.check(message(round=number, policy="promptfl"), policy)
     assert verdict[0] == code
     assert code == "ok" or verdict[2] == f"round {number} is over here; the last one was 3"

@@ -17,7 +17,8 @@ from fednode.core.events import (
     TimerFired,
     TurnAway,
 )
-from fednode.core.kernel import RELEASE, Kernel
+from fednode.core.kernel import Kernel
+from fednode.core.peering import RELEASE
 from fednode.core.reputation import SHOWN_MAX, Reputation, Tally, Tolerance
 from fednode.core.settings import StartSettings
 from fednode.core.types import Tensors

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from fednode.core import events as ev
+from fednode.core.documents import Documents
 from fednode.core.life import Life
 from fednode.core.members.table import Members
 from fednode.core.run import Run
@@ -20,7 +21,7 @@ def made(company: dict[int, int], round_: int = 5, redone: int = 0, peers: str =
     state = replace(policy.state(), round=round_)
     policy = policy.restore(policy._config, policy._context, state)
     held = Snapshot(state, {"loss": 0.5}, company=company, redone=redone)
-    return Run(context(), Members(peers), FACTS, policy, held, zerodfl)
+    return Run(context(), Members(peers), FACTS, policy, held, zerodfl, Documents())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ class Phase(StrEnum):
     MEMBERS = "members"
     """Digests or entries of the sender's list."""
     BYE = "bye"
+    SETTINGS = "settings"
+    """Passes a settings document on (node/fednode/core/documents.py)."""
 
 
 PHASES: Final = frozenset(Phase)

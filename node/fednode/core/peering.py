@@ -1,0 +1,206 @@
+"""The half of the kernel that deals with peers: what it takes from them, and what it tells them.
+
+A message passes the gate before anything follows from it. A peer that sends what no correct node
+sends loses its reputation. Membership (members/swim.py) and settings documents (documents.py) live
+on these messages.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fednode.core import events as ev
+from fednode.core.changes import Changes
+from fednode.core.documents import Documents
+from fednode.core.gate import LATER, Verdict
+from fednode.core.life import Life
+from fednode.core.lives import Lives
+from fednode.core.members.links import Links
+from fednode.core.members.phases import NOTED, PHASES, Phase
+from fednode.core.members.reach import Reach
+from fednode.core.members.swim import Swim
+from fednode.core.members.table import LIVE
+from fednode.core.policy import NodeContext, Policy
+from fednode.core.reputation import FAULTS, Reputation, Tally, Tolerance
+from fednode.core.run import Run
+from fednode.core.settings import Timing
+from fednode.core.types import Again, Json, Message
+
+RELEASE = "kernel.release."
+
+
+class Peering(ABC):
+    """What the kernel knows of its peers; see the file's header. The kernel fills in the rest."""
+
+    lives: Lives
+    _life: Life
+    _run: Run
+
+    def __init__(
+        self,
+        context: NodeContext,
+        facts: Mapping[str, str],
+        timing: Timing,
+        tolerance: Tolerance,
+        documents: Documents,
+    ) -> None:
+        self.context, self.documents = context, documents
+        self._facts = dict(facts)
+        self._swim = Swim(context, timing, self._message)
+        self._members = self._swim.members
+        self._reputation = Reputation(tolerance)
+        self._reach = Reach(context.address)
+        self._refused = Tally()
+        self._changed = Changes()
+        self._links = Links(context.name, context.topology)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the present run."""
+        return self._run.policy
+
+    @property
+    def _word(self) -> Again:
+        return self._run.word(self._life)
+
+    @abstractmethod
+    def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]: ...
+
+    @abstractmethod
+    def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]: ...
+
+    @abstractmethod
+    def _begin_again(self) -> list[ev.Effect]: ...
+
+    @abstractmethod
+    def _switch_if_due(self, now: float) -> list[ev.Effect]: ...
+
+    # Messages -------------------------------------------------------------------------------------
+
+    def _receive(self, now: float, message: Message, token: int) -> list[ev.Effect]:
+        sender = message.sender
+        effects: list[ev.Effect] = []
+        if self._life == Life.LEAVING:
+            return [ev.Answer(token, "busy", "this node is leaving the mesh")]
+        known = sender in self._members and self._members[sender].state != "revoked"
+        if message.phase == Phase.HELLO and not known:
+            introduction = [member for member in message.members if member.name == sender]
+            effects += self._swim.meet(introduction)
+        heard = known and message.mesh == self.context.mesh and message.phase in PHASES
+        news = heard and self.documents.heard(sender, message.terms)
+        code, reason, text = self._run.gate.check(message, self.policy)
+        if heard:  # whatever the gate says of its settings
+            effects += self.documents.pass_on(now, sender, self._message)
+        if code != "ok":
+            return [*effects, *self._refuse(now, message, token, (code, reason, text))]
+        if message.phase == Phase.SETTINGS:
+            offered = self.documents.offered(message.document) if message.document else []
+            return [ev.Answer(token, "ok"), *effects, *offered]
+        self._run.pace.heard(now, self._run.round, message)
+        late = self._members.late(message)
+        number = self._members[sender].round if late else message.round
+        effects += [*self._swim.heard(now, sender, number), *self._reach.came(now, sender)]
+        effects += self.lives.heard(now, sender, message.mark, self._swim.around_s)
+        if message.phase not in PHASES:
+            self._members.said(sender, "")  # it sends prompts, so its rounds run
+            effects += self._changes(now)
+            if sender not in self._links:
+                strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
+                return [*effects, *self._refuse(now, message, token, strange)]
+            return [ev.Answer(token, "ok"), *effects, *self._tell(now, ev.Received(message))]
+        anew = message.phase == Phase.HELLO and not (message.round or message.redo)
+        self._members.said(sender, message.redo, message.run, anew)
+        if message.fingerprint == self.context.fingerprint:
+            self._run.agreement.heard(sender, message.round, message.contributors)
+        effects += self._run.agreement.look(now, self._members.live())
+        effects += self._swim.learn(now, message.members, sender)
+        special = self._swim.received(now, message, token)
+        note, more = self._members[sender].unreached, self.lives.answer(sender, message.mark)
+        plain: list[ev.Effect] = [ev.Answer(token, self._word or "ok", note, more)]
+        answer = plain if special is None else special
+        effects += [*self._swim.lists(message), *self._changes(now)]
+        return [*answer, *effects, *(self._switch_if_due(now) if news else ())]
+
+    def _refuse(
+        self, now: float, message: Message, token: int, verdict: Verdict
+    ) -> list[ev.Effect]:
+        """Answer a refused message, count it, and record the first of its kind and sender."""
+        code, reason, text = verdict
+        sender, effects = message.sender, list[ev.Effect]([ev.Answer(token, code, text)])
+        if code == "refused" and sender in self._members:
+            self._members.refused(sender, now, text)
+            effects += self._changes(now)
+        if reason in FAULTS and sender in self._members:
+            effects += self._misbehaved(now, sender, text)
+        if code == "duplicate" or reason == LATER:  # nobody's fault
+            self._refused.counts[reason] += 1
+            return effects
+        if self._refused.first(reason, sender):
+            facts: dict[str, Json] = {"peer": sender, "reason": reason}
+            effects.append(
+                ev.Record("message.refused", f"from {sender!r}: {text}", "warning", facts)
+            )
+        return effects
+
+    def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
+        """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""
+        seconds = self._reputation.fault(sender, now)
+        if not seconds:
+            return []
+        self._members.quarantine(sender, f"quarantined for {seconds:g} s: at last, {text}")
+        ends = ev.TurnAway(sender, seconds), ev.SetTimer(RELEASE + sender, seconds)
+        return [*self._changes(now), *ends]
+
+    def _sent(self, now: float, event: ev.Delivered | ev.Undelivered) -> list[ev.Effect]:
+        effects: list[ev.Effect] = []
+        noted = event.message.phase in NOTED
+        answer = event if isinstance(event, ev.Delivered) and noted else None
+        if answer is not None:  # first, because the node may have to be silent
+            effects += self.lives.told(answer)
+            if self.lives.undecided and self._life != Life.LEAVING:
+                self._life = Life.PAUSED
+        if event.to in self._members:
+            if answer and self._members[event.to].spoke_at < 0:  # later its messages say it
+                self._members.said(event.to, answer.redo)
+            effects += [*self._swim.sent(now, event), *self._changes(now)]
+        if answer is not None:
+            effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
+        return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
+
+    def _changes(self, now: float) -> list[ev.Effect]:
+        """Return records of members' state changes; tell the policy which peers came and went."""
+        if not self._members.changes and not self._members.reworded:
+            return []
+        effects = list[ev.Effect]()
+        moved, self._members.reworded = self._members.reworded, set()
+        changes, self._members.changes = self._members.changes, []
+        for peer, before, after in changes:
+            effects += self._changed.record(now, peer, after, self._members[peer].reason)
+            if (before in LIVE) != (after in LIVE):
+                moved.add(peer)
+        return [*effects, *self._relink(now, moved)] if moved else effects
+
+    def _relink(self, now: float, moved: set[str]) -> list[ev.Effect]:
+        """Tell the policy which peers it exchanges prompts with, after some came or went."""
+        gone, fresh = self._links.follow(self._members, moved)
+        effects: list[ev.Effect] = []
+        for peer in gone:
+            effects += self._tell(now, ev.PeerDown(peer))
+        for peer in fresh:
+            effects += self._tell(now, ev.PeerUp(peer))
+        return [*effects, *self._start_if_ready(now), *self._begin_again()]
+
+    def _message(self, phase: str) -> Message:
+        facts = self._facts if phase == Phase.HELLO else None
+        message = self.context.message(self._run.round, phase, facts=facts)
+        digest = self._run.agreement.digest(self._run.round)
+        return replace(
+            message,
+            contributors=digest,
+            redo=self._word,
+            run=self._run.redo.done,
+            mark=self.lives.mark,
+            terms=self.documents.terms,
+        )
