@@ -219,15 +219,18 @@ class Documents:
             return "ahead"
         return "behind" if said.accepts and said.accepts == self.force.digest else ""
 
-    def apart(self, peer: str) -> str:
-        """Return under which documents a peer and this node run, as words; "" if it is the same."""
+    def apart(self, peer: str, own: str) -> str:
+        """Return under which documents a peer and this node run, as words; "" if it is the same.
+
+        own: this node's name, because the peer is told the same words.
+        """
         said = self.told.get(peer, Terms()).force
         if said == self.force.digest:
             return ""
-        theirs = "settings that this node does not know"
+        theirs = f"settings that {own!r} does not know"
         if not said or said in self.held:
             theirs = _named(self.held.get(said, NONE))
-        return f"{peer!r} runs under {theirs}, and this node under {_named(self.force)}"
+        return f"{peer!r} runs under {theirs}, and {own!r} under {_named(self.force)}"
 
 
 def _named(document: Document) -> str:

@@ -74,7 +74,7 @@ class Gate:
     def _differs(self, message: Message) -> str:
         """Return in which settings the sender of a message differs from this node."""
         own, sender = self._context, message.sender
-        apart = self._documents.apart(sender)
+        apart = self._documents.apart(sender, own.name)
         both = {own.name: dict(self._facts), sender: dict(message.facts)}
         if message.policy != own.policy:
             both = {own.name: {"policy.name": own.policy}, sender: {"policy.name": message.policy}}

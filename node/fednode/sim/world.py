@@ -25,7 +25,7 @@ from typing import Any, Final, Protocol
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
-from fednode.core.types import MEASURE, Job, Mark, Message, Past, Snapshot
+from fednode.core.types import MEASURE, Document, Job, Mark, Message, Past, Snapshot
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
 from fednode.sim.host import Build, Host, InFlight, checked, travelled
@@ -75,6 +75,7 @@ class World:
         self.network = Network(random.Random(seed), delay_s, loss)
         self.checkers: list[Checker] = []
         self.admitted: Callable[[str], bool] = lambda name: name in self.hosts
+        self.signed: dict[bytes, Document] = {}  # what nodes believe, by its bytes
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
         self.memorable, self.events_max = memorable, EVENTS_MAX
@@ -118,38 +119,25 @@ class World:
             host.boot += 1
             host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
-            host.kernel = host.build(host.durable, host.past)
+            host.resume()
+            host.kernel = host.build(host.durable, host.past, host.desk.documents())
             for checker in self.checkers:
                 checker.started(self, name)
             self._step(name, ev.Started())
+            self._prepare(name, host, host.desk.again())
 
     def crash(self, name: str) -> None:
         """Switch a node off at once; only its durable state survives."""
         self.hosts[name].kernel = None
         self.hosts[name].boot += 1  # a commit in progress is lost
 
-    def wipe(self, name: str) -> None:
-        """Erase the disk of a node that is off."""
-        self.hosts[name].durable, self.hosts[name].past = None, Past()
-
-    def back_up(self, name: str) -> None:
-        """Copy the disk of a node."""
-        host = self.hosts[name]
-        host.backup = host.durable, host.past
-
-    def restore(self, name: str) -> None:
-        """Put the copy back on the disk of a node that is off."""
-        host = self.hosts[name]
-        if host.backup is not None:
-            host.durable, host.past = host.backup
-
     def command(self, name: str, command: ev.Command) -> None:
         """Give a node an operator's command."""
         self._step(name, ev.Commanded(command))
 
-    def regain(self, name: str) -> None:
-        """Tell a node that its own way into the mesh is back."""
-        self._step(name, ev.Regained())
+    def tell(self, name: str, event: ev.Event) -> None:
+        """Give a node an event that comes from its host."""
+        self._step(name, event)
 
     def cut(self, node: str, other: str) -> None:
         """Cut the link between two nodes, in both directions."""
@@ -267,11 +255,19 @@ class World:
                 self._tune(name, host, job)
             case ev.Adopt(snapshot=snapshot):
                 self._adopt(name, host, snapshot)
+            case ev.Offer(document=document):
+                self._prepare(name, host, host.desk.offered(document))
+            case ev.Switch(document=document):
+                self._post(name, host.boot, 0.0, host.switch(document))
             case ev.Record():
                 if self.memorable or effect.level in {"warning", "error"}:
                     host.records.append(effect)
                 if effect.level == "error":
                     self.errors.append(f"{name}: {effect.text}")
+
+    def _prepare(self, name: str, host: Host, decisions: Sequence[ev.Decided]) -> None:
+        for decision in decisions:
+            self._post(name, host.boot, host.desk.decide_s, decision)
 
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
         number = self._count + 1  # of the event that _later adds
@@ -297,7 +293,7 @@ class World:
         if host.full:
             self._post(name, host.boot, 0.0, ev.AdoptFailed(snapshot, "no space left"))
             return
-        host.durable = snapshot
+        host.store(snapshot)
         if self.memorable:
             host.history.append(snapshot)
         self.watch(name, snapshot)
@@ -344,7 +340,9 @@ class World:
         if message.sender != exchange.sender:  # the sender's key belongs to another name
             self._reply(replace(exchange, to=to), "refused", "this key is another's")
             return
-        message = replace(message, mark=checked(message.sender, message.mark))
+        document = message.document and self.signed.get(message.document.proof)
+        mark = checked(message.sender, message.mark)
+        message = replace(message, mark=mark, document=document)
         token = next(self._tokens)
         host.answers[token] = exchange
         if message.members:

@@ -76,6 +76,6 @@ def test_a_node_that_starts_again_goes_on_from_its_disk() -> None:
     made.start("a")
     assert made.kernel("a").policy.state() == held.policy
     made.crash("b")
-    made.wipe("b")
+    made.hosts["b"].wipe()
     made.start("b")
     assert begun(made)["b"] == ClosedFormLearner("b").initial(start_seed("own", 1, "b"))

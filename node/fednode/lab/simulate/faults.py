@@ -52,16 +52,16 @@ def _on(world: World, whom: tuple[str, ...]) -> None:
 
 def _wipe(world: World, whom: tuple[str, ...]) -> None:
     world.crash(whom[0])
-    world.wipe(whom[0])
+    world.hosts[whom[0]].wipe()
 
 
 def _back_up(world: World, whom: tuple[str, ...]) -> None:
-    world.back_up(whom[0])
+    world.hosts[whom[0]].back_up()
 
 
 def _restore(world: World, whom: tuple[str, ...]) -> None:
     world.crash(whom[0])
-    world.restore(whom[0])
+    world.hosts[whom[0]].restore()
     world.start(whom[0])
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from fednode.core.events import Effect, Event, TimerFired
+from fednode.core.events import Effect, Event, Regained, TimerFired
 from fednode.core.members.swim import PROBE
 from fednode.core.settings import STRICT, bounded
 from fednode.lab.simulate.check import Violation
@@ -107,7 +107,7 @@ def place_relays(
         names,
         lambda: world.now,
         world.at,
-        world.regain,
+        lambda name: world.tell(name, Regained()),
         set(drawn.shut),
         {name: Relay(name, lie) for name, lie in drawn.lies.items()},
     )

@@ -1,0 +1,142 @@
+"""What a kernel takes from peers that know, or run under, other settings documents."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from fednode.core import events as ev
+from fednode.core.documents import BEGUN, PROPOSED, Documents
+from fednode.core.facts import fingerprint
+from fednode.core.kernel import Kernel
+from fednode.core.peering import RELEASE, Peering
+from fednode.core.run import Parts
+from fednode.core.types import Document, PolicyState, Terms
+from fednode.policies.zerodfl.config import ZeroDFLConfig
+from fednode.policies.zerodfl.exchange import ZeroDFL
+from tests.unit.core.scenes import FACTS, PROMPTS, context, message, only, recorded, zerodfl
+
+ONE = Document(1, "5" * 32, 3, b"one")
+LATER = {**FACTS, "rounds.max": "9"}
+
+
+def under(digest: str, state: PolicyState) -> Parts:
+    """Return a node of nine rounds."""
+    assert digest == ONE.digest
+    frame = replace(context(max=9), fingerprint=fingerprint(LATER))
+    policy = ZeroDFL.restore(ZeroDFLConfig(), frame, state)
+    return Parts(context=frame, policy=policy, facts=LATER, anew=zerodfl, begins=False)
+
+
+def kernel(documents: Documents | None = None) -> Kernel:
+    made = Kernel(context(), zerodfl(), FACTS, anew=zerodfl, documents=documents, under=under)
+    assert isinstance(made, Peering)
+    made.step(0.0, ev.Started())
+    return made
+
+
+def take(node: Kernel, phase: str, **changed: Any) -> list[ev.Effect]:
+    return node.step(1.0, ev.Received(message(phase, **changed), 7))
+
+
+def answer(effects: list[ev.Effect]) -> tuple[str, str]:
+    (one,) = only(effects, ev.Answer)
+    return one.code, one.detail
+
+
+def accepted() -> Kernel:
+    node = kernel()
+    take(node, "settings", document=ONE)
+    node.step(1.0, ev.Decided(ONE.digest, True))
+    return node
+
+
+def switched() -> Kernel:
+    """Return a node that runs under the document."""
+    node = accepted()
+    take(node, "hello", terms=Terms(ONE.digest, "", ONE.digest), fingerprint=fingerprint(LATER))
+    assert node.documents.switching
+    effects = node.step(1.0, ev.Switched(ONE.digest))
+    assert BEGUN in recorded(effects)
+    return node
+
+
+def test_a_document_is_taken_whatever_settings_its_sender_has() -> None:
+    node = kernel()
+    effects = take(node, "settings", document=ONE, fingerprint="ab", policy="promptfl")
+    assert answer(effects) == ("ok", "")
+    assert recorded(effects) == [PROPOSED]
+    assert only(effects, ev.Offer) == [ev.Offer(ONE)]
+    again = take(node, "settings", document=ONE)
+    assert answer(again) == ("ok", "")
+    assert not only(again, ev.Offer)
+
+
+def test_a_document_that_the_host_does_not_believe_is_nothing() -> None:
+    effects = take(kernel(), "settings", document=None)
+    assert answer(effects) == ("ok", "")
+    assert not only(effects, ev.Offer)
+
+
+def test_nobody_but_a_member_brings_documents() -> None:
+    for changed in ({"sender": "zoe"}, {"mesh": "other"}):
+        effects = take(kernel(), "settings", document=ONE, **changed)
+        assert answer(effects)[0] == "refused"
+        assert not only(effects, ev.Offer)
+
+
+def test_who_is_refused_for_its_settings_is_told_of_the_document() -> None:
+    node = switched()
+    effects = take(node, "hello", terms=None)
+    code, text = answer(effects)
+    assert code == "refused"
+    assert text.startswith("'b' runs under the settings of its own files, and 'a' under")
+    passed = [one for one in only(effects, ev.Send) if one.message.phase == "settings"]
+    assert [(one.to, one.message.document) for one in passed] == [("b", ONE)]
+
+
+def test_membership_goes_on_while_two_nodes_change_to_the_same_settings() -> None:
+    node = accepted()
+    ahead = take(
+        node, "ping", terms=Terms(ONE.digest, "", ONE.digest), fingerprint=fingerprint(LATER)
+    )
+    assert answer(ahead)[0] == "ok"
+    node = switched()
+    behind = take(node, "ping", sender="c", terms=Terms(accepts=ONE.digest))
+    assert answer(behind)[0] == "ok"
+    assert "c" in node._members.live()
+
+
+def test_messages_of_rounds_wait_until_both_have_changed_and_cost_nothing() -> None:
+    node = accepted()
+    take(node, "ping", sender="c", terms=Terms(accepts=ONE.digest))
+    take(node, "ping", terms=Terms(ONE.digest, "", ONE.digest), fingerprint=fingerprint(LATER))
+    ahead = take(node, "prompts", fingerprint=fingerprint(LATER))
+    assert answer(ahead) == ("busy", "'a' begins the same settings after its round")
+    assert not recorded(ahead)
+    node.step(1.0, ev.Switched(ONE.digest))
+    behind = take(node, "prompts", sender="c")
+    assert answer(behind) == ("stale", "'a' runs under newer settings already")
+    assert not recorded(behind)
+    for _ in range(50):
+        take(node, "prompts", sender="c")
+    assert not only(behind, ev.TurnAway)
+    assert ev.SetTimer(RELEASE + "c", 60.0) not in behind
+
+
+def test_a_node_goes_on_under_the_document_from_the_state_that_it_had() -> None:
+    node = switched()
+    assert node.context.rounds.max == 9
+    assert node.policy.state().tensors == PROMPTS
+    said = node._message("hello")
+    assert said.terms == Terms(ONE.digest, "", ONE.digest)
+    assert dict(said.facts) == LATER
+
+
+def test_a_node_that_cannot_change_goes_on_as_before() -> None:
+    node = accepted()
+    take(node, "hello", terms=Terms(ONE.digest, "", ONE.digest), fingerprint=fingerprint(LATER))
+    effects = node.step(1.0, ev.SwitchFailed(ONE.digest, "no space left"))
+    assert "settings.failed" in recorded(effects)
+    assert node.context.rounds.max == 5
+    assert not node.documents.switching
