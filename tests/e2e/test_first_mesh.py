@@ -218,8 +218,8 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
 ) -> None:
     for key, value in ENVIRONMENT.items():
         monkeypatch.setenv(key, value)
-    fednode, ports = Fednode(capsys), free_ports(4)
-    a, b, c, d = (Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcd"))
+    fednode, ports = Fednode(capsys), free_ports(5)
+    a, b, c, d, e = (Site(tmp_path, name, 2 + at, ports[at]) for at, name in enumerate("abcde"))
     found = ("--site", "a", "--address", a.address, "--policy", "promptfl", "--rounds", "3")
     await a.types(fednode, "found", "ward", "--data", str(a.images), *found)
     async with contextlib.AsyncExitStack() as running:
@@ -238,3 +238,17 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
         await c.until(lambda reply: state_of(reply, "b") == "alive")
         await b.until(lambda reply: state_of(reply, "c") == "alive")
         assert "sponsors: [b]" in mesh_file(c)
+
+        await running.enter_async_context(e.runs(*await invited(fednode, b, e)))
+        await c.until(lambda reply: state_of(reply, "e") == "alive")
+        assert "is revoked" in await b.types(fednode, "remove", "e")
+        await c.until(lambda reply: state_of(reply, "e") == "revoked")
+        with pytest.raises(AssertionError, match="'a' has its lease from the founder"):
+            await b.types(fednode, "remove", "a")
+        await running.enter_async_context(a.runs("start"))
+        await a.until(lambda reply: state_of(reply, "c") == "alive")
+        said = await a.types(fednode, "remove", "b")
+        assert "b had admitted c: these sites stay." in said
+        await c.until(lambda reply: state_of(reply, "b") == "revoked")
+        await a.until(lambda reply: state_of(reply, "c") == "alive")
+        await c.until(lambda reply: state_of(reply, "a") == "alive")

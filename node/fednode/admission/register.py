@@ -6,7 +6,7 @@ Its tokens are in fednode.admission.tokens, its files in fednode.admission.files
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -48,6 +48,8 @@ class Register:
 
         That key renews its lease here, whoever signed the one before.
         """
+        self.is_revoked: Callable[[str], bool] = lambda _: False
+        """Tells whether a key was revoked in the mesh around this register."""
         self._guesses = Guesses(clock)
 
     def enrol(
@@ -85,7 +87,8 @@ class Register:
 
         A stranger has no good token and no enrolled key; its answer is the same whatever it asks.
         """
-        if any(leases.peek(proof).id == id for proof in self.revocations()):
+        revoked = {leases.peek(proof).id for proof in self.revocations()}
+        if id in revoked or self.is_revoked(id):
             raise IdentityError(f"the key {id} was revoked")
         if all(node.id != id for node in self.enrolled()) and self.id_of(name) != id:
             self.tokens.require(token, name, id)
@@ -140,13 +143,18 @@ class Register:
         """Return all enrolled nodes, by name."""
         return self._files.enrolled()
 
-    def revoke(self, name: str, id: str) -> str:
-        """Revoke a key; return the proof as a line for peers.yaml."""
+    def revoke(self, name: str, id: str, stay: Sequence[bytes] = ()) -> str:
+        """Revoke a key; return the proof as a line for peers.yaml.
+
+        stay: leases that the key gave as a sponsor and that hold all the same, at most STAY_MAX.
+        """
         keys.read_group(id)
+        digests = "".join(map(leases.digest, stay[: leases.STAY_MAX]))
         moment = int(self._clock())
-        proof = self._sign(
-            Statement(kind="revocation", mesh=self.mesh, name=name, id=id, issued=moment)
+        revocation = Statement(
+            kind="revocation", mesh=self.mesh, name=name, id=id, issued=moment, stay=digests
         )
+        proof = self._sign(revocation)
         with self._files.alone():
             self._files.add_revocation(proof)
             self._files.put_enrolled([node for node in self.enrolled() if node.id != id])

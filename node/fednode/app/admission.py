@@ -9,6 +9,7 @@ Newcomers reach the service alone, through a gate of their own (fednode.transpor
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -98,6 +99,7 @@ class Admission:
         self._backbone = ""
         self.register = register_of(plan.state, identity)
         self.register.id_of = self._id_of
+        self.register.is_revoked = trust.is_revoked
         self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
         self.right = right_of(plan.state)
         self.tls.visitors = NEWCOMERS_MAX
@@ -182,7 +184,8 @@ class Admission:
     def remembered(self) -> list[Update]:
         """Return the members that this node admitted, to greet them after a restart."""
         for proof in self.register.revocations():
-            self._trust.take_revocation(proof)
+            with contextlib.suppress(IdentityError):  # this node's own key may be revoked by now
+                self._trust.take_revocation(proof)
         known = [
             Update(node.name, "alive", 0, node.address, node.id, disarm(node.lease))
             for node in self.register.enrolled()

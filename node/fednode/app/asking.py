@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from fednode.app.network import client_of
+from fednode.app.plan import NodePlan
 from fednode.app.reach import Target, Targets
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
@@ -25,6 +27,15 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
     """
     replies = await _ask(client, targets)
     return replies + await _ask(client, _unlisted(replies))
+
+
+async def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | None]:
+    """Return the peers that a plan's node knows; none, and why, if it does not answer."""
+    try:
+        async with client_of(plan.peers, plan.state) as client:
+            return await client.peers(plan.address), None
+    except FednodeError as fault:
+        return [], fault
 
 
 async def _ask(client: Client, targets: Targets) -> Replies:

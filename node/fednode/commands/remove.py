@@ -4,41 +4,46 @@ from __future__ import annotations
 
 import click
 
-from fednode.errors import ConfigError, Unreachable
+from fednode.errors import FednodeError, Unreachable
 
 
 @click.command()
 @click.argument("site")
-def remove(site: str) -> None:
+@click.option(
+    "--all", "everything", is_flag=True, help="Also end the leases that SITE gave to others."
+)
+def remove(site: str, everything: bool) -> None:
     """Revoke the key of the node SITE, for good, and let this node tell all others.
 
-    The command needs the mesh key, so it runs on the founder's machine. The name can be invited
-    again. If SITE was a sponsor, the sites that it admitted need new links, too.
+    With the mesh key, on the founder's machine, any site can be removed. A sponsor removes the
+    sites that it admitted. The name can be invited again. If SITE was a sponsor, the leases that
+    it gave stay, and it can give no more.
     """
     import uvloop
 
-    from fednode.admission.register import Register
-    from fednode.app.admission import FOLDER
-    from fednode.app.founding import admitting, mesh_key_of
+    from fednode.app.asking import ask_peers
+    from fednode.app.founding import admitting
     from fednode.app.network import client_of
-    from fednode.identity import lease as leases
+    from fednode.app.removing import remove as revoke
     from fednode.identity.lease import disarm
 
     plan = admitting()
-    key = mesh_key_of(plan)
-    register = Register(plan.state / FOLDER, plan.peers.mesh, lambda one: leases.sign(key, one))
-    known = {node.name: node for node in register.enrolled()}
-    if site not in known or site == plan.name:
-        others = ", ".join(sorted(set(known) - {plan.name})) or "nobody"
-        raise ConfigError(f"{site!r} cannot be removed; {plan.name} has admitted {others}.")
-    line = register.revoke(site, known[site].id)
-    register.tokens.end_links(site)
+    peers, fault = uvloop.run(ask_peers(plan))
+    removed = revoke(plan, site, peers, everything)
 
     async def tell() -> str:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.control(plan.address, "revoke", disarm(line))
+            return await client.control(plan.address, "revoke", disarm(removed.line))
 
+    if removed.stay:
+        click.echo(f"{site} had admitted {', '.join(removed.stay)}: these sites stay.")
+    if removed.out:
+        click.echo(f"{', '.join(removed.out)} had a lease from {site} and need new links.")
+    if isinstance(fault, Unreachable):
+        click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
+        return
     try:
         click.echo(uvloop.run(tell()))
-    except Unreachable:
-        click.echo(f"{site} is revoked; {plan.name} tells the others at its next start.")
+    except FednodeError as failed:
+        text = f"{site} is revoked, and {plan.name} was not told: {failed} Run this again."
+        raise type(failed)(text) from None

@@ -20,6 +20,7 @@ def sponsor(site: str) -> None:
     import uvloop
 
     from fednode.app.admission import keep_right, register_of
+    from fednode.app.asking import ask_peers
     from fednode.app.founding import admitting, mesh_key_of
     from fednode.app.network import IDENTITY, client_of
     from fednode.identity import lease as leases
@@ -28,13 +29,14 @@ def sponsor(site: str) -> None:
 
     plan = admitting()
     register = register_of(plan.state, Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name))
-    known = {node.name: node for node in register.enrolled()}
+    key = mesh_key_of(plan)
+    peers, _ = ([], None) if site == plan.name else uvloop.run(ask_peers(plan))
+    known = {node.name: (node.id, node.address) for node in register.enrolled()}
+    known |= {peer.name: (peer.id, peer.address) for peer in peers if peer.id}
     if site not in known:
-        raise ConfigError(
-            f"{plan.name} has admitted no {site!r}; it has admitted {', '.join(sorted(known))}."
-        )
-    node, key = known[site], mesh_key_of(plan)
-    right = leases.right(key, plan.peers.mesh, site, node.id, int(time.time()))
+        raise ConfigError(f"{plan.name} knows no {site!r}; it knows {', '.join(sorted(known))}.")
+    id, address = known[site]
+    right = leases.right(key, plan.peers.mesh, site, id, int(time.time()))
     if site == plan.name:
         keep_right(plan.state, right)
         click.echo(f"{site} may admit sites for another year.")
@@ -42,7 +44,7 @@ def sponsor(site: str) -> None:
 
     async def give() -> str:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.control(node.address, SPONSOR, right)
+            return await client.control(address, SPONSOR, right)
 
     try:
         click.echo(uvloop.run(give()))

@@ -2,17 +2,19 @@
 
     lease        this name in this mesh belongs to this id until then
     sponsor      the node of this name and id may sign leases until then
-    revocation   this id belongs to nobody in this mesh any more
+    revocation   this id belongs to nobody in this mesh any more; signed by a sponsor: the leases
+                 that the sponsor gave this id hold no more
     succession   signed by the old key: this name's id is this new id
 
-A proof is the signature (64 bytes), followed by the statement as JSON with sorted keys. A lease
-that a sponsor signed holds the sponsor's own proof, so whoever has the mesh key can check it.
+A proof is the signature (64 bytes), followed by the statement as JSON with sorted keys. What a
+sponsor signed holds the sponsor's own proof, so whoever has the mesh key can check it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +37,9 @@ SPONSOR_DAYS: Final = 365
 SKEW_S: Final = 2 * 3600
 """Allowed difference between two nodes' clocks: a lease is valid this long before its signing."""
 PROOF_BYTES_MAX: Final = 1024
+DIGEST_LETTERS: Final = 16
+STAY_MAX: Final = 32
+"""Leases of a revoked sponsor that hold all the same: more do not fit into a proof."""
 _SIGNATURE_BYTES: Final = 64
 _PURPOSE: Final = b"fednode statement 1\0"
 
@@ -45,7 +50,10 @@ class Statement:
 
     issued, expires: seconds since the epoch; 0 for no end.
     by: the key that signs, if it is not the mesh key: the old key of a succession, or a sponsor's.
-    under: for a lease that a sponsor signed, the sponsor's proof as a line of text (`armour`).
+    under: for what a sponsor signed, the sponsor's proof as a line of text (`armour`).
+    stay: for the revocation of a sponsor, the digests (`digest`) of the leases that the sponsor
+    gave and that hold all the same, one behind the other; its other leases end, whatever their
+    dates say.
     """
 
     kind: Kind
@@ -56,6 +64,13 @@ class Statement:
     expires: int = 0
     by: str = ""
     under: str = ""
+    stay: str = ""
+
+    @property
+    def staying(self) -> frozenset[str]:
+        """The digests of the leases that hold all the same."""
+        size = DIGEST_LETTERS
+        return frozenset(self.stay[at : at + size] for at in range(0, len(self.stay), size))
 
     @property
     def signer(self) -> str:
@@ -85,8 +100,9 @@ def nearly_over(lease: Statement, now: float) -> bool:
 def sign(key: Ed25519PrivateKey, statement: Statement) -> bytes:
     """Return the proof of a statement."""
     fields = asdict(statement)
-    if not statement.under:  # versions without sponsors do not know the field
-        del fields["under"]
+    for added in ("under", "stay"):  # versions without sponsors do not know these fields
+        if not fields[added]:
+            del fields[added]
     body = json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     return key.sign(_PURPOSE + body) + body
 
@@ -138,7 +154,7 @@ def read(proof: bytes, key: Ed25519PublicKey) -> Statement:
 def vouched(proof: bytes, mesh_key: Ed25519PublicKey) -> Statement:
     """Return the statement that the mesh key signed, or a sponsor of the mesh key.
 
-    A sponsor signs leases only, of its own mesh, and only for times within its own. Raise
+    A sponsor signs leases and revocations of its own mesh, and only for times within its own. Raise
     IdentityError for any other bytes.
     """
     statement = peek(proof)
@@ -149,11 +165,19 @@ def vouched(proof: bytes, mesh_key: Ed25519PublicKey) -> Statement:
     right = read(disarm(statement.under), mesh_key)
     if right.kind != "sponsor" or right.id != statement.signer or right.mesh != statement.mesh:
         raise IdentityError("a proof is signed by a key that is no sponsor's of this mesh")
-    if statement.kind != "lease":
-        raise IdentityError(f"a sponsor signs leases, and no {statement.kind}")
-    if not right.issued <= statement.issued <= statement.expires <= right.expires:
-        raise IdentityError("a sponsor signed a lease for a time that is not within its own")
+    if statement.kind not in {"lease", "revocation"}:
+        raise IdentityError(f"a sponsor signs leases and revocations, and no {statement.kind}")
+    ends = statement.expires if statement.kind == "lease" else statement.issued
+    if not right.issued <= statement.issued <= ends <= right.expires:
+        raise IdentityError(
+            f"a sponsor signed a {statement.kind} for a time that is not within its own"
+        )
     return statement
+
+
+def digest(proof: bytes) -> str:
+    """Return the digest of a lease, of DIGEST_LETTERS letters."""
+    return base64.urlsafe_b64encode(hashlib.sha256(proof).digest()[:12]).decode()
 
 
 def peek(proof: bytes) -> Statement:
@@ -163,7 +187,10 @@ def peek(proof: bytes) -> Statement:
         statement = Statement(**fields)
     except (ValueError, TypeError, RecursionError) as fault:
         raise IdentityError("a proof holds no statement of fednode's") from fault
-    words = (statement.mesh, statement.name, statement.id, statement.by, statement.under)
+    words = (
+        *(statement.mesh, statement.name, statement.id),
+        *(statement.by, statement.under, statement.stay),
+    )
     times = (statement.issued, statement.expires)
     sound = statement.kind in KINDS and all(isinstance(word, str) for word in words)
     if not sound or not all(type(moment) is int and moment >= 0 for moment in times):

@@ -1,15 +1,17 @@
 """Trust: which key may use which name, by peers.yaml, leases of the mesh key and revocations.
 
-A name belongs to one id: the id that peers.yaml gives it, or the id in a lease that the mesh key
-signed. News of members is believed only within this rule: hearsay brings nobody into the mesh, and
-only a member itself can change its address. If others tell the address of a member with a lease,
-that address only says where to greet the member first (fednode.core.members.table).
+A name belongs to one id: the id that peers.yaml gives it, or the id in a lease that the mesh key or
+a sponsor signed (fednode.core.names has the rule for several leases). News of members is believed
+only within this rule: hearsay brings nobody into the mesh, and only a member itself can change its
+address. If others tell the address of a member with a lease, that address only says where to greet
+the member first (fednode.core.members.table).
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +20,7 @@ from typing import Final, Protocol
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from fednode.core.names import Claim, Names
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import keys
@@ -29,7 +32,6 @@ from fednode.identity.seen import Seen
 from fednode.storage.files import put
 from fednode.transports.address import parse
 
-KNOWN_MAX: Final = 4096
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -133,8 +135,8 @@ class Trust:
     listed: Mapping[str, str]
     mesh_key: Ed25519PublicKey | None = None
     clock: Callable[[], float] = time.time
-    _leased: dict[str, Statement] = field(default_factory=dict)  # by name
-    _revoked: dict[str, bytes] = field(default_factory=dict)  # the proof, by id
+    _names: Names = field(default_factory=Names)
+    _revoked: dict[str, bytes] = field(default_factory=dict)  # the mesh key's proof, by id
     _heirs: dict[str, Statement] = field(default_factory=dict)  # the succession, by listed id
     _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
     _file: Path | None = None  # where the proofs are stored
@@ -171,9 +173,11 @@ class Trust:
 
     def remember_in(self, file: Path) -> None:
         """Load the leases in a file that still hold, and store later ones there."""
-        good, held = self.recall(file), set(self._leased.values())
+        good = self.recall(file)
         self._seen = Seen(file)
-        self._seen.keep(proof for statement, proof in good.items() if statement in held)
+        self._seen.keep(
+            proof for one, proof in good.items() if self._names.knows(_claim(one, proof))
+        )
 
     def _take_back(self, proof: bytes) -> None:
         """Load a proof that was accepted before, without another look at the clock."""
@@ -181,8 +185,7 @@ class Trust:
         if statement.kind == "succession":
             self._inherit(proof, statement, statement.id, statement.issued)
         elif self.mesh_key is not None:
-            self._revoked.setdefault(leases.read(proof, self.mesh_key).id, proof)
-            self._keep(proof)
+            self._end(leases.vouched(proof, self.mesh_key), proof)
 
     def _keep(self, proof: bytes) -> None:
         """Store a proof; if it cannot be written, it holds until the process ends."""
@@ -225,10 +228,7 @@ class Trust:
         for name, listed in self.listed.items():
             if id and id == self._present(listed):
                 return name
-        for name, lease in self._leased.items():
-            if lease.id == id and not lease.fault(self.mesh, self.clock()):
-                return name
-        return ""
+        return self._names.name_of(id, self.clock())
 
     def refusal(self, caller: str, sender: str) -> str:
         """Return why a caller may not send as `sender`; "" if it may."""
@@ -262,8 +262,8 @@ class Trust:
         """Return the id that a name has here; "" if it has none, or a revoked id."""
         listed = self.listed.get(name, "")
         id_now = self._present(listed)
-        if not id_now and self.leased(name):
-            id_now = self._leased[name].id
+        if not id_now and (claim := self._names.claim(name, self.clock())):
+            id_now = claim.id
         return "" if id_now in self._revoked else id_now
 
     def _present(self, listed: str) -> str:
@@ -273,29 +273,36 @@ class Trust:
 
     def leased(self, name: str) -> bool:
         """Tell whether a name holds a lease that has not expired."""
-        held = self._leased.get(name)
-        return held is not None and not held.fault(self.mesh, self.clock())
+        return self._names.claim(name, self.clock()) is not None
 
     def take_revocation(self, proof: bytes) -> Update:
-        """Store the operator's revocation, return it as news; raise IdentityError if invalid."""
+        """Store a revocation, return it as news; raise IdentityError if it is invalid.
+
+        If a sponsor signed it, only the leases that this sponsor gave the key end.
+        """
         if self.mesh_key is None:
             raise IdentityError("peers.yaml names no mesh_key, so nobody can revoke anything")
-        revocation = leases.read(proof, self.mesh_key)
+        revocation = leases.vouched(proof, self.mesh_key)
         fault = revocation.fault(self.mesh, self.clock())
         if revocation.kind != "revocation" or fault:
             raise IdentityError(fault or f"this proof is a {revocation.kind}, not a revocation")
-        if revocation.id not in self._revoked:
-            self._revoked[revocation.id] = proof
-            self._keep(proof)
-            for name in [
-                name for name, held in self._leased.items() if held.signer == revocation.id
-            ]:
-                del self._leased[name]
+        if revocation.signer in self._revoked:
+            raise IdentityError("the key of the sponsor that signed the revocation was revoked")
+        self._end(revocation, proof)
         return Update(revocation.name, "revoked", id=revocation.id, proof=proof)
 
+    def _end(self, revocation: Statement, proof: bytes) -> None:
+        """Store a revocation that was checked, and its proof if it is new."""
+        if revocation.signer:
+            new = self._names.withdraw(revocation.signer, revocation.id)
+        elif new := self._names.revoke(revocation.id, revocation.staying):
+            self._revoked[revocation.id] = proof
+        if new:
+            self._keep(proof)
+
     def is_revoked(self, id: str) -> bool:
-        """Tell whether a key was revoked."""
-        return id in self._revoked
+        """Tell whether a key was revoked, by the mesh key or by the sponsor that let it in."""
+        return id in self._revoked or (self._names.is_withdrawn(id) and not self.name_of(id))
 
     def admits(self, id: str, own: str = "") -> str:
         """Return why a key does not belong to this mesh now; "" if it does. own: as in Believes."""
@@ -307,7 +314,7 @@ class Trust:
 
     def revocations(self) -> tuple[bytes, ...]:
         """Return the proofs of all revocations that this node knows."""
-        return tuple(self._revoked.values())
+        return tuple(proof for proof in self._proofs if leases.peek(proof).kind == "revocation")
 
     def _revoke(self, news: Update) -> Update | None:
         """Return the news of a revocation; None if it is invalid or the name has a new key."""
@@ -328,8 +335,6 @@ class Trust:
             statement = leases.vouched(proof, self.mesh_key)
         except IdentityError as fault:
             return str(fault)
-        if statement.signer in self._revoked:
-            return f"the key of its sponsor {statement.signer} was revoked by the mesh key"
         wrong = statement.fault(self.mesh, self.clock())
         if wrong:
             return wrong
@@ -338,14 +343,11 @@ class Trust:
         listed = self.listed.get(statement.name, "")
         if listed and listed != statement.id:
             return f"peers.yaml gives {statement.name!r} another id than its lease"
-        held = self._leased.get(statement.name)
-        # The newest lease of a name counts; of two of one second, the same one at every node.
-        newer = held is None or (held.issued, held.id) <= (statement.issued, statement.id)
-        if newer and (held is not None or len(self._leased) < KNOWN_MAX):
-            self._leased[statement.name] = statement
-            if self._seen is not None and held != statement:
-                self._seen.add(proof)
-        return "" if newer else "a newer lease of its name is for another key"
+        new = not self._names.knows(claim := _claim(statement, proof))
+        wrong = self._names.take(claim, self.clock())
+        if self._seen is not None and new and self._names.knows(claim):
+            self._seen.add(proof)
+        return wrong
 
     def _inherit(self, proof: bytes, succession: Statement, id: str, now: float) -> str:
         """Store the succession of a listed id, signed by its old key; return why it does not hold.
@@ -373,3 +375,15 @@ class Trust:
         self._heirs[listed] = succession
         self._keep(proof)
         return ""
+
+
+def _claim(lease: Statement, proof: bytes) -> Claim:
+    return Claim(
+        name=lease.name,
+        id=lease.id,
+        issued=lease.issued,
+        begins=lease.issued - leases.SKEW_S,
+        ends=lease.expires or math.inf,
+        by=lease.signer,
+        digest=leases.digest(proof),
+    )

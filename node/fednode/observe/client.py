@@ -71,6 +71,13 @@ class Client:
             reply: status_pb2.StatusReply = await stub.Status(request, timeout=self._timeout_s)
         return clean(reply)
 
+    async def peers(self, address: str) -> list[status_pb2.Peer]:
+        """Return the peers of the node at an address, with their ids and leases."""
+        request = status_pb2.PeersRequest()
+        async with self._call(address) as stub:
+            reply = await stub.Peers(request, timeout=self._timeout_s)
+        return list(clean(reply).peers)
+
     async def probe(self, address: str, name: str) -> status_pb2.ProbeReply:
         """Let the node at an address call a member of its mesh back."""
         request = status_pb2.ProbeRequest(name=name)

@@ -213,7 +213,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
     async def Peers(self, request: status_pb2.PeersRequest, context: Any) -> status_pb2.PeersReply:
         """Return every peer as this node sees it; none while the node loads."""
         await self._admit(context)
-        return status_pb2.PeersReply(peers=self.now().peers)
+        reply = status_pb2.PeersReply(peers=self.now().peers)
+        known = {} if self._node is None else {one.name: one for one in self._node.view().peers}
+        for peer in reply.peers:
+            peer.id, peer.lease = known[peer.name].id, known[peer.name].proof
+        return reply
 
     async def Probe(self, request: status_pb2.ProbeRequest, context: Any) -> status_pb2.ProbeReply:
         """Call a member back at its address; a name that is not in the mesh is not called."""

@@ -26,7 +26,7 @@ def test_the_right_is_renewed_or_given_to_a_node_that_runs(
     assert right_of(plan.state) != before
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert "a has admitted no 'b'; it has admitted a." in fednode.fault("sponsor", "b")
+    assert "a knows no 'b'; it knows a." in fednode.fault("sponsor", "b")
     register = register_of(plan.state, identity_of(plan))
     keep_right(plan.state, before)
     token = link_to(plan, "b").token.hex()

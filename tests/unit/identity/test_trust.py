@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,11 @@ import pytest
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
-from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
-from fednode.identity.lease import DAY_S, SKEW_S, armour, sponsored
+from fednode.identity.lease import DAY_S, SKEW_S, armour
 from fednode.identity.trust import Listed, Trust
 from tests.unit.identity.people import (
     LISTED,
-    MESH_KEY,
     NOW,
     STRANGER,
     A,
@@ -27,7 +24,6 @@ from tests.unit.identity.people import (
     lease,
     made_key,
     revocation,
-    statement,
     succession,
     trust,
 )
@@ -296,23 +292,6 @@ def test_what_is_no_id_is_named(text: str) -> None:
     with pytest.raises(IdentityError, match="52 letters and digits"):
         keys.read_group(text)
     assert keys.read_group(LISTED["a"])
-
-
-def lent(name: str, key: Any, **changed: Any) -> bytes:
-    """Return a lease that a signed as a sponsor."""
-    right = leases.sign(MESH_KEY, statement("sponsor", "a", A, expires=NOW + 365 * DAY_S))
-    return sponsored(A, right, lambda: NOW)(statement("lease", name, key, **changed))
-
-
-def test_a_sponsors_lease_counts_until_the_sponsors_key_is_revoked() -> None:
-    made = trust({})
-    news = Update("s", "alive", 0, "", keys.node_id(STRANGER), lent("s", STRANGER))
-    assert made.believed("s", [news])[0].id == keys.node_id(STRANGER)
-    assert made.name_of(keys.node_id(STRANGER)) == "s"
-    made.take_revocation(revocation("a", A))
-    assert made.name_of(keys.node_id(STRANGER)) == ""
-    assert made.believed("s", [news]) == ()
-    assert made.believed("s", [replace(news, proof=lease("s", STRANGER))]) != ()
 
 
 def test_of_two_leases_of_one_second_all_nodes_keep_the_same() -> None:
