@@ -10,7 +10,7 @@
     headers     opens 1,010 connections to a page, and sends one header of its request every 2 s
 
     spin        is a control: it burns the time of one processor and says nothing
-    KIND        a flood of `floods.py` over eight connections to node a
+    KIND        a flood of `floods.py` over eight connections to node a; mixed: all in turns
     answering   listens at the address of d, and floods each node that calls it with PING
     newcomer-KIND   the same by keys that nobody knows, from one address, to an introducer
     hello       sends a recorded ClientHello to node a again and again, and computes nothing
@@ -54,7 +54,7 @@ from fednode.wire import codec
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.contract.faults import pause
 from tests.e2e.attacks.answering import answer_with_floods, answering_context
-from tests.e2e.attacks.floods import KINDS, Kind, flood, spin
+from tests.e2e.attacks.floods import KINDS, Kind, flood, mixed, spin
 from tests.e2e.attacks.http2 import context_of, stranger_context
 from tests.e2e.attacks.strangers import completed, hellos
 
@@ -262,6 +262,7 @@ async def read_to_end(
         writer.close()
 
 
+MIXED: Final[dict[str, Kind]] = {"mixed": mixed}
 Attack = Callable[[Path, float, Targets], Coroutine[Any, Any, dict[str, Any]]]
 
 
@@ -316,8 +317,8 @@ ATTACKS: Final[dict[str, Attack]] = {
     "silent": silent,
     "headers": headers,
     "spin": control,
-    **{name: by_member(kind) for name, kind in KINDS.items()},
-    **{f"newcomer-{name}": by_newcomers(kind) for name, kind in KINDS.items()},
+    **{name: by_member(kind) for name, kind in (KINDS | MIXED).items()},
+    **{f"newcomer-{name}": by_newcomers(kind) for name, kind in (KINDS | MIXED).items()},
     "answering": answering,
     "hello": hello,
     "handshakes": handshakes,

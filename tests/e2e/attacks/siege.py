@@ -16,7 +16,8 @@ that control in the same run. It ends with exit code 1 unless under each attack:
 - rounds keep 80 % of the better pace of before and after the attack, by the slowest daemon;
 - after the rest no process has more than 16 descriptors more than before the attack;
 - after the rest no process has more than 32 MiB more resident memory than before the attack;
-- each enrolment and each look at the page that was tried succeeds.
+- each enrolment and each look at the page that was tried succeeds;
+- at the end all daemons hold equal prompts after the newest round that all of them have.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Siege:
     failed: list[str] = field(default_factory=list)
     tries: int = 0
     paces: dict[str, float] = field(default_factory=dict)
+    equal: bool = False
     calm_s: float = 60.0
     every_s: float = 30.0
 
@@ -147,6 +149,16 @@ class Siege:
         return min(
             (last[name][0] - first[name][0]) / (last[name][1] - first[name][1]) for name in NODES
         )
+
+    async def agree(self, client: Client) -> bool:
+        """Tell whether all daemons hold equal prompts after the newest round that all have."""
+        since = min(number for number, _ in (await self.rounds(client)).values()) - 1
+        held = []
+        for name in NODES:
+            rows = await client.history(self.at[name], since)
+            held.append({row.round: row.digest for row in rows})
+        last = max(set.intersection(*({*rows} for rows in held)))
+        return len({rows[last] for rows in held}) == 1
 
     async def rounds(self, client: Client) -> dict[str, tuple[int, float]]:
         """Return each daemon's round, and when it said so."""
@@ -292,6 +304,7 @@ async def phases(siege: Siege, client: Client, name: str, minutes: float) -> str
     for one in siege.processes.values():
         one.after = one.look()
     siege.paces["after"] = await siege.watch(client, siege.calm_s)
+    siege.equal = await siege.agree(client)
     return attacker.last_line()
 
 
@@ -301,6 +314,7 @@ def show(siege: Siege, name: str, minutes: float, said: str) -> bool:
     ratio = siege.ratio
     wrong = [] if ratio >= PACE_MIN else [f"pace: {ratio:.2f} is less than {PACE_MIN}"]
     wrong += siege.failed
+    wrong += [] if siege.equal else ["the daemons hold different prompts at the end"]
     print(f"\n{name}, {minutes:g} minutes, {DESCRIPTORS:,} descriptors for each process")
     print("rounds a second:", *(f"{key} {pace:.2f}" for key, pace in paces.items()), end=" ")
     print(f"-> {ratio:.0%}")
