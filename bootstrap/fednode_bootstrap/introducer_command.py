@@ -56,16 +56,18 @@ def run(state: Path, mesh_name: str, listen: str, until: int, relay: bool) -> No
 @introducer.command()
 @STATE
 @click.option("--peers", "template", type=PATH, required=True, help="peers.yaml without mesh_key.")
-@click.option("--out", type=PATH, required=True, help="Folder that all nodes read.")
+@click.option("--out", type=PATH, required=True, help="Folder of the files.")
 @click.option("--relay", is_flag=True, help="List the introducer's port under `relays`.")
-def invite(state: Path, template: Path, out: Path, relay: bool) -> None:
+@click.option("--apart", is_flag=True, help="Give each node a folder of its own, named after it.")
+def invite(state: Path, template: Path, out: Path, relay: bool, apart: bool) -> None:
     """Write the files that nodes need to enrol: peers.yaml with the mesh key, and tokens.
 
     Each node in peers.yaml gets a file token-NAME, which enrols that name once. The file page-token
     is for the nodes' pages. If the command runs again, it keeps existing tokens; `fednode
-    introducer token` makes new ones.
+    introducer token` makes new ones. With --apart a node's folder holds peers.yaml, its own token
+    in the file token, and page-token; then no node needs to read another node's token.
     """
-    for name in written(state, template, out, relay):
+    for name in written(state, template, out, relay, apart):
         click.echo(out / name)
 
 

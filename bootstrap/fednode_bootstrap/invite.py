@@ -4,6 +4,9 @@
     token-NAME    enrols the node of that name, once; one file per node in peers.yaml
     page-token    for page.token, if all nodes have one owner
 
+For nodes that are to read their own secrets alone, each node's files go into a folder of its own:
+NAME/peers.yaml, NAME/token and NAME/page-token.
+
 `fednode introducer invite` calls this.
 """
 
@@ -22,18 +25,21 @@ from fednode.storage.files import put
 from fednode_bootstrap.introducer import Roster
 
 TOKEN: Final = "token-"
+OWN_TOKEN: Final = "token"
 PAGE_TOKEN: Final = "page-token"
 ELSEWHERE: Final = "folder with --out"
 
 
-def invite(state: Path, template: Path, folder: Path, relay: bool = False) -> list[str]:
+def invite(
+    state: Path, template: Path, folder: Path, relay: bool = False, apart: bool = False
+) -> list[str]:
     """Write the files that nodes need to enrol into a folder; return the names of written files.
 
     state: folder of the introducer; its mesh key is created if there is none. relay: the
-    introducer's port is a relay, too, and peers.yaml lists it. While the mesh key
-    stays the same, existing secrets are kept, so the function can be called again. Raise
-    ConfigError if peers.yaml names another mesh key or is wrong, StateError if the folder cannot be
-    written.
+    introducer's port is a relay, too, and peers.yaml lists it. apart: each node's files go into a
+    folder of its own. While the mesh key stays the same, existing secrets are kept, so the function
+    can be called again. Raise ConfigError if peers.yaml names another mesh key or is wrong,
+    StateError if the folder cannot be written.
     """
     source = read_yaml(template)
     mesh = str(source.tree.get("mesh", ""))
@@ -50,26 +56,36 @@ def invite(state: Path, template: Path, folder: Path, relay: bool = False) -> li
     if relay and "relays" not in source.tree:
         text += f"relays:\n  - {{address: {_introducer(source)!r}, id: {node_id(book.key)}}}\n"
     path = folder / "peers.yaml"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        before = path.read_text(encoding="utf-8") if path.exists() else ""
-    except OSError as fault:
-        raise StateError(
-            f"{folder} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
-        ) from fault
+    before = _before(path)
     put(path, text, ELSEWHERE, for_all=True)
     written = [path.name]
-    for peer in load_peers(path).peers:
-        file = folder / f"{TOKEN}{peer.name}"
+    names = [peer.name for peer in load_peers(path).peers]
+    for name in names:
+        file = folder / name / OWN_TOKEN if apart else folder / f"{TOKEN}{name}"
         # A token is valid only at the introducer that made it, which its mesh key identifies.
         if book.mesh_key not in before or not file.exists():
-            put(file, book.tokens.new(peer.name) + "\n", ELSEWHERE)
-            written.append(file.name)
-    if not (folder / PAGE_TOKEN).exists():
-        page_token = secrets.token_urlsafe(TOKEN_BYTES)
-        put(folder / PAGE_TOKEN, page_token + "\n", ELSEWHERE)
+            _before(file)
+            put(file, book.tokens.new(name) + "\n", ELSEWHERE)
+            written.append(str(file.relative_to(folder)))
+    page = folder / PAGE_TOKEN
+    if not page.exists():
+        put(page, secrets.token_urlsafe(TOKEN_BYTES) + "\n", ELSEWHERE)
         written.append(PAGE_TOKEN)
+    for name in names if apart else ():
+        put(folder / name / path.name, text, ELSEWHERE, for_all=True)
+        put(folder / name / PAGE_TOKEN, page.read_text(encoding="utf-8"), ELSEWHERE)
     return written
+
+
+def _before(path: Path) -> str:
+    """Make the folder of a file; return what the file holds, "" if there is none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.read_text(encoding="utf-8") if path.exists() else ""
+    except OSError as fault:
+        raise StateError(
+            f"{path.parent} cannot be used: {fault.strerror}; choose another {ELSEWHERE}."
+        ) from fault
 
 
 def _introducer(source: Source) -> str:

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fednode.observe.metrics import Metrics, Reading
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from fednode_bootstrap.invite import PAGE_TOKEN, TOKEN, invite
+from fednode_bootstrap.invite import OWN_TOKEN, PAGE_TOKEN, invite
 from tests.command_line import parsed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +70,7 @@ def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     assert [peer.name for peer in peers.peers] == list(NODES)
     for peer in peers.peers:
         environment = NODES[peer.name]["environment"]
-        demo, token = ROOT / "configs" / "demo" / "node.yaml", f"{TOKEN}{peer.name}"
+        demo, token = ROOT / "configs" / "demo" / "node.yaml", OWN_TOKEN
         found = settings_in(environment, demo, tmp_path, token)
         assert environment["FEDNODE_NAME"] == peer.name
         assert peer.address == f"{peer.name}:{found.listen.split(':')[1]}"
@@ -81,6 +81,45 @@ def test_containers_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     door = parsed(OURS["introducer"]["command"]).params
     assert peers.introducer == f"introducer:{door['listen'].split(':')[1]}"
     assert (door["mesh_name"], door["until"]) == (peers.mesh, len(NODES))
+
+
+@pytest.mark.parametrize("file", ["compose.yaml", "compose.relay.yaml"])
+def test_a_container_sees_its_own_token_alone(tmp_path: Path, file: str) -> None:
+    services = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]
+    asked = parsed(services["invite"]["command"]).params
+    template = dict(reversed(line.split(":")[:2]) for line in services["invite"]["volumes"])[
+        str(asked["template"])
+    ]
+    invite(tmp_path / "key", ROOT / template, tmp_path / "out", asked["relay"], asked["apart"])
+    nodes = [name for name in services if name.startswith("node-")]
+    tokens = {name: (tmp_path / "out" / name / OWN_TOKEN).read_text() for name in nodes}
+    assert len(set(tokens.values())) == len(nodes) == 5
+    seen = {place: source for source, place in mounts(services["invite"])}
+    for name, service in services.items():
+        for source, place in mounts(service):
+            if source in seen.values() and name != "invite":
+                (written,) = (at for at, volume in seen.items() if volume == source)
+                if written == "/state":
+                    assert name in {"introducer", "relay"}
+                    continue
+                # What this container reads, without the places where other volumes are mounted.
+                folder = tmp_path / "out" / Path(written).relative_to(str(asked["out"]))
+                texts = "".join(one.read_text() for one in folder.iterdir() if one.is_file())
+                known = {other for other, token in tokens.items() if token.strip() in texts}
+                assert known == ({name} if name in nodes else set()), (name, source)
+                assert place == "/mesh"
+    for name in nodes:
+        path = Path(services[name]["environment"]["FEDNODE_TOKEN_FILE"])
+        (source,) = (source for source, place in mounts(services[name]) if place == "/mesh")
+        assert seen[f"{asked['out']}/{name}"] == source
+        assert path == Path("/mesh") / OWN_TOKEN
+        assert (tmp_path / "out" / name / "peers.yaml").is_file()
+
+
+def mounts(service: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the named volumes of a service, and where it mounts them."""
+    lines = [line.split(":") for line in service.get("volumes", ())]
+    return [(source, place) for source, place, *_ in lines if not source.startswith(".")]
 
 
 def test_five_sites_behind_a_relay_open_no_port(tmp_path: Path) -> None:
@@ -104,7 +143,7 @@ def test_five_sites_behind_a_relay_open_no_port(tmp_path: Path) -> None:
         parsed(service["command"])
         assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
         if name in nodes:
-            demo, token = ROOT / "configs/demo/node.yaml", f"{TOKEN}{name}"
+            demo, token = ROOT / "configs/demo/node.yaml", OWN_TOKEN
             found = settings_in(service["environment"], demo, tmp_path, token)
             assert (found.listen, found.page.listen) == (None, None)
         for line in service.get("volumes", ()):

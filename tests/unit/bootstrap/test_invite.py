@@ -46,6 +46,24 @@ def test_an_invitation_holds_all_that_a_node_needs(tmp_path: Path) -> None:
         invite(tmp_path / "book", template, template / "below")
 
 
+def test_each_node_may_get_a_folder_of_its_own(tmp_path: Path) -> None:
+    template, out = tmp_path / "peers.yaml", tmp_path / "mesh"
+    listed = "peers:\n  - {name: a, address: 'a:7100'}\n  - {name: b, address: 'b:7100'}\n"
+    template.write_text(f"mesh: {MESH}\nintroducer: door:7099\n{listed}")
+    said = invite(tmp_path / "book", template, out, apart=True)
+    assert said == ["peers.yaml", "a/token", "b/token", "page-token"]
+    assert not list(out.glob("token*"))
+    made = Roster(tmp_path / "book", MESH)
+    for name, id in (("a", A_ID), ("b", B_ID)):
+        files = {path.name: path.read_text() for path in (out / name).iterdir()}
+        assert files.keys() == {"peers.yaml", "token", "page-token"}
+        assert files["peers.yaml"] == (out / "peers.yaml").read_text()
+        assert files["page-token"] == (out / "page-token").read_text()
+        assert (out / name / "token").stat().st_mode & 0o777 == 0o600
+        made.enrol(id, MESH, name, ADDRESS, files["token"].strip())
+    assert invite(tmp_path / "book", template, out, apart=True) == ["peers.yaml"]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
