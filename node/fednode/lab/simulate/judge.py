@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fednode.core.types import Document
 from fednode.lab.simulate.check import Violation
 from fednode.sim.world import World
 
 
 def well(world: World, honest: Sequence[str]) -> bool:
-    """Tell whether every honest node has finished and sees every other honest node as alive.
+    """Tell whether every honest node has finished and sees all others of its settings as alive.
 
     No two of them may still want to begin their rounds again: they can do so together.
     """
@@ -19,10 +20,16 @@ def well(world: World, honest: Sequence[str]) -> bool:
     for name in honest:
         view = world.kernel(name).view()
         seen = {peer.name for peer in view.peers if peer.state == "alive"}
-        if view.life != "finished" or not seen >= set(honest) - {name}:
+        same = {peer for peer in honest if _force(world, peer) == _force(world, name)}
+        if view.life != "finished" or not seen >= same - {name}:
             return False
         waiting += view.redo == "again"
     return waiting < 2
+
+
+def _force(world: World, name: str) -> Document:
+    """Return the settings document under which a node runs; others do not hear of it."""
+    return world.kernel(name).documents.force
 
 
 def unwell(world: World, honest: Sequence[str]) -> str:

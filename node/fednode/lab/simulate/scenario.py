@@ -36,6 +36,14 @@ from fednode.lab.simulate.byzantine import (
 )
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.checkers import ALL
+from fednode.lab.simulate.documents import (
+    DocumentSettings,
+    DrawnDocument,
+    Proposals,
+    draw_documents,
+    place_documents,
+    require_settled,
+)
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.lives import decide, unfound
@@ -118,6 +126,8 @@ class Scenario:
     `fault_s`. Nodes that both want to begin their rounds again must do so; groups that merged apart
     need not agree.
     private: whether privacy is on at all nodes. relays: None if all nodes can dial each other.
+    documents: None if the mesh's settings stay as they are; else the policies of `meshes` take the
+    same arrays.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -134,6 +144,7 @@ class Scenario:
     redo: bool = False
     private: bool = False
     relays: RelaySettings | None = None
+    documents: DocumentSettings | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -157,7 +168,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCase:
-    """One run, drawn from a seed; liars: kind of each hostile node, by name."""
+    """One run, drawn from a seed; liars: kind of each hostile node, by name.
+
+    kinds: the configuration of each policy of the scenario, which a document may name.
+    """
 
     seed: int
     mesh: MeshKind
@@ -172,6 +186,8 @@ class ScenarioCase:
     slow_disk_s: float
     skew_s: float
     relays: DrawnRelays | None = None
+    documents: tuple[DrawnDocument, ...] = ()
+    kinds: tuple[Any, ...] = ()
 
     @property
     def honest(self) -> list[str]:
@@ -181,7 +197,7 @@ class ScenarioCase:
     @property
     def agrees(self) -> bool:
         """Whether all nodes end with equal bits."""
-        return self.mesh.agrees and self.mode == "sync" and not self.liars
+        return self.mesh.agrees and self.mode == "sync" and not (self.liars or self.documents)
 
     def lines(self) -> list[str]:
         """Describe the case for people: one line for the mesh, then one per fault."""
@@ -192,7 +208,12 @@ class ScenarioCase:
         machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
         mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
         relays = [str(self.relays)] if self.relays else []
-        return [f"{mesh}; {lies}; {network}; {machines}", *relays, *map(str, self.faults)]
+        return [
+            f"{mesh}; {lies}; {network}; {machines}",
+            *relays,
+            *map(str, self.documents),
+            *map(str, self.faults),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +252,11 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
         slow_disk_s=chance.choice([0.0, chance.uniform(0, faults.slow_disk_s)]),
         skew_s=chance.choice([0.0, faults.skew_s]),
     )
+    if scenario.documents is not None:
+        limits = len(scenario.meshes), scenario.rounds, scenario.fault_s
+        documents, false = draw_documents(scenario.documents, names, *limits, chance)
+        every_liar = {**liars, **false}
+        case = replace(case, documents=documents, liars=every_liar, kinds=tuple(configs))
     if scenario.relays is None:
         return case
     drawn, more = draw_relays(scenario.relays, names, chance, scenario.fault_s)
@@ -278,12 +304,14 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
 
 def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     """Run a case until it ends or breaks a promise."""
-    world, honest = _world(scenario, case), case.honest
+    (world, proposals), honest = _world(scenario, case), case.honest
     broken: Violation | None = None
     try:
         world.start(*case.names)
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
+        if proposals is not None:
+            proposals.decide_again()
         until = world.now + scenario.heal_s
         while not judge.well(world, honest):
             decide(world)
@@ -292,6 +320,7 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
             world.run(lambda: False, LOOK_S)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
             judge.agreed(world)
+        require_settled(proposals, honest)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
         if text := unsaid(world, honest):
             raise Violation("NobodyDiffersUnsaid", text)
@@ -302,45 +331,7 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     return CaseEnd(case, world.events, world.now, ends.digest(world), broken)
 
 
-def shrink(scenario: Scenario, failed: CaseEnd, tries: int = 200) -> CaseEnd:
-    """Drop faults in turn; return the smallest case found that breaks the same promise."""
-    assert failed.violation is not None, "it failed"
-    least = failed
-    for _ in range(tries):
-        smaller = next(
-            (
-                end
-                for case in _simpler(least.case)
-                for end in [play(scenario, case)]
-                if end.violation and end.violation.checker == failed.violation.checker
-            ),
-            None,
-        )
-        if smaller is None:
-            return least
-        least = smaller
-    return least
-
-
-def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
-    """Return the cases that have one fault or one hostile node less."""
-    simpler = [
-        replace(case, faults=case.faults[:at] + case.faults[at + 1 :])
-        for at in range(len(case.faults))
-    ]
-    for name in case.liars:
-        honest = {liar_name: lie for liar_name, lie in case.liars.items() if liar_name != name}
-        simpler.append(replace(case, liars=honest))
-    calmer = [
-        replace(case, loss=0.0),
-        replace(case, duplicates=0.0),
-        replace(case, slow_disk_s=0.0),
-        replace(case, skew_s=0.0),
-    ]
-    return [*simpler, *(calm for calm in calmer if calm != case)]
-
-
-def _world(scenario: Scenario, case: ScenarioCase) -> World:
+def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | None]:
     kind = registry.policy(str(case.mesh.policy["name"]))
     others = len(case.names) - 1
     start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
@@ -359,6 +350,7 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
         guard=case.mesh.guard,
         domains=_domains(case),
         private=scenario.private,
+        counted=scenario.documents is not None,
         tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
     )
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
@@ -372,11 +364,14 @@ def _world(scenario: Scenario, case: ScenarioCase) -> World:
         host.disk_s = chance.uniform(0, case.slow_disk_s)
         host.clock_s = chance.choice([0.0, 1.0, -0.5]) * case.skew_s + HOUR_S
         lie = case.liars.get(name, FLIPPED)
-        if lie != FLIPPED:
+        if lie in KINDS:
             host.liar = liar(lie, case.names, chance, learners[name].initial(1), plot)
     for fault in case.faults:
         schedule(world, fault)
-    return world
+    kinds = [registry.policy(str(mesh.policy["name"])) for mesh in scenario.meshes]
+    both, given = list(zip(kinds, case.kinds, strict=False)), scenario.documents
+    drawn, liars = case.documents, case.liars
+    return world, place_documents(world, plan, given, drawn, liars, both, case.seed)
 
 
 def _learner(case: ScenarioCase, name: str) -> Learner:
