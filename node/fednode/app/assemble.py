@@ -19,9 +19,11 @@ from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
+from fednode.app.sums import sums_fault
 from fednode.core.assemble import kernel_of
 from fednode.core.policy import NodeContext
 from fednode.data.base import Told
+from fednode.errors import ConfigError
 from fednode.freed import trim
 from fednode.identity.marks import Marks
 from fednode.learn.learner import told
@@ -152,6 +154,8 @@ def _loaded(plan: NodePlan, told: Told) -> asyncio.Future[tuple[PrivateLearner, 
     def load() -> None:
         try:
             learner = learner_of(plan.settings, plan.name, told=told)
+            if fault := sums_fault(plan, learner):
+                raise ConfigError(fault)
             trim()
             compare = Comparing(plan.settings, plan.name, plan.state, learner)
             done.set_result((private(plan, learner), compare))

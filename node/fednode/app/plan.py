@@ -36,8 +36,8 @@ if TYPE_CHECKING:  # the accountant's library takes a moment to load
 
 SUMS: Final = "gda"
 """The policy whose closed-form learner computes class sums."""
-SUMS_MAX: Final = 125
-"""Most nodes of its mesh, as in policies/gda/rows.py."""
+SUMS_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
+"""Most nodes of its mesh by policy.share, as in policies/gda/rows.py."""
 READS: Final = 77
 """Tokens that CLIP reads, for a learner of formulas, which has no model."""
 LATER: Final = {"policy.head": "prompt"}
@@ -168,10 +168,11 @@ def disagreements(plan: NodePlan) -> list[str]:
             f"privacy.clip is {settings.privacy.clip:g}, and policy {SUMS} sends sums, not changes "
             "of prompts: remove privacy.clip; privacy.least_images says what may be sent."
         )
-    if plan.policy.name == SUMS and len(plan.peers.peers) > SUMS_MAX:
+    if plan.policy.name == SUMS and len(plan.peers.peers) > (most := SUMS_MAX[config.share]):
         faults.append(
-            f"peers.yaml lists {len(plan.peers.peers)} nodes, and policy {SUMS} keeps the sums of "
-            f"at most {SUMS_MAX}: take another policy, or several meshes."
+            f"peers.yaml lists {len(plan.peers.peers)} nodes, and policy {SUMS} with policy.share "
+            f"{config.share} keeps the sums of at most {most}: take another policy, or several "
+            "meshes."
         )
     if plan.policy.name == SUMS and not settings.data.tell_classes:
         faults.append(

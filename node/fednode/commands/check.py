@@ -17,6 +17,7 @@ from typing import Literal
 import click
 import uvloop
 
+from fednode.app import sums
 from fednode.app.plan import NodePlan, facts_of, learner_of, make, strange_tuning, tie
 from fednode.clip.settings import MINI
 from fednode.core.facts import fingerprint
@@ -349,6 +350,7 @@ def _of_learner(
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
+    yield from (Finding(*found) for found in sums.findings(plan, learner))
     said = () if data is None else (*data.notes, *summaries(data))
     notes = (note for note in (plan.caution, *learner.notes) if note and note not in said)
     yield from (Finding("note", text) for text in notes)

@@ -107,6 +107,7 @@ def begin_as(
 def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     """Return the node of settings that are not written yet, and its learner."""
     from fednode.app.plan import NodePlan, disagreements, learner_of, placed
+    from fednode.app.sums import sums_fault
     from fednode.settings import trees
     from fednode.settings.read import Source, settings_in
 
@@ -116,7 +117,10 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
     with Shown("Nothing was joined; the link can still be used.") as told:
-        return plan, learner_of(plan.settings, name, told=told)
+        learner = learner_of(plan.settings, name, told=told)
+    if fault := sums_fault(plan, learner):
+        raise ConfigError(fault)
+    return plan, learner
 
 
 def _agreed(

@@ -97,11 +97,19 @@ def test_what_a_plan_takes_from_where(fednode: Fednode, peers: Path, tmp_path: P
 
 
 def test_class_sums_of_more_nodes_than_a_state_holds_are_refused(tmp_path: Path) -> None:
-    listed = [{"name": f"n{at:03}", "address": f"127.0.0.1:{9000 + at}"} for at in range(126)]
+    listed = [{"name": f"n{at:03}", "address": f"127.0.0.1:{9000 + at}"} for at in range(251)]
     peers = tmp_path / "many.yaml"
-    peers.write_text(yaml.safe_dump({"mesh": "m", "insecure": True, "peers": listed}))
-    with pytest.raises(ConfigError, match=r"lists 126 nodes, and policy gda keeps .* at most 125"):
-        make(peers, None, "n000", ("policy.name=gda",), tmp_path / "state")
+    for count, share in ((126, "sums"), (251, "means")):
+        flags = ("policy.name=gda", f"policy.share={share}")
+        for nodes in (count, count - 1):
+            described = {"mesh": "m", "insecure": True, "peers": listed[:nodes]}
+            peers.write_text(yaml.safe_dump(described))
+            if nodes < count:
+                assert make(peers, None, "n000", flags, tmp_path / "state").policy.name == "gda"
+                continue
+            said = rf"lists {count} nodes, .*share {share} keeps .* at most {count - 1}"
+            with pytest.raises(ConfigError, match=said):
+                make(peers, None, "n000", flags, tmp_path / "state")
     assert SUMS_MAX == rows.NODES_MAX
 
 

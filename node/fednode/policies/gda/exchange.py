@@ -128,7 +128,9 @@ class GDA(Method):
             told = contribution.tensors
             held[contribution.sender] = told[rows.ROWS], told.classes, told.get(rows.MOMENT)
         members = [name for name in sorted(held) if name in (now.members or held)]
-        stay = {name: held[name] for name in members[: rows.NODES_MAX]}  # the same on all nodes
+        every = {one for name in members for one in rows.present(held[name][0], held[name][1])}
+        most = rows.held_most(self.config.share, len(every), before[rows.ROWS].shape[1])
+        stay = {name: held[name] for name in members[:most]}  # the same on all nodes
         known = sorted(
             {
                 class_name

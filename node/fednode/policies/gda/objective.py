@@ -27,8 +27,6 @@ from fednode.policies.gda.exchange import SUMS
 
 SURELY = 2.0
 """Standard errors by which a node must be better off alone."""
-ENOUGH = 4
-"""`share: sums` needs so many images for each dimension of the features."""
 MIXED_RATIO = 15.0
 """Least ratio of the hand-written prompt for a list of classes of which only some have images. With
 a smaller one, images of the others are drawn to the classes that have images: all classes in one
@@ -79,12 +77,13 @@ class Objective(SumsObjective):
         arrays: dict[str, Any] = {rows.ROWS: rows_of(sums)[sent]}
         if self.config.share == "sums":
             mine = np.isin(y, [classes.index(name) for name in names])
-            images, needed = int(mine.sum()), ENOUGH * x.shape[1]
+            images, needed = int(mine.sum()), rows.ENOUGH * x.shape[1]
             if images < needed and not self.config.few_images:
                 raise DataError(
                     f"policy.share is 'sums', and this node would send sums over {images} images; "
-                    f"from fewer than {needed} members could find the images themselves: set "
-                    "policy.share to means on all nodes."
+                    f"from fewer than {needed} (four times the {x.shape[1]} dimensions of the "
+                    "model's features) members could find the images themselves: add images, or "
+                    "set policy.share to means on all nodes."
                 )
             arrays[rows.MOMENT] = rows.triangle((x[mine].T @ x[mine]).astype(np.float32))
         return Computed(Tensors(arrays, names), None, Tensors(own, sums.classes))

@@ -33,8 +33,13 @@ ALONE: Final = "alone"
 """Array [3]: the places of ratio and temperature of the node alone, and the accuracy (0..1) of its
 own classifier on its images, each left out; it is never sent."""
 PRIVATES: Final = (OWN, OWN_MOMENT, WORSE, ALONE)
-NODES_MAX: Final = 125
-"""A state holds the sums of so many nodes: two arrays a node, and a message has at most 256."""
+NODES_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
+"""A state holds the sums of so many nodes, by policy.share: one array a node or two, and a message
+has at most 256."""
+STATE_BYTES: Final = 60 << 20
+"""Most bytes of all nodes' sums: catch-up hands a state over in one message of at most 64 MiB."""
+ENOUGH: Final = 4
+"""`share: sums` needs so many images for each dimension of the features."""
 LOSS_MAX: Final = 20.0
 """No table holds a greater loss, in nats."""
 VOTE_MAX: Final = 2.0
@@ -68,6 +73,12 @@ def realigned(
 def present(rows: Array, classes: Sequence[str]) -> list[str]:
     """Return the classes that have images."""
     return [name for name, row in zip(classes, rows, strict=True) if row[0] > 0]
+
+
+def held_most(share: str, classes: int, width: int) -> int:
+    """Return how many nodes' sums a state holds; width: D + 1, of ROWS."""
+    moment = (width - 1) * width // 2 if share == "sums" else 0
+    return min(NODES_MAX[share], STATE_BYTES // (4 * (max(1, classes) * width + moment)))
 
 
 def choice(tables: Sequence[Mapping[str, Array]]) -> list[tuple[int, int]]:

@@ -16,6 +16,7 @@ from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
 from fednode.testing.player import frame
+from fednode.wire.tensors import pack
 
 START = Tensors({"rows": np.zeros((0, 3))})
 WITH_MOMENT = Tensors({"rows": np.zeros((0, 3)), "moment": np.zeros(3)})
@@ -73,13 +74,27 @@ def test_a_dead_node_stays_a_node_that_left_is_dropped_and_news_replaces() -> No
 
 
 def test_a_state_keeps_the_first_nodes_by_name_whatever_came_first() -> None:
-    names = [f"n{at:03}" for at in range(rows.NODES_MAX + 2)]
+    most = rows.NODES_MAX["means"]
+    names = [f"n{at:03}" for at in range(most + 2)]
     told_ = [Contribution(name, A.tensors, 8) for name in names]
     first = merged(*told_[2:], members=names)
     found = merged(*told_[:2], held=first, members=names).shared
     assert [name for name in found if name.startswith("node/")] == [
-        f"node/{name}" for name in names[: rows.NODES_MAX]
+        f"node/{name}" for name in names[:most]
     ]
+    table, _ = pack(merged(*told_, members=names).packed(), "float32")
+    assert table, "a late node can take it over"
+
+
+def test_a_state_keeps_as_many_nodes_as_one_message_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows, "STATE_BYTES", 2 * 3 * 3 * 4)  # two nodes with three classes
+    found = merged(A, B, C).shared
+    assert [name for name in found if name.startswith("node/")] == ["node/a", "node/b"]
+    monkeypatch.setattr(rows, "STATE_BYTES", 3 * 3 * 3 * 4)
+    assert "node/c" in merged(A, B, C).shared
+    assert rows.held_most("sums", 3, 3) == 2
 
 
 def test_a_late_joiner_takes_over_all_contributions_with_their_classes() -> None:

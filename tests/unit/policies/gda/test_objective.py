@@ -244,7 +244,9 @@ def test_a_class_of_too_few_images_is_neither_named_nor_counted(
 def test_sums_of_few_images_are_refused_in_a_sentence(
     model: Backbone, nodes: list[NodeData], features: Features
 ) -> None:
-    with pytest.raises(DataError, match=r"from fewer than 64 members could find the images"):
+    with pytest.raises(
+        DataError, match=r"fewer than 64 \(four times the 16 dimensions .*\) members"
+    ):
         played(model, nodes, features, share="sums")
 
 
