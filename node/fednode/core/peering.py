@@ -167,7 +167,12 @@ class Peering(ABC):
             effects += [*self._swim.sent(now, event), *self._changes(now)]
         if answer is not None:
             effects += self._reach.told(now, event.to, answer.note, self._swim.around_s)
-        return effects if event.message.phase in PHASES else [*effects, *self._tell(now, event)]
+        other = event.message.fingerprint != self.context.fingerprint
+        if (
+            other or event.message.phase in PHASES
+        ):  # other: sent before this node's settings changed
+            return effects
+        return [*effects, *self._tell(now, event)]
 
     def _changes(self, now: float) -> list[ev.Effect]:
         """Return records of members' state changes; tell the policy which peers came and went."""

@@ -133,6 +133,19 @@ def test_a_node_goes_on_under_the_document_from_the_state_that_it_had() -> None:
     assert dict(said.facts) == LATER
 
 
+def test_the_end_of_a_message_of_earlier_settings_is_not_told_to_the_policy() -> None:
+    """ZeroDFL would draw another peer, and has tuned nothing yet."""
+    node = switched()
+    old = message("prompts", "a", round=node.policy.round + 1)
+    assert not only(node.step(2.0, ev.Undelivered("b", old, "stale", "later")), ev.Send)
+    told = list[ev.Event]()
+    node._run.tell = lambda now, event, word: told.append(event) or []  # type: ignore[method-assign]
+    node.step(2.0, ev.Undelivered("b", old, "stale", "later"))
+    assert told == []
+    node.step(2.0, ev.Undelivered("b", replace(old, fingerprint=fingerprint(LATER)), "busy", ""))
+    assert len(told) == 1
+
+
 def test_a_node_that_cannot_change_goes_on_as_before() -> None:
     node = accepted()
     take(node, "hello", terms=Terms(ONE.digest, "", ONE.digest), fingerprint=fingerprint(LATER))
