@@ -139,7 +139,12 @@ def test_the_end_of_a_message_of_earlier_settings_is_not_told_to_the_policy() ->
     old = message("prompts", "a", round=node.policy.round + 1)
     assert not only(node.step(2.0, ev.Undelivered("b", old, "stale", "later")), ev.Send)
     told = list[ev.Event]()
-    node._run.tell = lambda now, event, word: told.append(event) or []  # type: ignore[method-assign]
+
+    def tell(now: float, event: ev.Event, word: str) -> list[ev.Effect]:
+        told.append(event)
+        return []
+
+    node._run.tell = tell  # type: ignore[method-assign]
     node.step(2.0, ev.Undelivered("b", old, "stale", "later"))
     assert told == []
     node.step(2.0, ev.Undelivered("b", replace(old, fingerprint=fingerprint(LATER)), "busy", ""))
