@@ -15,7 +15,7 @@ def parsed(words: Sequence[str]) -> click.Context:
     # click keeps a command's help option from its first context, so each context has its parent.
     context = click.Context(group, **group.context_settings)
     rest = list(words)
-    while isinstance(command, click.Group):
+    while isinstance(command, click.Group) and (rest or not command.invoke_without_command):
         name, found, rest = command.resolve_command(context, rest)
         assert found is not None, name
         command, context = found, click.Context(found, parent=context)

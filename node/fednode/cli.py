@@ -31,6 +31,7 @@ COMMANDS: Final = {
     "refuse": ("fednode.commands.requests", "Refuse a site that waits."),
     "sponsor": ("fednode.commands.sponsor", "Let another node of the mesh admit sites, too."),
     "remove": ("fednode.commands.remove", "Revoke the key of a site, and tell the mesh."),
+    "settings": ("fednode.commands.settings", "See and change the settings that a mesh shares."),
     "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
     "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),

@@ -39,6 +39,7 @@ from fednode.observe.telemetry import Refusals
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Learning
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from fednode.transports import lines as lines_module
@@ -106,9 +107,8 @@ class Node:
             kernel=self.kernel,
             transport=self.transport,
             store=self.store,
-            learner=learner,
+            learning=Learning(learner=learner, dtype="float16"),
             addresses={},
-            dtype="float16",
             trust=trust,
             refusals=refusals,
             limits=OPEN,

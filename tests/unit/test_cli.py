@@ -37,6 +37,7 @@ EXPECTED = {
         "invite",
         "join",
         "sponsor",
+        "settings",
         "remove",
         "requests",
         "admit",

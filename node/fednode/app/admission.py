@@ -27,6 +27,7 @@ from fednode.admission.service import (
     anyone,
     enrolled,
 )
+from fednode.app.documents import DocumentFolder
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
 from fednode.core.members.table import Member
@@ -97,6 +98,8 @@ class Admission:
         self._refusals = refusals
         self._node: Driver | None = None
         self._backbone = ""
+        known = DocumentFolder.of(plan.state, plan.peers).in_force
+        self._document = b"" if known is None else known.document.proof
         self.register = register_of(plan.state, identity)
         self.register.id_of = self._id_of
         self.register.is_revoked = trust.is_revoked
@@ -150,6 +153,10 @@ class Admission:
     def attach(self, node: Driver, backbone: str) -> None:
         """Take the members from a node that runs. backbone: the fingerprint of its model."""
         self._node, self._backbone = node, backbone
+
+    def follow(self, plan: NodePlan, document: bytes) -> None:
+        """Offer newcomers the settings of a plan. document: the one in force; b"" for none."""
+        self._plan, self._document = plan, document
 
     def take_right(self, proof: bytes) -> str:
         """Take the right to admit that the mesh key gave to this node; return what it does now.
@@ -249,6 +256,7 @@ class Admission:
             settings=shared(self._plan.settings),
             members=[self._plan.name, *members][:MEMBERS_SHOWN],
             model=model + known,
+            document=self._document,
         )
 
 

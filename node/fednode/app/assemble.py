@@ -17,21 +17,20 @@ from fednode.app.alone import Comparing
 from fednode.app.interfaces import Interfaces
 from fednode.app.inviting import Inviting
 from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
+from fednode.app.parts import context_of, learning_of
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
+from fednode.app.settling import Settling
 from fednode.app.sums import sums_fault
+from fednode.app.switching import complete
 from fednode.core.assemble import kernel_of
-from fednode.core.policy import NodeContext
 from fednode.data.base import Told
 from fednode.errors import ConfigError
 from fednode.freed import trim
 from fednode.identity.marks import Marks
-from fednode.learn.learner import told
 from fednode.observe.telemetry import Telemetry
-from fednode.runtime.changes import ended
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
-from fednode.settings.read import start_of
 from fednode.storage.store import Store
 from fednode.transports.address import RELAY
 
@@ -73,6 +72,8 @@ async def live(plan: NodePlan, store: Store) -> None:
             await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
+        for note in plan.notes:
+            log.info("%s", note)
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
         beside = [] if mesh.relay is None else [asyncio.create_task(mesh.relay.watch())]
         enrolling = asyncio.create_task(get_lease(plan, mesh))
@@ -83,7 +84,6 @@ async def live(plan: NodePlan, store: Store) -> None:
             return
         learner, compare = loading.result()
         driver = driver_of(plan, mesh, store, learner, faces, compare)
-        driver.telemetry.gains = compare.promise
         if mesh.tls is not None and mesh.tls.links is not None:
             mesh.tls.links.regained = driver.regained
         await faces.attach(driver, learner)
@@ -195,29 +195,14 @@ def driver_of(
     """
     settings, facts = plan.settings, facts_of(plan, learner)
     marks = Marks(plan.peers.mesh, None if plan.peers.insecure else mesh.identity)
-    context = NodeContext(
-        name=plan.name,
-        peers=tuple(peer.name for peer in plan.others),
-        mesh=plan.peers.mesh,
-        seed=settings.seed,
-        rounds=settings.rounds,
-        samples=told(learner)[1],
-        domain=settings.data.domain,
-        address=plan.address,
-        id="" if plan.peers.insecure else mesh.identity.id,
-        proof=mesh.identity.proof,
-        topology=settings.topology,
-        guard=settings.guard,
-        start=start_of(settings),
-        remote=plan.remote,
-        introduced=plan.peers.grows,
-        process=secrets.token_hex(8),
-        private=settings.privacy.clip is not None,
-    )
+    process = secrets.token_hex(8)
+    complete(plan, mesh, store, learner, process)
     tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
+    inner = learner if compare is None else compare.learner
+    settling = Settling(plan, mesh, store, inner, process, faces.working)
     kernel = kernel_of(
-        context,
+        context_of(plan, mesh, learner, process),
         plan.policy.kind,
         plan.policy.config,
         learner.initial,
@@ -227,23 +212,23 @@ def driver_of(
         beginning=store.beginning(),
         past=learner.past,
         prove=marks.sign,
+        documents=settling.folder.documents,
+        under=settling.under,
     )
     driver = Driver(
         kernel=kernel,
         transport=mesh.transport,
         store=store,
-        learner=learner,
+        learning=learning_of(plan, learner, compare),
         addresses={peer.name: peer.address for peer in plan.others},
-        dtype=plan.policy.wire_dtype,
         trust=mesh.trust,
         refusals=mesh.refusals,
         limits=settings.limits,
         telemetry=Telemetry.restored(store.meters(), faces.events, faces.metrics),
-        remember=lambda classes: remember(plan.state, plan.name, plan.settings, classes),
-        compare=compare,
-        compares=ended if compare is None else compare.due,
         marks=marks,
-        spend=learner.missed,
+        settling=settling,
     )
+    faces.follow(settling)
+    settling.attach(driver)
     driver.tell(mesh.contacts)
     return driver

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Final
 
 from fednode.admission.register import Register
-from fednode.app.admission import FOLDER, RIGHT, keep_right
+from fednode.app.admission import FOLDER, RIGHT, keep_right, right_of
+from fednode.app.documents import DocumentFolder
 from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan, make
 from fednode.app.saved import ROOT
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
 from fednode.identity import lease as leases
+from fednode.identity.document import Content, peek, sign
 from fednode.identity.identity import Identity
+from fednode.settings.agreed import agreed
+from fednode.settings.peers import Peers
 from fednode.storage.files import put
 from fednode.transports.address import Endpoint
 from fednode.transports.grpc import check_free
@@ -80,6 +84,32 @@ def found(mesh: str, site: str, address: str, folder: Path) -> tuple[Identity, s
     return identity, keys.written(key.public_key())
 
 
+def sign_first(plan: NodePlan) -> None:
+    """Sign the settings of a founder as the first settings document of its mesh, in force at once.
+
+    plan: of the founder, from its files.
+    """
+    identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
+    first = Content(
+        mesh=plan.peers.mesh,
+        number=1,
+        previous="",
+        start=0,
+        settings=agreed(plan.settings),
+        relays=tuple((relay.address, relay.id) for relay in plan.peers.relays),
+        issued=int(time.time()),
+    )
+    proof = sign(identity.key, right_of(plan.state), first)
+    take_first(plan.state, plan.peers, proof)
+
+
+def take_first(state: Path, peers: Peers, proof: bytes) -> None:
+    """Store a checked document as the one in force at a node that has run nothing yet."""
+    folder = DocumentFolder.of(state, peers)
+    folder.begin(folder.keep(proof, peek(proof)).digest)
+    folder.bound()
+
+
 def remember_files(state: Path, folder: Path) -> None:
     """Note in a state directory where node.yaml and peers.yaml of the node lie."""
     (state / FOLDER).mkdir(parents=True, exist_ok=True)
@@ -92,6 +122,27 @@ def mesh_key_of(plan: NodePlan) -> keys.PrivateKey:
     if not path.exists():
         raise ConfigError(f"This takes the mesh key, {path}: run it on the founder's machine.")
     return keys.load(path)
+
+
+def node_here() -> NodePlan:
+    """Return the plan of the node whose files lie in this folder, else of this machine's only one.
+
+    Raise ConfigError if there is no such node, or several.
+    """
+    here = Path.cwd()
+    known = [
+        Path(file.read_text(encoding="utf-8").strip())
+        for file in sorted((Path.home() / ROOT).glob(f"*/*/{FOLDER}/{FILES}"))
+    ]
+    if (here / "peers.yaml").is_file():
+        known = [here]
+    if not known:
+        raise ConfigError("There is no peers.yaml here: run this in the folder of a node's files.")
+    if len(known) > 1:
+        places = ", ".join(map(str, known))
+        raise ConfigError(f"{len(known)} nodes have their files here: run it in one of {places}.")
+    config = known[0] / "node.yaml"
+    return make(known[0] / "peers.yaml", config if config.is_file() else None, None, (), None)
 
 
 def admitting() -> NodePlan:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fednode.app.link import draw
 from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
+from fednode.app.settling import Settling
 from fednode.data.reasons import told
 from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
@@ -30,21 +31,10 @@ class Interfaces:
     """The node's interfaces, which answer from the start, while the model still loads."""
 
     def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
-        self._settings, self._state = plan.settings, plan.state
+        self._settings, self._state, self._mesh = plan.settings, plan.state, mesh
         self.events, self.metrics = Events(), Metrics()
         self.working = Working(logging.getLogger("fednode").info)
-        about = About(
-            name=plan.name,
-            mesh=plan.peers.mesh,
-            policy=plan.policy.name,
-            node_id=mesh.identity.id,
-            address=plan.address,
-            model=plan.settings.model.title,
-            tells_classes=plan.settings.data.tell_classes,
-            caution=plan.caution,
-            privacy=plan.settings.privacy.clip is not None,
-            paths=Paths.of(mesh.tls),
-        )
+        about = about_of(plan, mesh)
         self.service = NodeService(
             store,
             about,
@@ -90,6 +80,15 @@ class Interfaces:
             logging.getLogger("fednode").info("%s", told(learner.classes))
         await self._health.serving()
 
+    def follow(self, settling: Settling) -> None:
+        """Show the settings documents of the node, and what it runs under them."""
+        self.service.deciding = settling
+        settling.swapped = self._swap
+
+    def _swap(self, plan: NodePlan, learner: Learner) -> None:
+        self._settings = plan.settings
+        self.service.swap(about_of(plan, self._mesh), learner)
+
     async def draining(self) -> None:
         """Tell health probes that the node is about to stop."""
         await self._health.draining()
@@ -101,6 +100,22 @@ class Interfaces:
         if self._otel is not None:
             await self._otel.close()
         await self._admin.close()
+
+
+def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:
+    """Return what is known of a node before its model is loaded."""
+    return About(
+        name=plan.name,
+        mesh=plan.peers.mesh,
+        policy=plan.policy.name,
+        node_id=mesh.identity.id,
+        address=plan.address,
+        model=plan.settings.model.title,
+        tells_classes=plan.settings.data.tell_classes,
+        caution=plan.caution,
+        privacy=plan.settings.privacy.clip is not None,
+        paths=Paths.of(mesh.tls),
+    )
 
 
 def otel_of(plan: NodePlan, events: Events) -> Otel | None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fednode.admission.link import Link
+from fednode.app.documents import nobody
 from fednode.app.plan import NodePlan
 from fednode.app.writing import mesh_text, with_images, with_keys, with_values
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
 from fednode.identity import lease as leases
+from fednode.identity.document import Content, read
 from fednode.identity.enrol import Admitter, enrol, judge_token, sponsor
 from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement
 from fednode.learn.learner import Learner, told
 from fednode.settings.agreed import LOCAL, OWN_FILE, taken
-from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.peers import PeerEntry, Peers, RelayEntry
 from fednode.settings.read import Tree
 from fednode.shipped import config_file
 from fednode.storage.files import put
@@ -27,7 +31,10 @@ from fednode.wire.replies import clean
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """The answer of the node that made a link. right: to admit. settings: the shared ones."""
+    """The answer of the node that made a link. right: to admit. settings: the shared ones.
+
+    document: the settings document that says them, checked; b"" if that node has none.
+    """
 
     link: Link
     admitter: Admitter
@@ -35,6 +42,8 @@ class Invitation:
     settings: Tree
     members: tuple[str, ...]
     model: str
+    document: bytes = b""
+    relays: tuple[RelayEntry, ...] = ()
 
 
 async def ask(link: Link, identity: Identity, address: str, connect: Connect) -> Invitation:
@@ -53,13 +62,17 @@ async def ask(link: Link, identity: Identity, address: str, connect: Connect) ->
             continue
         reply = clean(reply)
         right = _right(link, bytes(reply.sponsor), place)
+        document = bytes(reply.document)
+        content = _content(link, document, place) if document else None
         return Invitation(
             link=link,
             admitter=admitter,
             right=right,
-            settings=taken(reply.settings),
+            settings=taken(reply.settings if content is None else json.dumps(content.settings)),
             members=tuple(reply.members),
             model=reply.model,
+            document=document,
+            relays=() if content is None else _relays(content),
         )
     raise fault
 
@@ -75,6 +88,19 @@ def _right(link: Link, proof: bytes, place: str) -> Statement:
             f"The node at {place} cannot be believed: it shows no right to admit to {link.mesh!r}."
         )
     return right
+
+
+def _content(link: Link, document: bytes, place: str) -> Content:
+    """Return what the settings document of the mesh says; raise IdentityError for another one."""
+    try:
+        key = keys.read_public(link.mesh_key)
+        return read(document, key, nobody, link.mesh, time.time())
+    except IdentityError as fault:
+        raise IdentityError(f"The node at {place} cannot be believed: {fault}.") from None
+
+
+def _relays(content: Content) -> tuple[RelayEntry, ...]:
+    return tuple(RelayEntry(address, id) for address, id in content.relays)
 
 
 async def take_lease(
@@ -128,7 +154,7 @@ def peers_of(invitation: Invitation, address: str) -> Peers:
         (known, PeerEntry(link.name, address)),
         mesh_key=link.mesh_key,
         sponsors=(right.name,),
-        relays=link.relays,
+        relays=invitation.relays or link.relays,
     )
 
 

@@ -9,23 +9,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fednode import registry
+from fednode.app.documents import DocumentFolder
 from fednode.app.saved import ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
 from fednode.errors import AddressError, ConfigError
+from fednode.identity.document import Content
 from fednode.learn.closed_form import ClosedFormLearner, ClosedFormSums
 from fednode.learn.learner import Learner
 from fednode.learn.settings import AUTO, TuningSettings
+from fednode.settings.agreed import overlaid, overruled
 from fednode.settings.chosen import Chosen
 from fednode.settings.faults import GONE, lasting_fact
-from fednode.settings.peers import PeerEntry, Peers, address_faults, load_peers, which_am_i
+from fednode.settings.peers import (
+    PeerEntry,
+    Peers,
+    RelayEntry,
+    address_faults,
+    load_peers,
+    which_am_i,
+)
 from fednode.settings.read import (
     Settings,
-    load_settings,
+    Source,
     read_yaml,
+    settings_of,
+    source_of,
     start_of,
     validation_fault,
+    written,
 )
 from fednode.storage.store import Store, has_rounds
 from fednode.transports.address import RELAY, parse
@@ -45,6 +58,14 @@ LATER: Final = {"policy.head": "prompt"}
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """A node's own files: its settings as written, and its peers.yaml."""
+
+    written: Source
+    peers: Peers
+
+
+@dataclass(frozen=True, slots=True)
 class NodePlan:
     """The checked settings of one node: everything that `start` needs."""
 
@@ -54,6 +75,10 @@ class NodePlan:
     state: Path
     note: str = ""
     """A warning to the operator about the settings as they were written; "" if there is none."""
+    own: Own | None = None
+    """The node's own files, to make its plan under another settings document."""
+    notes: tuple[str, ...] = ()
+    """Sentences on values in the node's files that the settings document in force overrules."""
 
     @classmethod
     def alone(cls, settings: Settings) -> NodePlan:
@@ -118,19 +143,52 @@ def make(
     flags: Sequence[str],
     state: Path | None,
 ) -> NodePlan:
-    """Return the plan of a node; raise ConfigError if its files are wrong."""
-    settings = load_settings(config, os.environ, flags)
+    """Return the plan of a node, under the settings document in force if there is one.
+
+    Raise ConfigError if its files are wrong, StateError if its documents are damaged.
+    """
+    source = written(source_of(config), os.environ, flags)
+    settings = settings_of(source)
     peers = load_peers(peers_path)
     own = which_am_i(peers, name or settings.name, os.environ, settings.advertise)
     settings = placed(settings, peers, own)
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, folder, note)
+    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers))
+    known = DocumentFolder.of(folder, peers).in_force
+    if known is not None:
+        return under(plan, known.content)
     faults = disagreements(plan)
     if faults:
         raise ConfigError("\n".join(faults))
     return plan
+
+
+def under(plan: NodePlan, content: Content) -> NodePlan:
+    """Return the plan of a node under a settings document; raise ConfigError if it cannot run so.
+
+    The document's relays hold if it names any.
+    """
+    assert plan.own is not None
+    source, peers = plan.own.written, plan.own.peers
+    try:
+        settings = settings_of(overlaid(source, content.settings))
+    except ConfigError as fault:
+        raise ConfigError(f"Under settings {content.number} of the mesh: {fault}") from None
+    relays = tuple(RelayEntry(address, id) for address, id in content.relays)
+    peers = replace(peers, relays=relays or peers.relays)
+    made = replace(
+        plan,
+        settings=placed(settings, peers, plan.name),
+        peers=peers,
+        note="",
+        notes=tuple(overruled(source, content.settings)),
+    )
+    faults = disagreements(made)
+    if faults:
+        raise ConfigError("\n".join(faults))
+    return made
 
 
 def strange_tuning(config: Path | None, settings: Settings) -> str:

@@ -41,7 +41,7 @@ def found(
     `fednode start` in that folder runs the node, and `fednode invite SITE` prints a link for each
     other site.
     """
-    from fednode.app.founding import address_here, mesh_key_file, site_here
+    from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here
     from fednode.app.founding import found as make_mesh
     from fednode.app.plan import make
     from fednode.app.writing import mesh_text, with_keys
@@ -70,7 +70,7 @@ def found(
     folder.mkdir(parents=True)
     for name, content in (("node.yaml", text), ("peers.yaml", peers)):
         put(folder / name, content, "folder", for_all=True)
-    make(folder / "peers.yaml", folder / "node.yaml", None, (), None)  # finds faults now
+    sign_first(make(folder / "peers.yaml", folder / "node.yaml", None, (), None))  # finds faults
     if case.why:
         click.echo(case.why)
     click.echo(

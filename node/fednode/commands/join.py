@@ -63,7 +63,7 @@ def begin_as(
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
-    from fednode.app.founding import address_here, remember_files
+    from fednode.app.founding import address_here, remember_files, take_first
     from fednode.app.joining import ask, peers_of, settings_text, strange, take_lease, write
     from fednode.app.network import IDENTITY, PROXY
     from fednode.app.plan import make
@@ -96,6 +96,8 @@ def begin_as(
     uvloop.run(take_lease(invitation, identity, address, connect))
     write(folder, text, peers)
     remember_files(state, folder)
+    if invitation.document:
+        take_first(state, peers, invitation.document)
     click.echo(f"Joined {link.mesh}; the settings are in {folder.resolve()}.")
     _check(folder)
     if idle:

@@ -116,13 +116,14 @@ class Client:
             finally:
                 call.cancel()
 
-    async def control(self, address: str, command: str, proof: bytes = b"") -> str:
+    async def control(self, address: str, command: str, proof: bytes = b"", which: str = "") -> str:
         """Send a command; return what the node did.
 
         Commands: "pause", "resume", "accept", "leave", "retune", "redo", "rollback", "alone"
-        and, with a proof, "revoke" and "sponsor".
+        and, with a proof, "revoke", "sponsor" and "propose"; with `which` or without, "take" and
+        "refuse".
         """
-        request = status_pb2.ControlRequest(command=command, proof=proof)
+        request = status_pb2.ControlRequest(command=command, proof=proof, which=which)
         async with self._call(address) as stub:
             reply = await stub.Control(request, timeout=self._timeout_s)
         return foreign.line(reply.text)

@@ -16,13 +16,14 @@ from fednode.core.events import Command, Level
 from fednode.core.members.table import LIVE
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.errors import IdentityError, Refused
+from fednode.errors import ConfigError, IdentityError, Refused, StateError
 from fednode.learn.learner import Learner, told
 from fednode.observe import audience, others, reply
 from fednode.observe.admitting import Admitting
 from fednode.observe.events import LEVELS, Events
 from fednode.observe.metrics import Reading
 from fednode.observe.reply import About
+from fednode.observe.settings import DECISIONS, Deciding, reply_of
 from fednode.observe.view import NodeView
 from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
@@ -79,6 +80,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Takes a proof that this node may admit newcomers; raises IdentityError."""
         self.admitting: Admitting | None = None
         """The admission of newcomers, for the page; None if the mesh does not grow this way."""
+        self.deciding: Deciding | None = None
+        """The settings documents of the mesh; None until the node runs."""
         self._node: NodeView | None = None
         self._learner: Learner | None = None
         self._classes = others.Classes()
@@ -89,6 +92,10 @@ class NodeService(status_pb2_grpc.NodeServicer):
         latest = node.view().round
         for row in self._store.history(max(0, latest - MEASURED_IN), MEASURED_IN + 1):
             node.telemetry.measure(row.metrics)
+
+    def swap(self, about: About, learner: Learner) -> None:
+        """Answer under other settings from now on."""
+        self._about, self._learner = about, learner
 
     @property
     def name(self) -> str:
@@ -164,6 +171,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         notes, warnings = [about.caution] if about.caution else [], list[str]()
         if self._node is not None and learner is not None:
             reply_now.MergeFrom(reply.running(self._node, learner, about))
+            if self.deciding is not None:
+                reply_now.settings.CopyFrom(reply_of(self.deciding.shown()))
             notes += [*learner.notes, *self._classes.said(learner.classes)]
             warnings += learner.warnings
         if member:
@@ -289,21 +298,33 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if caller not in {"", own}:
             text = f"only the key of {self._about.name!r} itself may command it, not {caller}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
-        known = (*get_args(Command), "revoke")
+        known = (*get_args(Command), "revoke", *DECISIONS)
         if request.command not in known:
             text = f"there is no command {request.command!r}; there are {', '.join(known)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         text = ""
         try:
-            if request.command != "revoke":
+            if request.command in DECISIONS:
+                text = await self._decide(request)
+            elif request.command != "revoke":
                 text = self.command(cast("Command", request.command))
             else:
                 text = self._revoke(request.proof)
         except Refused as fault:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(fault))
-        except IdentityError as fault:
+        except (IdentityError, ConfigError, StateError) as fault:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(fault))
         return status_pb2.ControlReply(text=text)
+
+    async def _decide(self, request: status_pb2.ControlRequest) -> str:
+        """Pass a decision on settings documents on; return what happens."""
+        if self.deciding is None:
+            raise Refused(LOADING.format(name=self.name))
+        if request.command == "propose":
+            return await self.deciding.propose(request.proof)
+        if request.command == "take":
+            return await self.deciding.take(request.which)
+        return await self.deciding.refuse(request.which)
 
     async def _sponsored(self, proof: bytes, context: Any) -> status_pb2.ControlReply:
         await self._admit(context)

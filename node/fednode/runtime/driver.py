@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -22,27 +21,25 @@ from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
-from fednode.core.types import Job, Json, Message, Progress, Snapshot, Update
+from fednode.core.types import Document, Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.errors import FednodeError, FrameError
 from fednode.identity.marks import Marks
 from fednode.identity.trust import Believes, Listed
-from fednode.learn.learner import Cancelled, Learner
 from fednode.observe.telemetry import Refusals, Telemetry
-from fednode.runtime.changes import Remember, Watched, ended
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
+from fednode.runtime.settling import Settling
+from fednode.runtime.worker import Learning, Worker
 from fednode.storage.store import Store
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
-from fednode.wire.codec import Ack, Dtype
+from fednode.wire.codec import Ack
 
 EVENTS_MAX: Final = 4096
 FLOOD: Final = 100
 """Number of messages over the quota that cost their sender a point."""
 FLOODED: Final = "flood"
 """The kind of refusal of such messages."""
-Compare = Callable[[Callable[[], bool]], list[str]]
-"""Return in sentences what a finished node gains from the mesh; raise Cancelled if told to."""
 
 
 class FrameRefused(Exception):
@@ -63,48 +60,41 @@ class Driver:
         kernel: Kernel,
         transport: Transport,
         store: Store,
-        learner: Learner,
+        learning: Learning,
         addresses: Mapping[str, Address],
-        dtype: Dtype = "float32",
         trust: Believes | None = None,
         refusals: Refusals | None = None,
         limits: LimitSettings | None = None,
         telemetry: Telemetry | None = None,
-        remember: Remember | None = None,
-        compare: Compare | None = None,
-        compares: Callable[[ev.Record], bool] = ended,
         marks: Marks | None = None,
-        spend: Callable[[int, str], None] | None = None,
+        settling: Settling | None = None,
     ) -> None:
         self.kernel = kernel
         self.telemetry = telemetry or Telemetry.restored(store.meters())
-        self.progress: Progress | None = None
+        self.telemetry.gains = list(learning.gains)
         self.transport = transport
-        transport.expect(sum(4 * array.size for array in kernel.policy.state().tensors.values()))
-        self._store = store
-        self._watched = Watched(learner, remember)
-        self._compare, self._compares, self._tunings = compare, compares, 0
-        self._marks, self._spend = marks or Marks(kernel.context.mesh), spend
+        self._expect()
+        self._store, self._settling = store, settling
+        self._worker = Worker(learning, self.telemetry)
+        self._marks = marks or Marks(kernel.context.mesh)
         self.addresses = dict(addresses)
         self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
         self._quota = Quota(limits or LimitSettings())
         self._over: Counter[str] = Counter()
         self.refusals = refusals or Refusals()
         self.refusals.show = self.telemetry.record
-        self._dtype: Dtype = dtype
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue(EVENTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._worker = ThreadPoolExecutor(1, "tune")
         self._writer = ThreadPoolExecutor(1, "store")
-        self._cancel, self._stop = threading.Event(), asyncio.Event()
+        self._stop = asyncio.Event()
         self._token = 0
         self._sender = Sender(
             transport,
             self.addresses,
             self.telemetry,
-            dtype=dtype,
+            dtype=learning.dtype,
             post=self._post,
             spawn=self._spawn,
             checked=self._marks.own,
@@ -133,7 +123,7 @@ class Driver:
         """Ask run() to end; it may be called more than once."""
         if not self._stop.is_set():
             self._post(ev.Stopping())  # before the end of the tuning that is cancelled now
-        self._cancel.set()
+        self._worker.cancel()
         self._stop.set()
 
     # What status reads and asks for (fednode.observe.view.NodeView) -------------------------------
@@ -142,6 +132,11 @@ class Driver:
     def fingerprint(self) -> str:
         """Return the fingerprint of the settings that all peers must agree on."""
         return self.kernel.context.fingerprint
+
+    @property
+    def progress(self) -> Progress | None:
+        """Return how far the running tuning is; None if no tuning runs."""
+        return self._worker.progress
 
     def view(self) -> KernelView:
         """Return the node as its kernel sees it."""
@@ -173,6 +168,10 @@ class Driver:
         self._shut_out(news)
         self._post(ev.Told(tuple(news)))
 
+    def post(self, event: ev.Event) -> None:
+        """Take an event of settings documents (fednode.app.settling)."""
+        self._post(event)
+
     def regained(self) -> None:
         """Look for lost peers at once, because this node's own network is back."""
         self._post(ev.Regained())
@@ -189,6 +188,8 @@ class Driver:
             if event == ev.Commanded("leave"):
                 left = True
                 self._spawn(self._leave())
+            elif isinstance(event, ev.Switched):
+                self._expect()
 
     async def _perform(self, effect: ev.Effect) -> None:
         match effect:
@@ -216,11 +217,15 @@ class Driver:
                 await self._adopt(snapshot, givers)
             case ev.Spend(releases=releases, undecided=undecided):
                 await self._spent(releases, undecided)
+            case ev.Offer(document=document):
+                if self._settling is not None:
+                    self._settling.offered(document)
+            case ev.Switch(document=document):
+                await self._switch(document)
             case ev.Record():
                 self.telemetry.record(effect)
-                if self._compare is not None and self._compares(effect):
-                    self.telemetry.comparing = True
-                    self._spawn(self._compared(self._compare))
+                if self._worker.compares(effect):
+                    self._spawn(self._worker.compare())
 
     def _post(self, event: ev.Event) -> None:
         try:
@@ -241,49 +246,15 @@ class Driver:
     # Learner and store ----------------------------------------------------------------------------
 
     async def _tune(self, job: Job) -> None:
-        loop = asyncio.get_running_loop()
-        self._tunings += 1
-        try:
-            report, changes = await loop.run_in_executor(
-                self._worker, self._watched.tune, job, self._cancel.is_set, self._note
-            )
-        except Cancelled:
-            event: ev.Event = ev.TuneFailed(job, "the tuning was cancelled")
-        except FednodeError as fault:
-            event = ev.TuneFailed(job, str(fault))
-        except Exception as fault:  # a learner's defect must not end the node
-            event = ev.TuneFailed(job, f"the learner failed: {type(fault).__name__}: {fault}")
-        else:
-            event = ev.Tuned(job, report)
-            self.telemetry.tuned(job, report)
-            for change in changes:
-                self.telemetry.record(change)
-        self._tunings -= 1
-        self.progress = None
-        self._post(event)
-
-    async def _compared(self, compare: Compare) -> None:
-        """Compare with the control after the last round; a tuning that is due ends this at once."""
-        loop = asyncio.get_running_loop()
-        try:
-            sentences = await loop.run_in_executor(
-                self._worker, compare, lambda: self._cancel.is_set() or self._tunings > 0
-            )
-        except Cancelled:
-            return  # the node compares after its next last round
-        except Exception as fault:  # a defect must not end the node
-            sentences = [f"whether the mesh helps is unknown: {type(fault).__name__}: {fault}"]
-        self.telemetry.comparing = False
-        self.telemetry.compared(sentences)
-
-    def _note(self, progress: Progress) -> None:
-        self.progress = progress
+        self._post(await self._worker.tune(job))
 
     async def _adopt(self, snapshot: Snapshot, givers: tuple[str, ...]) -> None:
         loop = asyncio.get_running_loop()
         meters, began = self.telemetry.meters(), time.perf_counter()
         try:
             await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
+            if self._settling is not None:
+                await loop.run_in_executor(self._writer, self._settling.committed)
         except FednodeError as fault:
             self._post(ev.AdoptFailed(snapshot, str(fault)))
         else:
@@ -292,12 +263,32 @@ class Driver:
             self._post(ev.Adopted(snapshot))
 
     async def _spent(self, releases: int, undecided: str) -> None:
-        loop, spend = asyncio.get_running_loop(), self._spend
+        loop, spend = asyncio.get_running_loop(), self._worker.learning.spend
         try:
             if spend is not None:
                 await loop.run_in_executor(self._writer, spend, releases, undecided)
         except FednodeError as fault:
             self.telemetry.record(ev.Record("privacy.unwritten", str(fault), "error"))
+
+    async def _switch(self, document: Document) -> None:
+        """Make a settings document the one in force, and work under it."""
+        loop, settling = asyncio.get_running_loop(), self._settling
+        assert settling is not None
+        try:
+            learning = await loop.run_in_executor(self._writer, settling.switch, document)
+        except FednodeError as fault:
+            self._post(ev.SwitchFailed(document.digest, str(fault)))
+            return
+        self._worker.take(learning)
+        self._sender.dtype = learning.dtype
+        self.telemetry.gains = list(learning.gains)
+        self._post(ev.Switched(document.digest))
+        settling.begun(document)
+
+    def _expect(self) -> None:
+        """Tell the transport how large the arrays of a message are."""
+        state = self.kernel.policy.state()
+        self.transport.expect(sum(4 * array.size for array in state.tensors.values()))
 
     # Messages -------------------------------------------------------------------------------------
 
@@ -313,7 +304,7 @@ class Driver:
             now = asyncio.get_running_loop().time()
             self._quota.spend(caller, time.perf_counter() - began, now)
         if message.sender in self.addresses:
-            payload = codec.payload_bytes(message, message.dtype or self._dtype)
+            payload = codec.payload_bytes(message, message.dtype or self._worker.learning.dtype)
             self.telemetry.count(message.sender, "in", payload, len(frame))
         self._token += 1
         answer = self._answers[self._token] = asyncio.get_running_loop().create_future()
@@ -340,7 +331,11 @@ class Driver:
         reason = self.trust.refusal(caller, message.sender)
         if reason:
             raise FrameRefused("refused", "identity", reason)
-        message = replace(message, mark=self._marks.checked(message.mark, caller))
+        document, settling = message.document, self._settling
+        if document is not None:
+            document = None if settling is None else settling.checked(document.proof)
+        mark = self._marks.checked(message.mark, caller)
+        message = replace(message, mark=mark, document=document)
         if not message.members:
             return message
         news = self.trust.believed(message.sender, message.members)
@@ -386,7 +381,7 @@ class Driver:
         for name in tuple(self._timers):
             self._cancel_timer(name)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._worker.shutdown)
+        await loop.run_in_executor(None, self._worker.close)
         for task in (*tasks, *self._tasks):
             task.cancel()
         await asyncio.gather(*tasks, *self._tasks, return_exceptions=True)

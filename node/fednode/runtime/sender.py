@@ -53,7 +53,7 @@ class Sender:
         self._transport = transport
         self._addresses = addresses
         self._telemetry = telemetry
-        self._dtype: Dtype = dtype
+        self.dtype: Dtype = dtype
         self._post = post
         self._spawn = spawn
         self._checked = checked
@@ -76,7 +76,7 @@ class Sender:
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
         elif errand and self._errands >= OUTBOX_MAX:
             reason = f"{OUTBOX_MAX} errands are under way already"
-        outgoing = self._broadcasts.outgoing(effect.message, self._dtype)
+        outgoing = self._broadcasts.outgoing(effect.message, self.dtype)
         if reason:
             self._post(Undelivered(effect.to, effect.message, "busy", reason, sent=False))
         elif errand:

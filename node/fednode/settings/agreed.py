@@ -61,12 +61,18 @@ def taken(text: str) -> Tree:
     return _picked(tree)
 
 
+def is_shared(tree: Mapping[str, Any]) -> bool:
+    """Tell whether a tree holds shared settings alone, written as a node shares them."""
+    text = json.dumps(tree)
+    return len(text) <= TEXT_MAX and _picked(json.loads(text)) == tree
+
+
 def agreed(settings: Settings) -> Tree:
     """Return the shared settings of a node as a tree of JSON's values."""
     return taken(shared(settings))
 
 
-def overlaid(source: Source, tree: Tree) -> Source:
+def overlaid(source: Source, tree: Mapping[str, Any]) -> Source:
     """Return the settings of a node as written, with the shared settings of the mesh in them.
 
     tree: the shared settings; a shared key that it does not name is null. A model's file stays the
@@ -86,7 +92,7 @@ def overlaid(source: Source, tree: Tree) -> Source:
     return replace(source, tree=whole)
 
 
-def overruled(source: Source, tree: Tree) -> list[str]:
+def overruled(source: Source, tree: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each shared key that a node's own settings give another value.
 
     source: as written, and valid. tree: the shared settings, which hold.

@@ -85,10 +85,12 @@ class Journal:
         """Return the settings that the directory was made for; empty for a new directory."""
         return dict(self._rows.execute("select key, value from settings").fetchall())
 
-    def set_settings(self, settings: Mapping[str, str]) -> None:
-        """Write the settings that a new directory is made for."""
+    def set_settings(self, settings: Mapping[str, str], again: bool = False) -> None:
+        """Write the settings that a directory is made for. again: in place of those it holds."""
         self._disk.execute(self._rows, "begin immediate")
         try:
+            if again:
+                self._disk.execute(self._rows, "delete from settings")
             for pair in sorted(settings.items()):
                 self._disk.execute(self._rows, "insert into settings values (?, ?)", pair)
             self._disk.execute(self._rows, "commit")

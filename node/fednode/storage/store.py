@@ -6,6 +6,7 @@
     privacy.json            what was released, with the clip and noise of each release
     tensors/*.safetensors   named by digest; written aside, synced, renamed, folder synced
     runs/1, runs/2, ...     runs before the present one (runs.py)
+    settings/               settings documents of the mesh (fednode.app.documents)
 
 The journal's row that names a tensor file is the commit point. A crash before it leaves the round
 before; a crash after it leaves the new round. A file that does not match its digest is reported and
@@ -93,6 +94,11 @@ class Store:
                     f"node has {key} {now}: set it back, use another directory, "
                     f"or delete what it learned with `fednode reset --state {self.folder}`."
                 )
+
+    def rebind(self, facts: Mapping[str, str]) -> None:
+        """Tie the directory to another configuration; raise StateError if that fails."""
+        with self._guard, self._explained("cannot be tied to other settings"):
+            self._journal.set_settings(facts, again=True)
 
     def commit(self, snapshot: Snapshot, meters: Meters | None = None) -> None:
         """Make a snapshot durable, with the traffic up to it.

@@ -29,6 +29,7 @@ from fednode.learn.learner import Learner
 from fednode.observe.admin import HealthService
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Learning
 from fednode.sim.host import Liar
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
@@ -105,7 +106,7 @@ class Node:
             kernel=self.kernel,
             transport=transport,
             store=self.store,
-            learner=self.learner,
+            learning=Learning(learner=self.learner),
             addresses={},
             trust=trust,
         )

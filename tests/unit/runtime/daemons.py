@@ -21,7 +21,8 @@ from fednode.learn.learner import Learner
 from fednode.observe.reply import About
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
-from fednode.runtime.driver import Compare, Driver
+from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Compare, Learning
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from tests.contract.memory_transport import Hub, MemoryTransport
@@ -92,12 +93,10 @@ def make(
         kernel=kernel,
         transport=MemoryTransport(hub),
         store=store,
-        learner=learner,
+        learning=Learning(learner=learner, compare=compare),
         addresses=where,
-        dtype="float32",
         trust=trust,
         limits=limits,
-        compare=compare,
     )
     return driver, store
 

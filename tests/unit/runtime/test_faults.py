@@ -13,6 +13,7 @@ from fednode.learn.closed_form import ClosedFormLearner
 from fednode.policies.averaging import PROMPTFL
 from fednode.policies.promptfl.config import PromptFLConfig
 from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Learning
 from fednode.sim.setup import Setup
 from fednode.storage.store import Store
 from fednode.transports.grpc import GrpcTransport
@@ -50,9 +51,8 @@ async def test_a_faulty_transport_costs_time_and_nothing_else(
             kernel=kernel,
             transport=transport,
             store=store,
-            learner=learner,
+            learning=Learning(learner=learner),
             addresses={},
-            dtype="float32",
         )
         places[name] = await transport.listen("127.0.0.1:0", drivers[name].on_frame)
     for name, driver in drivers.items():

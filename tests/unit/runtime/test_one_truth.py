@@ -29,6 +29,7 @@ from fednode.data.load import load
 from fednode.learn.features import Features
 from fednode.learn.torch_learner import TorchLearner
 from fednode.runtime.driver import Driver
+from fednode.runtime.worker import Learning
 from fednode.settings.read import Settings, Source, settings_of, start_of
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
@@ -167,9 +168,8 @@ async def daemons(
                 kernel=kernel,
                 transport=transports[name],
                 store=store,
-                learner=learned[name],
+                learning=Learning(learner=learned[name], dtype=dtype),
                 addresses={},
-                dtype=dtype,
             )
             places[name] = await transports[name].listen("127.0.0.1:0", driver.on_frame)
             made[name] = driver

@@ -109,3 +109,9 @@ def test_another_format_is_refused_with_both(path: Path, found: int, age: str) -
     other.close()
     with pytest.raises(StateError, match=rf"{age} fednode \(format {found}; .* reads {FORMAT}\)"):
         Journal.open(path, Disk())
+
+
+def test_other_settings_take_the_place_of_all_that_were_held(journal: Journal) -> None:
+    journal.set_settings({"policy.name": "local", "mesh": "m"})
+    journal.set_settings({"policy.name": "gda", "seed": "1"}, again=True)
+    assert journal.settings() == {"policy.name": "gda", "seed": "1"}

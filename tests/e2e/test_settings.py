@@ -1,0 +1,210 @@
+"""Shared settings change while daemons run, and a site that refuses goes on alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fednode.app.network import client_of
+from fednode.errors import FednodeError
+from fednode.observe.client import Client
+from fednode.settings.peers import load_peers
+from fednode.transports.ports import free_ports
+from tests.contract.faults import pause
+from tests.e2e.test_first_mesh import ENVIRONMENT, GUARD_S, Site, invited, state_of
+from tests.unit.commands.run import Fednode
+
+pytestmark = pytest.mark.e2e
+PACE = "FEDNODE_ROUNDS__MIN_INTERVAL_S"
+"""Rounds of a closed-form learner take no time; a pause between them leaves time to decide."""
+DEADLINE = "FEDNODE_ROUNDS__DEADLINE_S"
+MANY = 900
+LOST_MAX = 2
+
+
+class Watched(Site):
+    """A site that is asked over one connection; a node takes two new ones a second of a key."""
+
+    def __init__(self, folder: Path, name: str, place: int, port: int) -> None:
+        super().__init__(folder, name, place, port)
+        self._client: Client | None = None
+
+    async def until(self, holds: Callable[[Any], bool]) -> Any:
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                with contextlib.suppress(FednodeError):
+                    if self._client is None:
+                        peers = load_peers(self.home / "ward" / "peers.yaml")
+                        self._client = client_of(peers, self.state)
+                    reply = await self._client.status(self.address)
+                    if holds(reply):
+                        return reply
+                assert self.daemon is None or self.daemon.running, (self.home / "log").read_text()
+                await pause(0.05)
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+@contextlib.asynccontextmanager
+async def mesh(
+    folder: Path, names: str, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[list[Watched]]:
+    """Run a mesh of sites that were invited by the first."""
+    for key, value in {**ENVIRONMENT, PACE: "0.1", DEADLINE: "3"}.items():
+        monkeypatch.setenv(key, value)
+    ports = free_ports(len(names))
+    sites = [Watched(folder, name, 2 + at, ports[at]) for at, name in enumerate(names)]
+    first = sites[0]
+    found = ("--site", first.name, "--address", first.address, "--policy", "promptfl")
+    rounds = ("--rounds", str(MANY), "--wait", str(len(sites)))
+    await first.types(fednode, "found", "ward", "--data", str(first.images), *found, *rounds)
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(first.runs("start"))
+        await first.until(lambda reply: reply.name == first.name)
+        for site in sites[1:]:
+            await running.enter_async_context(site.runs(*await invited(fednode, first, site)))
+        for site in sites:
+            running.push_async_callback(site.close)
+            await site.until(lambda reply: reply.round >= 3)
+        yield sites
+
+
+def proposal(reply: Any) -> Any:
+    return reply.settings.proposals[0] if reply.settings.proposals else None
+
+
+async def proposed(fednode: Fednode, site: Site, after: int, *words: str) -> int:
+    """Let a site propose a change; return the round from which on it holds."""
+    given = ("settings", "propose", *words, "--after", str(after), "--yes")
+    said = await site.types(fednode, *given)
+    assert "accepts settings" in said
+    return int(said.partition("from round ")[2].split()[0])
+
+
+async def taken(fednode: Fednode, sites: Sequence[Site], word: str = "take") -> None:
+    """Let sites decide on the newest change, once they know it."""
+    for site in sites:
+        await site.until(lambda reply: proposal(reply) is not None)
+        await site.types(fednode, "settings", word, *(("--yes",) if word == "take" else ()))
+
+
+async def in_force(sites: Sequence[Site], number: int) -> list[Any]:
+    """Wait until settings are in force at sites; return their status."""
+    return [await site.until(lambda reply: reply.settings.number == number) for site in sites]
+
+
+async def merging(site: Site, peers: int, rounds: int) -> Any:
+    """Wait until a site has merged so many peers' prompts in so many rounds of its run.
+
+    At most LOST_MAX rounds merged fewer.
+    """
+    reply = await site.until(lambda reply: dict(reply.merged_with).get(peers, 0) >= rounds)
+    assert reply.round - dict(reply.merged_with)[peers] <= LOST_MAX, dict(reply.merged_with)
+    return reply
+
+
+async def changes(
+    fednode: Fednode, sites: Sequence[Site], others: Sequence[Site], after: int
+) -> None:
+    """Change rounds.max at all sites, then the policy at some; the others refuse, then follow."""
+    first, every = sites[0], (*sites, *others)
+    before = [site.daemon and site.daemon.pid for site in every]
+    for site in every:
+        reply = await site.until(lambda reply: reply.life == "running")
+        assert (reply.settings.number, reply.settings.signer) == (1, first.name)
+
+    start = await proposed(fednode, first, after, "--set", "rounds.max=800")
+    await taken(fednode, every[1:])
+    for reply in await in_force(every, 2):
+        assert (reply.rounds_max, reply.policy) == (800, "promptfl")
+    for site in every:
+        reply = await merging(site, len(every) - 1, start + 3)
+        assert all(peer.state == "alive" for peer in reply.peers)
+
+    await proposed(fednode, first, after, "--policy", "fedpgp")
+    await taken(fednode, sites[1:])
+    await taken(fednode, others, "refuse")
+    for reply in await in_force(sites, 3):
+        assert reply.policy == "fedpgp"
+    for site in sites:
+        await merging(site, len(sites) - 1, 5)
+        apart = {one.name for one in others}
+        await site.until(lambda reply: set(reply.settings.others) == apart)  # noqa: B023
+    for site in others:
+        reply = await site.until(lambda reply: state_of(reply, first.name) == "refused")
+        assert (reply.policy, reply.settings.number) == ("promptfl", 2)
+        assert proposal(reply).decision == "refused"
+        said = await site.types(fednode, "settings")
+        assert "under other settings: " + ", ".join(one.name for one in sites) in said
+        assert "policy.name: promptfl -> fedpgp" in said
+        assert "here: refused" in said
+
+    await taken(fednode, others)  # a site may change its mind
+    await in_force(others, 3)
+    for site in every:
+        await site.until(lambda reply: all(peer.state == "alive" for peer in reply.peers))
+        assert list(site.state.glob("runs/1/tensors/*")), "the run of the old policy is kept"
+    assert [site.daemon and site.daemon.pid for site in every] == before
+
+
+async def test_more_rounds_at_two_sites_that_never_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fednode = Fednode(capsys)
+    async with mesh(tmp_path, "ab", fednode, monkeypatch) as (a, b):
+        before = [site.daemon and site.daemon.pid for site in (a, b)]
+        start = await proposed(fednode, a, 25, "--set", "rounds.max=800")
+        await taken(fednode, [b])
+        for reply in await in_force((a, b), 2):
+            assert reply.rounds_max == 800
+        for site in (a, b):
+            await merging(site, 1, start + 3)
+        assert [site.daemon and site.daemon.pid for site in (a, b)] == before
+
+
+@pytest.mark.slow
+async def test_rounds_and_policy_change_while_daemons_run_and_a_site_that_refuses_goes_on_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fednode = Fednode(capsys)
+    async with mesh(tmp_path, "abc", fednode, monkeypatch) as sites:
+        await changes(fednode, sites[:2], sites[2:], 40)
+
+
+@pytest.mark.slow
+async def test_five_daemons_change_their_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fednode = Fednode(capsys)
+    async with mesh(tmp_path, "abcde", fednode, monkeypatch) as sites:
+        await changes(fednode, sites[:4], sites[4:], 80)
+
+
+@pytest.mark.slow
+async def test_a_site_that_is_killed_before_the_change_comes_back_and_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fednode = Fednode(capsys)
+    async with mesh(tmp_path, "ab", fednode, monkeypatch) as (a, b):
+        start = await proposed(fednode, a, 40, "--policy", "fedpgp")
+        await taken(fednode, [b])
+        assert b.daemon is not None
+        reply = await b.until(lambda reply: proposal(reply).decision == "accepted")
+        assert reply.round < start
+        b.daemon.signal(signal.SIGKILL)
+        await b.daemon.ended()
+        await in_force([a], 2)
+        async with b.runs("start"):
+            await in_force([b], 2)
+            reply = await b.until(lambda reply: reply.policy == "fedpgp" and reply.round > 0)
+            met = dict(reply.merged_with).get(1, 0)
+            await b.until(lambda reply: dict(reply.merged_with).get(1, 0) >= met + 2)
+            assert list(b.state.glob("runs/1/tensors/*"))

@@ -1,0 +1,38 @@
+"""Shared settings and proposed changes of them, as lines."""
+
+from __future__ import annotations
+
+from fednode.observe.settings import Shown, reply_of
+from fednode.terminal.settings import in_force, proposal_lines, said
+from tests.unit.observe.test_settings import SHOWN
+
+
+def test_what_is_in_force_and_what_is_proposed_is_said_in_lines() -> None:
+    assert said(reply_of(SHOWN)) == [
+        "in force: settings 2, signed by a (bbbbbbbbbbbb)",
+        "under other settings: d",
+        "proposed: settings 3 (cccccccccccc) by b, from round 12 on",
+        "  rounds.max: 20 -> 30",
+        "  the rounds go on",
+        "  here: accepted",
+        "  it cannot be accepted here: /home/x/model.pt is missing",
+        "  accepted by c",
+        "  in force at d",
+    ]
+
+
+def test_a_mesh_without_documents_says_so() -> None:
+    nothing = reply_of(Shown(number=0, digest="", signer=""))
+    assert in_force(nothing) == ""
+    assert said(nothing) == [
+        "in force: the settings of the files of each node",
+        "no change is proposed",
+    ]
+
+
+def test_what_waits_says_how_to_decide() -> None:
+    proposal = reply_of(SHOWN).proposals[0]
+    proposal.decision, proposal.fault = "", ""
+    assert proposal_lines(proposal)[-1] == (
+        "  decide with `fednode settings take` or `fednode settings refuse`"
+    )
