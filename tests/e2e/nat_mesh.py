@@ -20,6 +20,7 @@ import yaml
 
 from fednode.identity import keys
 from fednode.storage.store import read_snapshot
+from fednode.transports.ports import free_ports
 from fednode_bootstrap.relay_host import key_in
 from tests.contract.faults import pause
 
@@ -33,6 +34,10 @@ import urllib.request
 print(urllib.request.urlopen("http://{PAGE}/metrics", timeout=5).read().decode())
 """
 POLL_S = 0.05
+CLOSED_FORM = (
+    *("tuning.kind=closed-form", "policy.name=promptfl", "rounds.mode=sync"),
+    "rounds.deadline_s=5",
+)
 
 
 def lab(*words: object) -> None:
@@ -43,7 +48,9 @@ def lab(*words: object) -> None:
 class Mesh:
     """Nodes behind NATs, and their relays.
 
-    direct: nodes whose NATs forward port 7700, and which name their public address.
+    direct: nodes whose NATs forward port 7700, and which name their public address. base: settings
+    in place of the closed form's. config: a node.yaml. home: nodes run on the public host, and call
+    each other on loopback. recorded: relay 1 writes what it carries to a file.
     """
 
     def __init__(
@@ -54,31 +61,33 @@ class Mesh:
         relays: int = 1,
         direct: tuple[int, ...] = (),
         settings: tuple[str, ...] = (),
+        *,
+        base: tuple[str, ...] = CLOSED_FORM,
+        config: Path | None = None,
+        home: bool = False,
+        recorded: bool = False,
+        names: str = "n",
+        mesh: str = "lab",
     ) -> None:
         self.folder, self.count = folder, count
         folder.mkdir(parents=True)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.settings = (
-            *("tuning.kind=closed-form", "policy.name=promptfl", "rounds.mode=sync"),
-            *(
-                f"rounds.max={rounds}",
-                "rounds.deadline_s=5",
-                f"page.listen={PAGE}",
-                "compare_alone=false",
-            ),
-            *settings,
-        )
+        self.config, self.home, self.recorded, self.names = config, home, recorded, names
+        self.ports = free_ports(count) if home else [7700] * count
+        page = () if home else (f"page.listen={PAGE}",)
+        self.settings = (*base, f"rounds.max={rounds}", *page, "compare_alone=false", *settings)
         peers = []
         for number in range(1, count + 1):
             key = keys.load_or_create(self._made(self.state(number) / "identity"))
             where = f"198.51.100.{number}:7700" if number in direct else "relay"
-            peers.append({"name": f"n{number}", "address": where, "id": keys.node_id(key)})
+            where = f"127.0.0.1:{self.ports[number - 1]}" if home else where
+            peers.append({"name": self.name(number), "address": where, "id": keys.node_id(key)})
         self.relays = {number: RELAYS[number] for number in range(1, relays + 1)}
         known = [
             {"address": where, "id": keys.node_id(key_in(folder / f"relay{number}"))}
             for number, where in self.relays.items()
         ]
-        tree = {"mesh": "lab", "peers": peers, "relays": known}
+        tree = {"mesh": mesh, "peers": peers, "relays": known}
         (folder / "peers.yaml").write_text(yaml.safe_dump(tree))
         self.direct = direct
 
@@ -87,9 +96,18 @@ class Mesh:
         folder.mkdir(parents=True)
         return folder
 
+    def name(self, number: int) -> str:
+        """Return a node's name."""
+        return f"{self.names}{number}"
+
     def state(self, number: int) -> Path:
         """Return the state directory of a node."""
-        return self.folder / f"n{number}"
+        return self.folder / self.name(number)
+
+    @property
+    def carried(self) -> Path:
+        """Return the file in which a recorded relay writes what it carries."""
+        return self.folder / "carried"
 
     def _run(self, name: str, words: list[object]) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
@@ -101,18 +119,23 @@ class Mesh:
         """Start a relay."""
         state, listen = self.folder / f"relay{number}", self.relays[number]
         peers = self.folder / "peers.yaml"
-        words = [*FEDNODE, "relay", "run", "--state", state, "--peers", peers, "--listen", listen]
-        self._run(f"relay{number}", list(words))
+        words: list[object] = ["--state", state, "--peers", peers, "--listen", listen]
+        if self.recorded:
+            recorder = (sys.executable, "-m", "tests.e2e.recording_relay", self.carried)
+            self._run(f"relay{number}", [*recorder, *words])
+        else:
+            self._run(f"relay{number}", [*FEDNODE, "relay", "run", *words])
 
     def node(self, number: int) -> None:
         """Start a node behind its NAT."""
-        words: list[object] = [LAB, "run", number, "--", *FEDNODE, "start"]
-        words += ["--peers", self.folder / "peers.yaml", "--name", f"n{number}"]
+        words: list[object] = [LAB, "run", 0 if self.home else number, "--", *FEDNODE, "start"]
+        words += ["--peers", self.folder / "peers.yaml", "--name", self.name(number)]
         words += ["--state", self.state(number)]
+        words += [] if self.config is None else ["--config", self.config]
         more = ("listen=0.0.0.0:7700",) if number in self.direct else ()
         for one in (*self.settings, *more):
             words += ["--set", one]
-        self._run(f"n{number}", words)
+        self._run(self.name(number), words)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Mesh]:
@@ -151,8 +174,12 @@ class Mesh:
 
     def digests(self) -> set[str]:
         """Return the digests of what the nodes hold; one if all hold the same bits."""
+        return set(self.each_digest())
+
+    def each_digest(self) -> list[str]:
+        """Return the digest of what each node holds."""
         states = [self.state(number) for number in range(1, self.count + 1)]
-        return {read_snapshot(one).used(False)[0].digest[:12] for one in states}
+        return [read_snapshot(one).used(False)[0].digest[:12] for one in states]
 
     def until(self, true: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> float:
         """Wait until something is true; return how long that took. Exit if it takes too long."""
@@ -173,7 +200,7 @@ class Mesh:
 
     def status(self, asked: int, asker: int = 1) -> dict[str, Any]:
         """Return what a node says of itself, asked by another node's key from that node's place."""
-        words = [LAB, "run", asker, "--", *FEDNODE, "status", f"n{asked}", "--format", "json"]
+        words = [LAB, "run", asker, "--", *FEDNODE, "status", self.name(asked), "--format", "json"]
         words += ["--peers", self.folder / "peers.yaml", "--state", self.state(asker)]
         done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False)
         if done.returncode:
@@ -187,6 +214,19 @@ class Mesh:
         done = subprocess.run(words, capture_output=True, text=True, check=False)
         found = re.findall(r'^fednode_peer_paths{path="(\w+)"} (\d+)', done.stdout, re.MULTILINE)
         return {way: int(count) for way, count in found}
+
+
+def card(number: int) -> int:
+    """Return how many bytes went through the card of a node, both ways."""
+    words = [str(LAB), "run", str(number), "--", "cat", "/proc/net/dev"]
+    return bytes_in(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def bytes_in(text: str) -> int:
+    """Return the bytes of both ways in what Linux says about a node's card."""
+    line = next(one for one in text.splitlines() if one.strip().startswith("eth0:"))
+    fields = line.split(":")[1].split()
+    return int(fields[0]) + int(fields[8])
 
 
 def seconds(text: Any) -> float:

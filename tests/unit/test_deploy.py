@@ -182,12 +182,17 @@ def test_the_base_image_is_an_argument_that_takes_a_digest() -> None:
 # Kubernetes and systemd ---------------------------------------------------------------------------
 
 
-def manifests() -> Iterator[dict[str, Any]]:
-    for name in yaml.safe_load((K8S / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((K8S / name).read_text())
+def manifests(folder: Path) -> Iterator[dict[str, Any]]:
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        yield from yaml.safe_load_all((folder / name).read_text())
 
 
-SETS = {one["metadata"]["name"]: one for one in manifests() if one["kind"] == "StatefulSet"}
+def sets(folder: Path) -> dict[str, dict[str, Any]]:
+    found = (one for one in manifests(folder) if one["kind"] == "StatefulSet")
+    return {one["metadata"]["name"]: one for one in found}
+
+
+SETS, RELAYED = sets(K8S), sets(K8S / "relay")
 
 
 def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
@@ -209,12 +214,42 @@ def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
     assert peers.introducer == "fednode-introducer:7099"
 
 
-@pytest.mark.parametrize("name", SETS)
-def test_pods_run_commands_that_exist_with_as_few_rights_as_they_need(name: str) -> None:
-    pod = SETS[name]["spec"]["template"]["spec"]
+def test_pods_behind_a_relay_open_no_port_and_have_no_service(tmp_path: Path) -> None:
+    folder = K8S / "relay"
+    _, *secrets = invite(tmp_path / "key", folder / "peers.yaml", tmp_path, relay=True)
+    made = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    enrol, _ = made["secretGenerator"]
+    assert enrol["files"] == [f"made/{name}" for name in secrets if name != PAGE_TOKEN]
+    peers = load_peers(tmp_path / "peers.yaml")
+    spec = RELAYED["fednode"]["spec"]
+    pods = [(f"fednode-{at}", "relay") for at in range(spec["replicas"])]
+    assert [(peer.name, peer.address) for peer in peers.peers] == pods
+    (container,) = spec["template"]["spec"]["containers"]
+    assert "ports" not in container
+    environment = {one["name"]: one["value"] for one in container["env"] if "value" in one}
+    found = settings_in(environment, folder / "node.yaml", tmp_path, "token")
+    assert (found.listen, found.page.listen) == (None, None)
+    door = parsed(RELAYED["fednode-relay"]["spec"]["template"]["spec"]["containers"][0]["args"])
+    (relay,) = peers.relays
+    assert relay.address == peers.introducer == f"fednode-relay:{door.params['listen'][-4:]}"
+    assert (door.params["relay"], door.params["mesh_name"]) == (True, peers.mesh)
+    kinds = {one["kind"]: one for one in manifests(folder)}
+    services = [one for one in manifests(folder) if one["kind"] == "Service"]
+    assert [one["spec"]["selector"] for one in services] == [{"app": "fednode-relay"}]
+    shut = kinds["NetworkPolicy"]["spec"]
+    assert shut["podSelector"]["matchLabels"] == spec["selector"]["matchLabels"]
+    assert shut["ingress"] == []
+    assert shut["egress"][0]["ports"] == [{"protocol": "TCP", "port": 7099}]
+
+
+@pytest.mark.parametrize("spec", [one["spec"] for one in (*SETS.values(), *RELAYED.values())])
+def test_pods_run_commands_that_exist_with_as_few_rights_as_they_need(
+    spec: dict[str, Any],
+) -> None:
+    pod = spec["template"]["spec"]
     assert pod["securityContext"]["runAsNonRoot"] is True
     mounts = {one["name"] for one in pod["volumes"]}
-    mounts |= {one["metadata"]["name"] for one in SETS[name]["spec"]["volumeClaimTemplates"]}
+    mounts |= {one["metadata"]["name"] for one in spec["volumeClaimTemplates"]}
     for container in [*pod["containers"], *pod.get("initContainers", ())]:
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
         assert {one["name"] for one in container["volumeMounts"]} <= mounts
@@ -225,17 +260,19 @@ def test_pods_run_commands_that_exist_with_as_few_rights_as_they_need(name: str)
                 parsed(container[probe]["exec"]["command"][1:])
 
 
-def test_kustomize_makes_what_pods_name() -> None:
-    made = yaml.safe_load((K8S / "kustomization.yaml").read_text())
+@pytest.mark.parametrize("folder", [K8S, K8S / "relay"])
+def test_kustomize_makes_what_pods_name(folder: Path) -> None:
+    made = yaml.safe_load((folder / "kustomization.yaml").read_text())
     sources = [*made["configMapGenerator"], *made["secretGenerator"]]
     for one in sources:
         for file in one["files"]:
-            assert file.startswith("made/") or (K8S / file).is_file()
-    text = "".join((K8S / name).read_text() for name in made["resources"])
+            assert file.startswith("made/") or (folder / file).is_file()
+    text = "".join((folder / name).read_text() for name in made["resources"])
     naming = r"(?:secretName|configMap: {name|secretKeyRef: {name): ([\w-]+)"
     used = set(re.findall(naming, text))
     assert used == {one["name"] for one in sources}
-    assert "configs/k8s/made/" in (ROOT / ".gitignore").read_text()
+    made_here = f"{folder.relative_to(ROOT)}/made/"
+    assert made_here in (ROOT / ".gitignore").read_text().splitlines()
 
 
 def test_the_unit_starts_a_node() -> None:

@@ -229,7 +229,7 @@ class Exits:
 
         where = f"the node behind {path.via}" if path.via else key[0]
         try:
-            with self._lines.call(path.id) as line:
+            with self._lines.call(path.id, path.via) as line:
                 came = await path.session.carry(path.outside, inside, line, heard)
             if not came and path.via and self.paths.links is not None:
                 self.paths.links.distrust(path.via, path.id)
@@ -240,6 +240,8 @@ class Exits:
                     "and its own log says why",
                 )
         except PeerRejected as fault:
+            if fault.kind == "relay" and self.paths.links is not None:
+                self.paths.links.distrust(path.via, path.id)
             self._blame(key, str(fault))
             self._tell(fault.kind, key[1] or key[0], str(fault))
         except OSError:

@@ -34,6 +34,10 @@ class Flood(Exception):
     """A connection says more than any correct node says."""
 
 
+class Crumbled(Exception):
+    """A relay passes a stream on in many small pieces, which costs the other end no blame."""
+
+
 class Call:
     """A call that has no answer yet. finished: whether the caller said all that it says."""
 
@@ -47,13 +51,20 @@ class Line:
     """One connection of an account.
 
     serving: the other end calls this node; otherwise it answers this node's calls. visit: the other
-    end is a visitor, which says little.
+    end is a visitor, which says little. carrier: the account of the relay that passes the bytes on;
+    the size of the pieces is its doing.
     """
 
     def __init__(
-        self, account: Account, clock: Callable[[], float], serving: bool, visit: bool = False
+        self,
+        account: Account,
+        clock: Callable[[], float],
+        serving: bool,
+        visit: bool = False,
+        carrier: Account | None = None,
     ) -> None:
         self._account, self._clock = account, clock
+        self._carrier = carrier or account
         self._serving, self._visit = serving, visit
         self._inwards, self._outwards = Frames(preface=serving), Frames(preface=False)
         self._block = 0
@@ -70,14 +81,16 @@ class Line:
 
     def free(self) -> bool:
         """Tell whether something may be read at once."""
-        return self._account.free()
+        return self._account.free() and self._carrier.free()
 
     async def permit(self) -> None:
-        """Wait until something may be read; raise Flood if that takes too long."""
-        account = self._account
-        while pause := account.pause(self._clock()):
+        """Wait until something may be read; raise Flood or Crumbled if that takes too long."""
+        account, carrier = self._account, self._carrier
+        while pause := max(account.pause(self._clock()), carrier.pause(self._clock())):
             if account.floods(self._clock()):
                 raise Flood("it keeps sending more calls, frames or records than a node needs")
+            if carrier.floods(self._clock()):
+                raise Crumbled("the relay passes streams on in too many small pieces")
             await asyncio.sleep(pause)
 
     def sealed(self, size: int) -> None:
@@ -88,7 +101,8 @@ class Line:
         """
         account = self._account
         account.size += size
-        account.records += size / RECORD_BYTES + (size < SMALL)
+        account.records += size / RECORD_BYTES
+        self._carrier.records += size < SMALL
 
     def came(self, data: bytes) -> None:
         """Count plain bytes that came from the other end; raise Flood for what no node says."""

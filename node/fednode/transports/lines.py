@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Final
 
-from fednode.transports.line import Flood, Line
-from fednode.transports.meter import HANDSHAKES, REST_S, Account, Meter, Rates
+from fednode.transports.line import Crumbled, Flood, Line
+from fednode.transports.meter import CARRYING, HANDSHAKES, REST_S, Account, Meter, Rates
 from fednode.transports.session import PeerRejected
 
 VISIT_REST_S: Final = 15.0
@@ -39,15 +39,24 @@ class Lines:
             raise PeerRejected("connections", f"{id}: {why}", id)
 
     @contextlib.contextmanager
-    def serve(self, id: str, source: str) -> Iterator[Line]:
-        """Meter a connection that came in; raise PeerRejected if it floods."""
+    def serve(self, id: str, source: str, via: str = "") -> Iterator[Line]:
+        """Meter a connection that came in; raise PeerRejected if it floods.
+
+        via: the relay that passed it on; "" for none.
+        """
         who, rates = (source, HANDSHAKES) if self._visits else (id, None)
-        line = Line(self._account(who, rates), _now, serving=True, visit=self._visits)
+        line = Line(
+            self._account(who, rates),
+            _now,
+            serving=True,
+            visit=self._visits,
+            carrier=self._carrier(via),
+        )
         with self._held(who, line, VISIT_REST_S if self._visits else REST_S):
             yield line
 
     @contextlib.contextmanager
-    def call(self, id: str) -> Iterator[Line]:
+    def call(self, id: str, via: str = "") -> Iterator[Line]:
         """Meter a connection that this node opened; raise PeerRejected if the key may not have it.
 
         The other end may flood here, too.
@@ -56,7 +65,7 @@ class Lines:
         resting = account.resting(_now())
         if resting:
             raise PeerRejected("connections", f"{id}: {resting}", id)
-        line = Line(account, _now, serving=False)
+        line = Line(account, _now, serving=False, carrier=self._carrier(via))
         with self._held(id, line, REST_S):
             yield line
 
@@ -91,9 +100,14 @@ class Lines:
             self.turn_away(who, rest_s)
             text = f"{fault}; connections with it are refused for {rest_s:g} s"
             raise PeerRejected("flood", text, "" if self._visits else who) from fault
+        except Crumbled as fault:
+            raise PeerRejected("relay", f"a stream ended: {fault}") from fault
         finally:
             del self._lines[task]
             line.close()
+
+    def _carrier(self, via: str) -> Account | None:
+        return self._account(f"carrier {via}", CARRYING) if via else None
 
     def _account(self, who: str, rates: Rates | None = None) -> Account:
         return self._meter.account(who, _now(), rates)

@@ -69,6 +69,8 @@ class Rates:
 
 
 USUAL: Final = Rates()
+CARRYING: Final = Rates(records=4000.0)
+"""Of a relay, which passes on the streams of many nodes; only short reads are counted."""
 HANDSHAKES: Final = Rates(doors=30.0, doors_at_once=300.0)
 """Of a source whose key is not known yet: many nodes may share an address."""
 

@@ -71,10 +71,11 @@ class Writer(Protocol):
 
 @dataclass(slots=True)
 class Ends:
-    """The two directions of one side of a connection."""
+    """The two directions of one side of a connection. via: the relay on the way; "" for none."""
 
     reader: Reader
     writer: Writer
+    via: str = ""
 
 
 class Session:

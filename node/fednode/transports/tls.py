@@ -231,7 +231,7 @@ class Tls:
 
     async def _answer(self, outside: Ends, relay: Address, named: str) -> None:
         """Serve a call that a relay passed on. named: the id that the relay gave the caller."""
-        source = f"relay {relay} {named}"
+        source, outside.via = f"relay {relay} {named}", relay
         with self._task(), self._reported(source, source):
             self._lines.knock(f"relay {relay}")
             room = self._relayed.setdefault(relay, Room())
@@ -333,7 +333,7 @@ class Tls:
         """
         self._held[id] += 1
         try:
-            with self._lines.serve(id, source) as line:
+            with self._lines.serve(id, source, outside.via) as line:
                 try:
                     async with asyncio.timeout(HANDSHAKE_S):
                         first = await session.first_words(outside, line)

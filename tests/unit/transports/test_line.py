@@ -10,10 +10,20 @@ from fednode.transports.line import (
     PIECES_S,
     VISIT_BYTES_MAX,
     VISIT_FRAMES_MAX,
+    Crumbled,
     Flood,
     Line,
 )
-from fednode.transports.meter import CALL_BYTES, OVER_S, UNFINISHED_BYTES_MAX, Account
+from fednode.transports.lines import Lines
+from fednode.transports.meter import (
+    CALL_BYTES,
+    CARRYING,
+    OVER_S,
+    UNFINISHED_BYTES_MAX,
+    Account,
+    Rates,
+)
+from fednode.transports.session import PeerRejected
 from tests.e2e.attacks.http2 import (
     CONTINUATION,
     DATA,
@@ -157,3 +167,45 @@ def test_a_visitor_says_little() -> None:
     line, _, _ = lined(visit=True)
     with pytest.raises(Flood, match="frames"):
         line.came(frame(PING, 0, 0, bytes(8)) * VISIT_FRAMES_MAX)
+
+
+async def test_crumbs_of_a_relay_are_its_own_doing_and_cost_the_other_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, account, carrier = Clock(), Account(), Account(CARRYING)
+    line = Line(account, clock, serving=True, carrier=carrier)
+    line.came(BEGIN)
+    before = account.records
+
+    async def rest(seconds: float) -> None:
+        clock.now += seconds
+        for _ in range(10_000):
+            line.sealed(1)
+
+    monkeypatch.setattr("fednode.transports.line.asyncio.sleep", rest)
+    for _ in range(100_000):
+        line.sealed(1)
+    assert account.records - before < 100_000 / 20
+    account.records = 0.0  # what the records themselves hold has come out as plain bytes
+    assert not line.free()
+    with pytest.raises(Crumbled, match="too many small pieces"):
+        await line.permit()
+    assert account.over_since is None
+
+
+async def test_a_stream_that_a_relay_crumbles_ends_and_its_key_may_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = Lines(Rates(), visits=False)
+    with (
+        pytest.raises(PeerRejected, match="the relay passes streams on") as told,
+        lines.serve("id", "relay r:1 id", "r:1"),
+    ):
+        raise Crumbled("the relay passes streams on in too many small pieces")
+    assert (told.value.kind, told.value.id) == ("relay", "")
+    lines.enter("id")
+    with pytest.raises(PeerRejected) as flood, lines.serve("id", "relay r:1 id", "r:1"):
+        raise Flood("too much")
+    assert (flood.value.kind, flood.value.id) == ("flood", "id")
+    with pytest.raises(PeerRejected, match="connections with it are refused"):
+        lines.enter("id")

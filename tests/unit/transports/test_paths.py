@@ -11,11 +11,11 @@ import pytest
 from fednode.errors import Unreachable
 from fednode.transports import paths as module
 from fednode.transports.address import RELAYED, Endpoint, parse
-from fednode.transports.links import NoPath
+from fednode.transports.links import Links, NoPath
 from fednode.transports.paths import Path
 from fednode.transports.ports import free_ports
 from fednode.transports.relay import _Waiting
-from fednode.transports.session import Inner, PeerRejected
+from fednode.transports.session import Ends, Inner, PeerRejected
 from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, raised, until
 
 
@@ -218,3 +218,43 @@ async def test_a_relay_that_names_a_false_caller_is_refused_and_named(
     assert f"named {NAMES['n3']} as the caller, and {NAMES['n2']} proved its key" in text
     for one in (node, caller):
         await one.close()
+
+
+class _Crumbs:
+    """A reader to which each byte comes alone."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    async def read(self, n: int = -1) -> bytes:
+        data: bytes = await self._reader.read(1)
+        return data
+
+
+async def test_a_relay_that_waits_with_each_byte_is_left_and_costs_no_member_anything(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A TLS handshake in more than a hundred pieces is none, and the second relay is used."""
+    opening = Links._open
+
+    async def crumbled(self: Links, link: Any, *more: Any) -> Ends:
+        ends = await opening(self, link, *more)
+        return Ends(_Crumbs(ends.reader), ends.writer) if link.address == relay.at.address else ends
+
+    async def hear(frame: bytes, caller: str) -> bytes:
+        return frame
+
+    async with raised(51, watch=False) as honest:
+        node, caller = (Node(name, relay.at, honest.at) for name in ("n1", "n2"))
+        await node.listen("relay", hear)
+        links = node.tls.links
+        assert links is not None
+        await until(lambda: all(link.up for link in links.links))
+        monkeypatch.setattr(Links, "_open", crumbled)
+        assert await caller.send("relay", b"frame", GUARD_S, "n1") == b"frame"
+        assert caller.tls.exits.path("relay", "n1")[0] == f"relay {honest.at.address}"
+        assert relay.relay.counts.streams == 1
+        told = [(kind, who) for one in (node, caller) for kind, who, _ in one.told]
+        assert all(who.startswith("relay ") and kind == "handshake" for kind, who in told)
+        for one in (node, caller):
+            await one.close()

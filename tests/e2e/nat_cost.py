@@ -1,0 +1,164 @@
+"""What a relay costs behind NATs: bytes at a node's card, and the time of rounds.
+
+Scenarios of behind_nat. `python -m tests.e2e.nat_cost take|send FOLDER WAY` is one end of `sizes`,
+inside of a node's namespace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import uvloop
+import yaml
+
+from fednode.errors import Unreachable
+from fednode.identity.identity import Identity
+from fednode.identity.keys import node_id
+from fednode.identity.trust import Trust
+from fednode.transports.grpc import GrpcTransport
+from fednode.transports.links import RelayAt
+from fednode.transports.tls import DIRECTLY, Tls, Ways
+from fednode_bootstrap.relay_host import key_in
+from tests.contract.faults import pause
+from tests.e2e.nat_faults import closed
+from tests.e2e.nat_mesh import FEDNODE, LAB, RELAYS, Mesh, bytes_in, card, fail, gaps, lab, say
+
+SIZES = {4 << 10: (400, 1.03), 32 << 20: (3, 1.01)}
+"""Bytes of a frame: how often it is sent, and how many times the direct bytes it may take."""
+PORT = 7700
+TRIES = 100
+TURNS = 3
+PATIENT = ("rounds.deadline_s=60",)
+"""No round goes on without a node that is late, so that the bits depend on nothing but the mesh."""
+SLOWER = 1.5
+MORE = 1.2
+NAMES = ("from", "to")
+
+
+def rounds(folder: Path, turns: int = 1) -> None:
+    """100 rounds behind NATs end with the same bits as with NATs open; bytes at node 1's card."""
+    medians: dict[str, list[float]] = {"relayed": [], "direct": []}
+    used: dict[str, list[int]] = {"relayed": [], "direct": []}
+    for turn in range(turns):
+        digests = set[str]()
+        for way in medians:
+            if way == "relayed":
+                closed(5)
+                mesh = Mesh(folder / f"relayed{turn}", settings=PATIENT)
+            else:
+                for number in range(1, 6):
+                    lab("only", number, "any")
+                    lab("open", number, PORT)
+                every = (1, 2, 3, 4, 5)
+                mesh = Mesh(folder / f"direct{turn}", direct=every, settings=PATIENT)
+            before = card(1)
+            with mesh.running():
+                mesh.until(mesh.all_at(100), "100 rounds")
+                used[way].append(card(1) - before)
+                medians[way].append(statistics.median(gaps(mesh.adopted(1))))
+                if way == "relayed":
+                    peer = mesh.status(2)
+                    paths = {one["path"] for one in peer.get("peers", ())}
+                    say(f"status of n2 asked by n1: {peer.get('fault') or paths}")
+            digests |= mesh.digests()
+            say(f"{way}: median round {medians[way][-1]:.3f} s, {used[way][-1]:,} bytes")
+        say(f"digests: {digests}")
+        if len(digests) != 1:
+            fail("the bits differ")
+    if turns > 1:
+        slower = statistics.median(medians["relayed"]) / statistics.median(medians["direct"])
+        more = statistics.median(used["relayed"]) / statistics.median(used["direct"])
+        say(f"of {turns} turns: rounds {slower:.2f} times as long, bytes {more:.3f} times as many")
+        if slower > SLOWER or more > MORE:
+            fail(f"{SLOWER:g} times as long, {MORE:g} times as many bytes")
+
+
+def turns(folder: Path) -> None:
+    """`rounds`, three times in turn."""
+    rounds(folder, TURNS)
+
+
+def sizes(folder: Path) -> None:
+    """Bytes at the card of a node that sends frames of 4 KiB and 32 MiB, relayed and direct."""
+    folder.mkdir()
+    for name in NAMES:
+        Identity(folder / name, "lab", name)
+    ids = {name: Identity(folder / name, "lab", name).id for name in NAMES}
+    relays = [{"address": RELAYS[1], "id": node_id(key_in(folder / "relay"))}]
+    peers = [{"name": name, "address": "relay", "id": id} for name, id in ids.items()]
+    file = folder / "peers.yaml"
+    file.write_text(yaml.safe_dump({"mesh": "lab", "peers": peers, "relays": relays}))
+    lab("open", 2, PORT)
+    words = [*FEDNODE, "relay", "run", "--state", folder / "relay", "--peers", file]
+    found: dict[str, dict[int, float]] = {}
+    running = [subprocess.Popen([*map(str, words), "--listen", RELAYS[1]])]
+    try:
+        for way in ("direct", "relayed"):
+            running.append(subprocess.Popen(_end("take", 2, folder, way)))
+            sent = subprocess.run(
+                _end("send", 1, folder, way), capture_output=True, text=True, check=True
+            )
+            lines = (line.split() for line in sent.stdout.splitlines())
+            found[way] = {int(size): float(each) for size, each in lines}
+            running.pop().kill()
+    finally:
+        for one in running:
+            one.kill()
+            one.wait()
+    for size, (_, most) in SIZES.items():
+        ratio = found["relayed"][size] / found["direct"][size]
+        say(
+            f"{size:,} bytes: {found['direct'][size]:,.0f} at the card direct, "
+            f"{found['relayed'][size]:,.0f} relayed, {ratio:.4f} times"
+        )
+        if ratio > most:
+            fail(f"at most {most:g} times")
+
+
+def _end(what: str, number: int, folder: Path, way: str) -> list[str]:
+    words = [LAB, "run", number, "--", sys.executable, "-m", "tests.e2e.nat_cost", what, folder]
+    return [str(one) for one in (*words, way)]
+
+
+async def end(what: str, folder: Path, way: str) -> None:
+    """Take frames until killed, or send frames and print what one costs at the card."""
+    known = {name: Identity(folder / name, "lab", name) for name in NAMES}
+    trust = Trust(mesh="lab", listed={name: one.id for name, one in known.items()})
+    relay = RelayAt(RELAYS[1], node_id(key_in(folder / "relay")))
+    relayed = Ways(relays=(relay,), reach="relay", id_of=lambda _, who: trust.id_of(who))
+    ways = relayed if way == "relayed" else DIRECTLY
+    own = known["to" if what == "take" else "from"]
+    transport = GrpcTransport(Tls(own.credentials, trust.judge, lambda *_: None, ways=ways))
+
+    async def answer(frame: bytes, caller: str) -> bytes:
+        return b"ok"
+
+    if what == "take":
+        await transport.listen("relay" if ways is relayed else f"0.0.0.0:{PORT}", answer)
+        await asyncio.Event().wait()
+    to = "relay" if ways is relayed else f"198.51.100.2:{PORT}"
+    for _ in range(TRIES):
+        try:
+            await transport.send(to, b"first", 5, "to")
+            break
+        except Unreachable:
+            await pause(0.1)
+    for size, (count, _) in SIZES.items():
+        before = own_card()
+        for _ in range(count):
+            await transport.send(to, bytes(size), 60, "to")
+        print(size, (own_card() - before) / count)
+    await transport.close()
+
+
+def own_card() -> int:
+    """Return how many bytes went through the card of this namespace, both ways."""
+    return bytes_in(Path("/proc/net/dev").read_text())
+
+
+if __name__ == "__main__":
+    uvloop.run(end(sys.argv[1], Path(sys.argv[2]), sys.argv[3]))
