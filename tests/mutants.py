@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.mutant import INSIDERS, LATE, LIVES, Mutant
+from tests.mutant_doors import DOORS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIMIT_S: Final = 300.0
@@ -217,15 +218,15 @@ _AGAIN: Final = {
 }
 _KEYS: Final = {
     "lease-name": Mutant(
-        "node/fednode/identity/trust.py",
-        "if lease.id == id and not lease.fault(self.mesh, self.clock()):",
-        "if lease.id == id:",
+        "node/fednode/core/names.py",
+        "if claim.holds(now) and not self.fault(claim)]",
+        "if not self.fault(claim)]",
         (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
     ),
     "lease-held": Mutant(
-        "node/fednode/identity/trust.py",
-        "return held is not None and not held.fault(self.mesh, self.clock())",
-        "return held is not None",
+        "node/fednode/core/names.py",
+        "return self.begins <= now <= self.ends",
+        "return self.begins <= now",
         (f"{_TRUST}::test_a_lease_holds_until_it_expires_and_no_longer",),
     ),
     "heir-late": Mutant(
@@ -295,6 +296,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     **LIVES,
     **INSIDERS,
     **LATE,
+    **DOORS,
     **_COMPANY,
     **_AGAIN,
     **_KEYS,

@@ -17,6 +17,7 @@ encode_ack never build what a receiver would refuse.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import struct
@@ -61,6 +62,8 @@ CLASS_BYTES_MAX: Final = 256
 WHOLE_MAX: Final = 2**63 - 1
 CHARACTER_BYTES: Final = 4
 """Most bytes of a character in UTF-8."""
+WORDS_KEPT: Final = 256
+"""So many sets of good words are kept, of as many senders and phases."""
 FIELDS: Final = 32
 """More than the fields of an Envelope that are not repeated."""
 SPARE_BYTES: Final = 64
@@ -236,21 +239,16 @@ def payload_bytes(message: Message, dtype: Dtype) -> int:
 
 def _fault(message: Message, limits: Limits) -> str:
     """Return what is wrong with a message's words and numbers; "" for nothing."""
-    if not 0 < len(message.mesh) <= MESH_CHARACTERS_MAX or not message.mesh.isprintable():
-        return f"mesh {message.mesh[:40]!r} is not 1 to {MESH_CHARACTERS_MAX} printable characters"
-    if not _NODE.fullmatch(message.sender):
-        return f"sender {message.sender[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)"
-    for what, word in (("policy", message.policy), ("phase", message.phase)):
-        if not _WORD.fullmatch(word):
-            return f"{what} {word[:64]!r} is not a name (a-z, 0-9, _ . and -, at most 63)"
-    for what, digest in (
-        ("fingerprint", message.fingerprint),
-        ("contributors", message.contributors),
-    ):
-        if not _DIGEST.fullmatch(digest):
-            return f"{what} {digest[:40]!r} is not hexadecimal of at most {DIGEST_BYTES_MAX} bytes"
-    numbers = {"round": message.round, "samples": message.samples, "run": message.run}
-    for what, number in numbers.items():
+    try:
+        _check_words(
+            message.mesh, message.sender, message.policy, message.phase, message.fingerprint
+        )
+    except ValueError as fault:
+        return str(fault)
+    if message.contributors and not _DIGEST.fullmatch(message.contributors):
+        return _no_digest("contributors", message.contributors)
+    numbers = (("round", message.round), ("samples", message.samples), ("run", message.run))
+    for what, number in numbers:
         if not 0 <= number <= WHOLE_MAX:
             return f"{what} {number} is not between 0 and {WHOLE_MAX}"
     if len(message.facts) > limits.facts:
@@ -262,6 +260,32 @@ def _fault(message: Message, limits: Limits) -> str:
             return f"fact {name!r} is not at most {limits.fact_characters} printable characters"
     found = _classes_fault(message, limits) or _member_fault(message, limits)
     return found or marks.fault(message.mark) or terms.fault(message)
+
+
+@functools.lru_cache(maxsize=WORDS_KEPT)
+def _check_words(mesh: str, sender: str, policy: str, phase: str, fingerprint: str) -> None:
+    """Raise ValueError, with a sentence, for words that no node says.
+
+    Good words are the same in each message of a peer, so they are looked at once. Only good ones
+    are kept, which are short.
+    """
+    if not 0 < len(mesh) <= MESH_CHARACTERS_MAX or not mesh.isprintable():
+        raise ValueError(
+            f"mesh {mesh[:40]!r} is not 1 to {MESH_CHARACTERS_MAX} printable characters"
+        )
+    if not _NODE.fullmatch(sender):
+        raise ValueError(f"sender {sender[:64]!r} is not a node name (a-z, 0-9 and -, at most 63)")
+    for what, word in (("policy", policy), ("phase", phase)):
+        if not _WORD.fullmatch(word):
+            raise ValueError(
+                f"{what} {word[:64]!r} is not a name (a-z, 0-9, _ . and -, at most 63)"
+            )
+    if not _DIGEST.fullmatch(fingerprint):
+        raise ValueError(_no_digest("fingerprint", fingerprint))
+
+
+def _no_digest(what: str, text: str) -> str:
+    return f"{what} {text[:40]!r} is not hexadecimal of at most {DIGEST_BYTES_MAX} bytes"
 
 
 def _classes_fault(message: Message, limits: Limits) -> str:
@@ -328,6 +352,9 @@ def head_bytes_max(limits: Limits) -> int:
     return words + limits.facts * fact + limits.members * member + limits.table_bytes + classes
 
 
+HEAD_BYTES_MAX: Final = head_bytes_max(LIMITS)
+
+
 def _opened(frame: bytes | memoryview, limits: Limits) -> tuple[bytes, memoryview]:
     """Return the head of a frame, and its block as a view of the frame.
 
@@ -343,7 +370,8 @@ def _opened(frame: bytes | memoryview, limits: Limits) -> tuple[bytes, memoryvie
         _refuse("the frame does not say how long its head is")
     _, size = _SIZE.unpack(body[-_SIZE.size :])
     rest = body[: -_SIZE.size]
-    most = min(len(rest), head_bytes_max(limits))
+    possible = HEAD_BYTES_MAX if limits is LIMITS else head_bytes_max(limits)
+    most = min(len(rest), possible)
     if size > most:
         _refuse(f"the frame says that its head has {size:,} bytes; at most {most:,} are possible")
     block = fields.inside(_BLOCK_TAG, rest[size:]) if len(rest) > size else rest[size:]

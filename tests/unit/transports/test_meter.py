@@ -13,6 +13,7 @@ from fednode.transports.meter import (
     OVER_S,
     REST_S,
     UNFINISHED_BYTES_MAX,
+    UNFINISHED_CALLS_MAX,
     USUAL,
     Account,
     Meter,
@@ -67,13 +68,17 @@ def test_a_burst_that_ends_is_forgotten() -> None:
     assert not account.floods(OVER_S + 2.0)
 
 
-def test_bytes_of_unfinished_calls_hold_a_key_up_until_it_floods() -> None:
+@pytest.mark.parametrize(
+    ("what", "most"),
+    [("unfinished_bytes", UNFINISHED_BYTES_MAX), ("unfinished_calls", UNFINISHED_CALLS_MAX)],
+)
+def test_unfinished_calls_hold_a_key_up_until_it_floods(what: str, most: int) -> None:
     account = Account()
-    account.unfinished_bytes = UNFINISHED_BYTES_MAX + 1
+    setattr(account, what, most + 1)
     assert account.pause(0.0) > 0
-    account.unfinished_bytes = 0
+    setattr(account, what, 0)
     assert account.pause(1.0) == 0
-    account.unfinished_bytes = UNFINISHED_BYTES_MAX + 1
+    setattr(account, what, most + 1)
     assert account.pause(2.0) > 0
     assert account.floods(3.0 + OVER_S)
 
