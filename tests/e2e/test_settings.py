@@ -161,12 +161,12 @@ async def test_more_rounds_at_two_sites_that_never_restart(
     fednode = Fednode(capsys)
     async with mesh(tmp_path, "ab", fednode, monkeypatch) as (a, b):
         before = [site.daemon and site.daemon.pid for site in (a, b)]
-        start = await proposed(fednode, a, 25, "--set", "rounds.max=800")
+        start = await proposed(fednode, a, 15, "--set", "rounds.max=800")
         await taken(fednode, [b])
         for reply in await in_force((a, b), 2):
             assert reply.rounds_max == 800
         for site in (a, b):
-            await merging(site, 1, start + 3)
+            await site.until(lambda reply: dict(reply.merged_with).get(1, 0) > start)
         assert [site.daemon and site.daemon.pid for site in (a, b)] == before
 
 
@@ -176,7 +176,7 @@ async def test_rounds_and_policy_change_while_daemons_run_and_a_site_that_refuse
 ) -> None:
     fednode = Fednode(capsys)
     async with mesh(tmp_path, "abc", fednode, monkeypatch) as sites:
-        await changes(fednode, sites[:2], sites[2:], 40)
+        await changes(fednode, sites[:2], sites[2:], 80)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ async def test_five_daemons_change_their_settings(
 ) -> None:
     fednode = Fednode(capsys)
     async with mesh(tmp_path, "abcde", fednode, monkeypatch) as sites:
-        await changes(fednode, sites[:4], sites[4:], 80)
+        await changes(fednode, sites[:4], sites[4:], 120)
 
 
 @pytest.mark.slow

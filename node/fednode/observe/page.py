@@ -26,8 +26,9 @@ from fednode.core.events import Command
 from fednode.core.members.table import LIVE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import Refused
-from fednode.observe import rows
+from fednode.observe import decisions, rows
 from fednode.observe.audience import told
+from fednode.observe.decisions import Decisions
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
 from fednode.observe.newcomers import PART, Newcomers
@@ -39,6 +40,8 @@ from fednode.wire.gen import status_pb2
 ASSETS: Final = Path(__file__).with_name("assets")
 FILES: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 PARTS: Final = ("head", "command", "nodes", "mesh", "charts", "events")
+OPERATORS: Final = (*PARTS, decisions.PART, PART)
+"""The parts that the node's operator sees."""
 EVERY_S: Final = 1.0
 ASKED_EVERY_S: Final = 3.0
 ROUNDS: Final = 1000
@@ -82,6 +85,7 @@ class Page:
             size=units.size, duration=units.duration, clock=_clock, percent=_percent
         )
         self._newcomers = Newcomers(lambda: service.admitting, self._require, self._templates)
+        self._decisions = Decisions(lambda: service.deciding, self._require)
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes to a router."""
@@ -90,6 +94,7 @@ class Page:
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
         router.add_post("/command/{command:pause|resume|redo}", self._command)
         self._newcomers.add_to(router)
+        self._decisions.add_to(router)
         for name in FILES:
             router.add_get(f"/{name}", self._file)
 
@@ -99,7 +104,7 @@ class Page:
         held = self._service.examples(member=not known)
         classes = [(name, len(paths)) for name, paths in held]
         html = self._templates.get_template("page.html").render(
-            parts=(*PARTS, PART) if commands else PARTS,
+            parts=OPERATORS if commands else PARTS,
             classes=classes,
             pictured=known,
             commands=commands,
@@ -120,7 +125,7 @@ class Page:
         try:
             await stream.prepare(request)
             shown: dict[str, str] = {}
-            shows = (*PARTS, PART) if commands else PARTS
+            shows = OPERATORS if commands else PARTS
             while True:
                 facts = await self._facts(known) | self._newcomers.facts(commands)
                 parts = {

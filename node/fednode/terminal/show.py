@@ -19,6 +19,7 @@ from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
 from fednode.observe.present import AGAIN, FIRST_ROUND
 from fednode.observe.rows import columns
+from fednode.terminal.settings import in_force, proposal_lines
 from fednode.units import duration, size
 from fednode.wire.gen import status_pb2
 
@@ -59,6 +60,8 @@ def node(reply: Reply) -> RenderableType:
         ]
     parts += [Text(text) for text in sentences(reply)]
     parts.append(_traffic(reply.traffic))
+    waiting = [one for one in reply.settings.proposals if not one.decision]
+    parts += [Text(line, "yellow") for one in waiting for line in proposal_lines(one)]
     parts += [Text(f"note: {text}") for text in reply.notes]
     parts += [Text(f"warning: {text}", "yellow") for text in reply.warnings]
     parts += [
@@ -194,6 +197,8 @@ def _facts(reply: Reply) -> list[tuple[str, str]]:
         facts.append(("together", together))
     gains = [COMPARING] if reply.comparing else reply.compared
     facts += [("does it help?", text) for text in gains]
+    if reply.settings.number:
+        facts.append(("settings", in_force(reply.settings)))
     if reply.best_round:
         best = f"round {reply.best_round}, validation {100 * reply.best_validation:.1f} %"
         facts.append(("best", best))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from rich.console import Console
+
 from fednode.observe.settings import Shown, reply_of
 from fednode.terminal.settings import in_force, proposal_lines, said
+from fednode.terminal.show import node
+from fednode.wire.gen import status_pb2
 from tests.unit.observe.test_settings import SHOWN
 
 
@@ -36,3 +40,18 @@ def test_what_waits_says_how_to_decide() -> None:
     assert proposal_lines(proposal)[-1] == (
         "  decide with `fednode settings take` or `fednode settings refuse`"
     )
+
+
+def test_the_status_of_a_node_shows_what_is_in_force_and_what_waits() -> None:
+    reply = status_pb2.StatusReply(name="a", settings=reply_of(SHOWN))
+    reply.settings.proposals[0].decision = ""
+    console = Console(width=200, color_system=None)
+    with console.capture() as captured:
+        console.print(node(reply))
+    text = captured.get()
+    assert "settings 2, signed by a (bbbbbbbbbbbb)" in text
+    assert "proposed: settings 3 (cccccccccccc) by b, from round 12 on" in text
+    reply.settings.proposals[0].decision = "refused"
+    with console.capture() as captured:
+        console.print(node(reply))
+    assert "proposed:" not in captured.get()

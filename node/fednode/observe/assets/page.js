@@ -42,8 +42,9 @@ async function ask(path, form, take) {
 }
 
 document.addEventListener("click", (event) => {
-  const { command, newcomer, site, id } = event.target.closest("button")?.dataset ?? {};
+  const { command, newcomer, site, id, decide, digest } = event.target.closest("button")?.dataset ?? {};
   if (command) ask(`command/${command}`);
+  if (decide) ask(`settings/${decide}`, { digest });
   if (newcomer) ask(`newcomers/${newcomer}`, { site, id });
 });
 
