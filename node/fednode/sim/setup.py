@@ -33,7 +33,7 @@ class Setup:
     domains: the domain of each node that has a domain. start: "common" if all nodes begin from the
     same prompts, "own" if each node draws its own. private: privacy is on at all nodes. amended:
     the settings under each settings document, by its digest. counted: the nodes must agree on how
-    many rounds there are.
+    many rounds there are. shown: the id and the lease of each node, in a mesh that grows by leases.
     """
 
     policy: PolicyKind
@@ -49,6 +49,7 @@ class Setup:
     private: bool = False
     amended: dict[str, Setup] = field(default_factory=dict)
     counted: bool = False
+    shown: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def first(self, name: str, learner: Learner) -> Tensors:
         """Return a node's initial prompts."""
@@ -77,6 +78,10 @@ class Setup:
             guard=self.guard,
             start=self.start,
             private=self.private,
+            address=name if self.shown else "",
+            id=self.shown.get(name, ("", b""))[0],
+            proof=self.shown.get(name, ("", b""))[1],
+            introduced=bool(self.shown),
         )
 
 

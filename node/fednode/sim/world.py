@@ -29,6 +29,7 @@ from fednode.core.types import MEASURE, Document, Job, Mark, Message, Past, Snap
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
 from fednode.sim.host import Build, Host, InFlight, checked, travelled
+from fednode.sim.leases import Anyone, Believes
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -59,8 +60,8 @@ class Checker(Protocol):
 class World:
     """All hosts, the network between them, and the one clock; see the file's header.
 
-    seed: for delays and losses. delay_s, loss: of the network. admitted: tells whether news about a
-    member is passed on to the kernel; in the daemon, leases decide this.
+    seed: for delays and losses. delay_s, loss: of the network. trust: who is believed, and who may
+    speak with whom.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.network = Network(random.Random(seed), delay_s, loss)
         self.checkers: list[Checker] = []
-        self.admitted: Callable[[str], bool] = lambda name: name in self.hosts
+        self.trust: Believes = Anyone(self.hosts)
         self.signed: dict[bytes, Document] = {}  # what nodes believe, by its bytes
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
@@ -106,11 +107,16 @@ class World:
 
     def place(self, plan: Setup, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
         """Add a node for each learner, switched off."""
-        dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
         for name in sorted(learners):
             peers = tuple(sorted(set(learners) - {name}))
-            build = plan.build(name, peers, learners[name])
-            self.add(name, build, learners[name], dtype, tune_s)
+            self.place_one(plan, name, peers, learners[name], tune_s)
+
+    def place_one(
+        self, plan: Setup, name: str, peers: tuple[str, ...], learner: Learner, tune_s: float
+    ) -> None:
+        """Add a node, switched off. peers: those that it lists."""
+        dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
+        self.add(name, plan.build(name, peers, learner), learner, dtype, tune_s)
 
     def start(self, *names: str) -> None:
         """Switch nodes on; each resumes from what its disk holds."""
@@ -337,8 +343,11 @@ class World:
         host = self.hosts.get(to)
         if host is None or host.kernel is None:
             return
+        why = self.trust.refusal(exchange.sender, to)
         if message.sender != exchange.sender:  # the sender's key belongs to another name
-            self._reply(replace(exchange, to=to), "refused", "this key is another's")
+            why = "this key is another's"
+        if why:
+            self._reply(replace(exchange, to=to), "refused", why)
             return
         document = message.document and self.signed.get(message.document.proof)
         mark = checked(message.sender, message.mark)
@@ -346,14 +355,7 @@ class World:
         token = next(self._tokens)
         host.answers[token] = exchange
         if message.members:
-            # As in node/fednode/identity/trust.py: a member's address counts only from itself.
-            news = tuple(
-                member
-                if member.name == message.sender or not member.address
-                else replace(member, address="")
-                for member in message.members
-                if self.admitted(member.name)
-            )
+            news = self.trust.believed(to, message.sender, message.members)
             message = replace(message, members=news)
         self._step(to, ev.Received(message, token))
 

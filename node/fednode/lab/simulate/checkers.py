@@ -190,7 +190,7 @@ class SpeaksInItsName(Check):
             if isinstance(effect, ev.Send):
                 if effect.message.sender != name:
                     raise self.broken(world, name, f"speaks as {effect.message.sender}")
-                if effect.to == name or effect.to not in world.hosts:
+                if effect.to == name or not world.trust.named(effect.to):
                     raise self.broken(world, name, f"sends to {effect.to!r}")
 
 

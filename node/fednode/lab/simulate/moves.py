@@ -26,7 +26,8 @@ class MovesByProof(Check):
     The record "round.taken" names a state that the node took over. Its supporters are the peers
     that gave or vouched for that state. Where a node leaves out rounds, the supporters are the
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
-    They must be more than half of all members; half is enough if the node, since it adopted last,
+    They must be more than half of all members that began and that the node knew of since it adopted
+    last; a revoked key is no member. Half is enough if the node, since it adopted last,
     saw no other member alive whose rounds run (node/fednode/core/redo.py). In a mesh of two nodes
     the other is enough.
     After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
@@ -39,6 +40,7 @@ class MovesByProof(Check):
     _states: dict[str, dict[tuple[int, str], set[str]]] = field(default_factory=dict)
     _newest: dict[str, int] = field(default_factory=dict)
     _fewest: dict[str, int] = field(default_factory=dict)  # alive with rounds since the last Adopt
+    _known: dict[str, int] = field(default_factory=dict)  # fewest since the last Adopt
     _words: dict[str, dict[str, str]] = field(default_factory=dict)  # of peers about their runs
 
     def started(self, world: World, name: str) -> None:
@@ -48,6 +50,7 @@ class MovesByProof(Check):
         self._heard[name] = dict(self._stored.get(name, {})) if held else {}
         self._states[name], self._words[name] = {}, {}
         self._fewest[name] = self._alive(world, name)
+        self._known[name] = self._members(world, name)
 
     def stepped(
         self, world: World, name: str, event: ev.Event, effects: Sequence[ev.Effect]
@@ -73,6 +76,7 @@ class MovesByProof(Check):
                 self._adopted(world, name, effect.snapshot.policy.round)
         if isinstance(event, ev.Adopted):
             self._fewest[name] = self._alive(world, name)
+            self._known[name] = self._members(world, name)
 
     def _hear(self, name: str, message: Message) -> None:
         heard, states = self._heard[name], self._states[name]
@@ -98,6 +102,11 @@ class MovesByProof(Check):
         beyond = [peer for peer, at in self._heard[name].items() if at >= proved]
         self._judge(world, name, f"goes to round {number} after {before}", beyond, True)
 
+    def _members(self, world: World, name: str) -> int:
+        """Return how many members the node knows, itself included, without revoked ones."""
+        peers = world.kernel(name).view().peers
+        return 1 + sum(peer.state != "revoked" for peer in peers)
+
     def _alive(self, world: World, name: str) -> int:
         """Return how many peers the node sees alive with rounds that run."""
         seen, words = world.kernel(name).view().peers, self._words[name]
@@ -111,7 +120,8 @@ class MovesByProof(Check):
     def _judge(
         self, world: World, name: str, what: str, voices: Collection[str], moves: bool
     ) -> None:
-        count, every = len(voices), len(world.hosts)
+        began = sum(host.boot > 0 for host in world.hosts.values())
+        count, every = len(voices), min(self._known[name], began)
         half = 2 * count >= every and (not moves or 2 * self._fewest[name] <= every)
         if not (half or 2 * count > every or (every == 2 and count)):
             text = f"moves by the word of {count} of {every} members: {what}"

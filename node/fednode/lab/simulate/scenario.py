@@ -1,4 +1,4 @@
-"""Draw a run full of faults from a seed, play it, judge it, and shrink it if it fails.
+"""Draw a run full of faults from a seed, play it and judge it.
 
 A scenario says what may happen. A seed draws a case: a mesh, its hostile nodes, and its faults. All
 faults end after `fault_s`. Within `heal_s` after that, honest nodes must have run all their rounds,
@@ -18,13 +18,13 @@ from fednode.core.reputation import Tolerance
 from fednode.core.settings import (
     STRICT,
     Barrier,
-    GuardSettings,
     RoundSettings,
     StartSettings,
     bounded,
     positive,
 )
 from fednode.lab.simulate import ends, judge
+from fednode.lab.simulate.allowed import HOUR_S, FaultSettings, MeshKind
 from fednode.lab.simulate.byzantine import (
     COLLUDE,
     COLLUDE_SHARE,
@@ -47,6 +47,13 @@ from fednode.lab.simulate.documents import (
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
 from fednode.lab.simulate.lives import decide, unfound
+from fednode.lab.simulate.newcomers import (
+    SPONSOR_LIES,
+    DrawnNewcomers,
+    Growth,
+    NewcomerSettings,
+    draw_newcomers,
+)
 from fednode.lab.simulate.relays import DrawnRelays, RelaySettings, draw_relays, place_relays
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
@@ -54,63 +61,11 @@ from fednode.learn.learner import Learner
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
 
-HOUR_S: Final = 3600.0
 TUNE_S: Final = 0.3
 LOOK_S: Final = 0.5
 TOLD_S: Final = 120.0
 """Time limit for nodes to report that their prompts differ."""
 COLLUDING_NODES: Final = 5
-
-
-@dataclass(frozen=True, slots=True)
-class MeshKind:
-    """A policy with its settings, and the array shapes for the closed-form learner.
-
-    modes: a seed draws one of them as rounds.mode. agrees: after the last round of `sync` without
-    hostile nodes, all nodes hold equal bits. guard: as in node.yaml.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    policy: dict[str, Any]
-    shapes: dict[str, tuple[int, ...]] | None = None
-    modes: tuple[Barrier, ...] = ("sync",)
-    domains: tuple[str, ...] = ()
-    agrees: bool = False
-    guard: GuardSettings = field(default_factory=GuardSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultSettings:
-    """The most that a seed may draw of each fault; 0 means never.
-
-    loss, duplicates: shares (0..1) of frames. delay_s: of a frame. How many: crashes, wipes
-    (crashes that lose the disk), cuts (some nodes from the rest), one_way and clogs (of a link),
-    full_disks, pauses (by the operator), backups (that are restored). slow_disk_s: of a commit.
-    skew_s: of clocks.
-    """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    loss: float = 0.2
-    duplicates: float = 0.2
-    delay_s: float = 0.3
-    crashes: int = 3
-    wipes: int = 1
-    cuts: int = 2
-    one_way: int = 3
-    clogs: int = 3
-    full_disks: int = 2
-    pauses: int = 1
-    backups: int = 0
-    slow_disk_s: float = 0.5
-    skew_s: float = HOUR_S
-
-    def __post_init__(self) -> None:
-        bounded("faults.loss", self.loss, 0, 0.9)
-        bounded("faults.duplicates", self.duplicates, 0, 1)
-        for key in ("delay_s", "slow_disk_s", "skew_s"):
-            bounded(f"faults.{key}", getattr(self, key), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +83,7 @@ class Scenario:
     private: whether privacy is on at all nodes. relays: None if all nodes can dial each other.
     documents: None if the mesh's settings stay as they are; else the policies of `meshes` take the
     same arrays.
+    newcomers: None if nobody joins later.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -145,6 +101,7 @@ class Scenario:
     private: bool = False
     relays: RelaySettings | None = None
     documents: DocumentSettings | None = None
+    newcomers: NewcomerSettings | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -188,16 +145,23 @@ class ScenarioCase:
     relays: DrawnRelays | None = None
     documents: tuple[DrawnDocument, ...] = ()
     kinds: tuple[Any, ...] = ()
+    newcomers: DrawnNewcomers | None = None
+
+    @property
+    def joins(self) -> Mapping[str, tuple[float, str]]:
+        """The nodes that join later: when, and by which sponsor."""
+        return self.newcomers.joins if self.newcomers else {}
 
     @property
     def honest(self) -> list[str]:
         """The nodes that do not lie."""
-        return [name for name in self.names if name not in self.liars]
+        return [name for name in (*self.names, *self.joins) if name not in self.liars]
 
     @property
     def agrees(self) -> bool:
         """Whether all nodes end with equal bits."""
-        return self.mesh.agrees and self.mode == "sync" and not (self.liars or self.documents)
+        settled = not (self.liars or self.documents or self.newcomers)
+        return self.mesh.agrees and self.mode == "sync" and settled
 
     def lines(self) -> list[str]:
         """Describe the case for people: one line for the mesh, then one per fault."""
@@ -207,13 +171,9 @@ class ScenarioCase:
         lies = ", ".join(f"{name} {kind}" for name, kind in self.liars.items()) or "nobody lies"
         machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
         mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
-        relays = [str(self.relays)] if self.relays else []
-        return [
-            f"{mesh}; {lies}; {network}; {machines}",
-            *relays,
-            *map(str, self.documents),
-            *map(str, self.faults),
-        ]
+        parts = [str(part) for part in (self.relays, self.newcomers) if part]
+        first = f"{mesh}; {lies}; {network}; {machines}"
+        return [first, *parts, *map(str, self.documents), *map(str, self.faults)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +217,9 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
         documents, false = draw_documents(scenario.documents, names, *limits, chance)
         every_liar = {**liars, **false}
         case = replace(case, documents=documents, liars=every_liar, kinds=tuple(configs))
+    if scenario.newcomers is not None:
+        joins, lies = draw_newcomers(scenario.newcomers, names, chance, scenario.fault_s)
+        case = replace(case, newcomers=joins, liars={**case.liars, **lies})
     if scenario.relays is None:
         return case
     drawn, more = draw_relays(scenario.relays, names, chance, scenario.fault_s)
@@ -304,20 +267,26 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
 
 def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     """Run a case until it ends or breaks a promise."""
-    (world, proposals), honest = _world(scenario, case), case.honest
+    (world, proposals, growth), honest = _world(scenario, case), case.honest
     broken: Violation | None = None
     try:
         world.start(*case.names)
+        if growth is not None:
+            growth.begin()
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
         if proposals is not None:
             proposals.decide_again()
+        if growth is not None:
+            growth.settle()
         until = world.now + scenario.heal_s
         while not judge.well(world, honest):
             decide(world)
             if world.now >= until:
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
+        if growth is not None:
+            growth.judge(honest)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
             judge.agreed(world)
         require_settled(proposals, honest)
@@ -331,7 +300,12 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     return CaseEnd(case, world.events, world.now, ends.digest(world), broken)
 
 
-def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | None]:
+def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | None, Growth | None]:
+    world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
+    growth = None
+    if case.newcomers is not None:
+        lies = {name: lie for name, lie in case.liars.items() if lie in SPONSOR_LIES}
+        growth = Growth(world, case.newcomers, case.names, lies)
     kind = registry.policy(str(case.mesh.policy["name"]))
     others = len(case.names) - 1
     start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
@@ -352,13 +326,15 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | N
         private=scenario.private,
         counted=scenario.documents is not None,
         tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
+        shown=growth.leases.shown if growth is not None else {},
     )
-    world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
     world.network.duplicates = case.duplicates
     place_relays(world, case.relays, case.names, case.seed)
     world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
     learners = {name: _learner(case, name) for name in case.names}
     world.place(plan, learners, TUNE_S)
+    for name, (_, sponsor) in case.joins.items():
+        world.place_one(plan, name, (sponsor,), _learner(case, name), TUNE_S)
     chance, plot = random.Random(case.seed), Plot.drawn(random.Random(case.seed))
     for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
@@ -371,7 +347,8 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | N
     kinds = [registry.policy(str(mesh.policy["name"])) for mesh in scenario.meshes]
     both, given = list(zip(kinds, case.kinds, strict=False)), scenario.documents
     drawn, liars = case.documents, case.liars
-    return world, place_documents(world, plan, given, drawn, liars, both, case.seed)
+    proposals = place_documents(world, plan, given, drawn, liars, both, case.seed)
+    return world, proposals, growth
 
 
 def _learner(case: ScenarioCase, name: str) -> Learner:
@@ -381,7 +358,8 @@ def _learner(case: ScenarioCase, name: str) -> Learner:
 
 def _domains(case: ScenarioCase) -> dict[str, str]:
     among = case.mesh.domains
-    return {name: among[at % len(among)] for at, name in enumerate(case.names)} if among else {}
+    names = (*case.names, *case.joins) if among else ()
+    return {name: among[at % len(among)] for at, name in enumerate(names)}
 
 
 def _heal(world: World, case: ScenarioCase) -> None:
