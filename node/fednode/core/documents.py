@@ -222,11 +222,12 @@ class Documents:
     def apart(self, peer: str, own: str) -> str:
         """Return under which documents a peer and this node run, as words; "" if it is the same.
 
-        own: this node's name, because the peer is told the same words.
+        "" also before the peer has said anything. own: this node's name, because the peer is told
+        the same words.
         """
-        said = self.told.get(peer, Terms()).force
-        if said == self.force.digest:
+        if peer not in self.told or self.told[peer].force == self.force.digest:
             return ""
+        said = self.told[peer].force
         theirs = f"settings that {own!r} does not know"
         if not said or said in self.held:
             theirs = _named(self.held.get(said, NONE))

@@ -168,6 +168,8 @@ def test_two_nodes_under_different_documents_are_named() -> None:
     assert documents.apart("b", "a") == "'b' runs under settings 2, and 'a' under settings 1"
     documents.heard("b", Terms(force="a" * 32))
     assert "settings that 'a' does not know" in documents.apart("b", "a")
+    assert not documents.apart("c", "a"), "it has said nothing yet"
+    documents.heard("c", None)
     assert "'c' runs under the settings of its own files" in documents.apart("c", "a")
     documents.heard("b", Terms(force=ONE.digest))
     assert not documents.apart("b", "a")
