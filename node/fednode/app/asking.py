@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from fednode.app.network import client_of
-from fednode.app.plan import NodePlan
 from fednode.app.reach import Target, Targets
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.transports.address import RELAY
 from fednode.wire.gen import status_pb2
+
+if TYPE_CHECKING:  # `fednode status ADDRESS` starts without settings
+    from fednode.app.plan import NodePlan
 
 Replies = list[tuple[Target, status_pb2.StatusReply | None]]
 GONE: Final = frozenset({"left", "revoked"})
@@ -31,6 +32,8 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
 
 async def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | None]:
     """Return the peers that a plan's node knows; none, and why, if it does not answer."""
+    from fednode.app.network import client_of
+
     try:
         async with client_of(plan.peers, plan.state) as client:
             return await client.peers(plan.address), None
