@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fednode.core import agreement, assemble, gate, kernel, policy
+from fednode.core import agreement, assemble, gate, kernel, peering, policy
 from fednode.core import reputation as reputation
 from fednode.core.events import Adopt, Adopted, AdoptFailed, Answer, SetTimer
 from fednode.core.members import table as membership
@@ -152,7 +152,7 @@ def a_message_out_of_the_window_is_never_answered(patch: Patch) -> None:
 def a_repeated_message_is_a_fault(patch: Patch) -> None:
     """A message that comes again or too late is a fault, and each fault counts for three."""
     faults = frozenset({*reputation.FAULTS, "duplicate", "stale"})
-    patch.setattr(kernel, "FAULTS", faults)
+    patch.setattr(peering, "FAULTS", faults)
     original = reputation.Reputation.points
     patch.setattr(reputation.Reputation, "points", lambda *given: original(*given) + 2.0)
 

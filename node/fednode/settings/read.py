@@ -250,7 +250,7 @@ def _chosen(policy: Mapping[str, Any], source: Source) -> tuple[Chosen | None, l
     try:
         kind = registry.policy(name)
     except ConfigError as fault:
-        return None, [str(fault)]
+        return None, [f"{source.at(('policy', 'name'))}: {fault}"]
     known = ("name", *faults.keys_of(kind.config_type))
     # A key of another policy without a value sets nothing, such as `merge` in init's file.
     void = [key for key in policy if key not in known and policy[key] is None and _owner([key])]

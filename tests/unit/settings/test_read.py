@@ -83,7 +83,8 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
         ),
         (
             "policy:\n  name: zerodlf",
-            "policy.name is 'zerodlf', which is no policy: did you mean 'zerodfl'?",
+            "node.yaml, line 2: policy.name is 'zerodlf', which is no policy: "
+            "did you mean 'zerodfl'?",
         ),
         (
             "\nseed: many",

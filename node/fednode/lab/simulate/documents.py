@@ -258,8 +258,12 @@ def place_documents(
     return proposals
 
 
+def unsettled(proposals: Proposals | None, honest: Sequence[str]) -> str:
+    """Return which honest node does not run under the newest document that it accepts; ""."""
+    return "" if proposals is None else proposals.settled(honest)
+
+
 def require_settled(proposals: Proposals | None, honest: Sequence[str]) -> None:
-    """Raise Violation if an honest node does not run under the newest document that it accepts."""
-    text = "" if proposals is None else proposals.settled(honest)
-    if text:
+    """Raise Violation if there is such a node."""
+    if text := unsettled(proposals, honest):
         raise Violation("AllEndsWell", text)

@@ -43,6 +43,7 @@ from fednode.lab.simulate.documents import (
     draw_documents,
     place_documents,
     require_settled,
+    unsettled,
 )
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
@@ -280,16 +281,16 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
         if growth is not None:
             growth.settle()
         until = world.now + scenario.heal_s
-        while not judge.well(world, honest):
+        while not judge.well(world, honest) or unsettled(proposals, honest):
             decide(world)
             if world.now >= until:
+                require_settled(proposals, honest)
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
         if growth is not None:
             growth.judge(honest)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
             judge.agreed(world)
-        require_settled(proposals, honest)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
         if text := unsaid(world, honest):
             raise Violation("NobodyDiffersUnsaid", text)
