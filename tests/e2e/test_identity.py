@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,10 @@ async def until(folder: Path, address: str, state: str, holds: Callable[[Any], b
 
 def alive(reply: Any, *names: str) -> bool:
     return {peer.name for peer in reply.peers if peer.state == "alive"} >= set(names)
+
+
+def all_alive(reply: Any, names: str) -> bool:
+    return alive(reply, *names)
 
 
 async def test_the_commands_that_init_prints_are_a_mesh_with_keys(
@@ -154,6 +159,25 @@ async def keyed_pair(folder: Path, fednode: Say) -> dict[str, str]:
     text = "mesh: m\npeers:\n  " + "\n  ".join(lines) + "\n"
     await asyncio.to_thread((folder / "peers.yaml").write_text, text)
     return {name: f"127.0.0.1:{port}" for name, port in zip("ab", ports, strict=True)}
+
+
+async def test_running_nodes_read_peers_yaml_again_and_take_a_third(
+    tmp_path: Path, fednode: Say
+) -> None:
+    at, (port,) = await keyed_pair(tmp_path, fednode), free_ports(1)
+    words = ("--mesh", "m", "--name", "c", "--state", str(tmp_path / "c"))
+    line = (await fednode("identity", "new", *words)).strip()
+    entry = line.replace("HOST:PORT", f"127.0.0.1:{port}")
+    async with (
+        running(tmp_path, "a", *start(tmp_path, "a")),
+        running(tmp_path, "b", *start(tmp_path, "b")),
+    ):
+        await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b"))
+        file = tmp_path / "peers.yaml"
+        await asyncio.to_thread(lambda: file.write_text(f"{file.read_text()}  {entry}\n"))
+        async with running(tmp_path, "c", *start(tmp_path, "c")):
+            for name, others in (("a", "bc"), ("b", "ac")):
+                await until(tmp_path, at[name], name, partial(all_alive, names=others))
 
 
 async def test_ids_name_nodes_and_a_rotated_key_is_followed(tmp_path: Path, fednode: Say) -> None:

@@ -23,6 +23,7 @@ from fednode.app.saved import remember
 from fednode.app.settling import Settling
 from fednode.app.sums import sums_fault
 from fednode.app.switching import complete
+from fednode.app.watching import Watching
 from fednode.core.assemble import kernel_of
 from fednode.data.base import Told
 from fednode.errors import ConfigError
@@ -92,6 +93,9 @@ async def live(plan: NodePlan, store: Store) -> None:
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
         beside.append(asyncio.create_task(keep_lease(plan, mesh)))
+        if plan.own is not None:
+            watching = Watching(plan.own, plan, mesh, driver, lambda new: sums_fault(new, learner))
+            beside.append(asyncio.create_task(watching.watch()))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
         await driver.run()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from fednode import registry
 from fednode.app.documents import DocumentFolder
-from fednode.app.saved import ROOT
+from fednode.app.saved import PEERS, ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
 from fednode.data.base import NodeData, Told, silent
@@ -59,10 +59,11 @@ LATER: Final = {"policy.head": "prompt"}
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A node's own files: its settings as written, and its peers.yaml."""
+    """A node's own files: its settings as written, and its peers.yaml with its place."""
 
     written: Source
     peers: Peers
+    place: Path = PEERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,7 @@ def make(
     default = Path.home() / ROOT / peers.mesh / own
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
-    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers))
+    plan = NodePlan(own, settings, peers, folder, note, Own(source, peers, peers_path))
     known = DocumentFolder.of(folder, peers).in_force
     if known is not None:
         return under(plan, known.content)

@@ -59,6 +59,18 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
+class Relisted:
+    """The operator changed peers.yaml.
+
+    news: new peers, and peers with another address (else "") or id. gone: peers that are no longer
+    listed, and whose keys the host refuses from now on.
+    """
+
+    news: tuple[Update, ...]
+    gone: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Offered:
     """The operator proposes a settings document, which the host has checked."""
 
@@ -228,6 +240,7 @@ Event = (
     | Stopping
     | Commanded
     | Told
+    | Relisted
     | Offered
     | Decided
     | Switched

@@ -54,7 +54,10 @@ class Gate:
             text = f"this is mesh {context.mesh!r}, not {message.mesh!r}"
             return "refused", "mesh", text
         if sender not in self._members:
-            text = f"{sender!r} is not among the peers of {context.name!r}; add it to peers.yaml"
+            remedy = (
+                "its next hello makes it known" if context.introduced else "add it to peers.yaml"
+            )
+            text = f"{sender!r} is not among the peers of {context.name!r}; {remedy}"
             return "refused", "sender", text
         held = self._members[sender]
         if held.state in SHUT:

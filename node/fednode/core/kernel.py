@@ -19,6 +19,7 @@ from fednode.core.life import Life
 from fednode.core.lives import Lives, Prove
 from fednode.core.members import unreached
 from fednode.core.members.links import Links
+from fednode.core.members.listing import relisted
 from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.peering import RELEASE, Peering
 from fednode.core.policy import Activity, NodeContext, Policy
@@ -83,6 +84,8 @@ class Kernel(Peering):
                 return self._misbehaved(now, peer, reason) if peer in self._members else []
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
+            case ev.Relisted():
+                return [*relisted(self._swim, now, event), *self._changes(now)]
             case ev.Offered(document=document):
                 return self.documents.offered(document)
             case ev.Decided(digest=digest, accepts=accepts):

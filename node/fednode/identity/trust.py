@@ -70,7 +70,7 @@ class Believes(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Listed:
     """Trust without keys: every node of peers.yaml is believed to be who it says it is.
 
@@ -78,6 +78,12 @@ class Listed:
     """
 
     names: frozenset[str]
+    _gone: frozenset[str] = frozenset()  # listed before
+
+    def relist(self, listed: Mapping[str, str]) -> None:
+        """Believe the nodes of another peers.yaml from now on."""
+        self._gone = (self._gone | self.names) - frozenset(listed)
+        self.names = frozenset(listed)
 
     def name_of(self, id: str) -> str:
         """Return "": nobody has an id."""
@@ -88,8 +94,8 @@ class Listed:
         return ""
 
     def refusal(self, caller: str, sender: str) -> str:
-        """Return "": every caller may send as any sender."""
-        return ""
+        """Return "", unless the sender was listed before: a caller may send as any sender."""
+        return f"{sender!r} is in peers.yaml no more" if sender in self._gone else ""
 
     def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
         """Return the news of listed members, with addresses only from the members themselves."""
@@ -141,6 +147,10 @@ class Trust:
     _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
     _file: Path | None = None  # where the proofs are stored
     _seen: Seen | None = None  # where leases are stored
+
+    def relist(self, listed: Mapping[str, str]) -> None:
+        """Believe the nodes of another peers.yaml from now on; leases hold as before."""
+        self.listed = listed
 
     def keep_in(self, file: Path) -> None:
         """Load the revocations and successions in a file, and store later ones there.

@@ -169,7 +169,7 @@ class Driver:
         self._post(ev.Told(tuple(news)))
 
     def post(self, event: ev.Event) -> None:
-        """Take an event of settings documents (fednode.app.settling)."""
+        """Take an event of settings documents, or of peers.yaml (fednode.app.watching)."""
         self._post(event)
 
     def regained(self) -> None:

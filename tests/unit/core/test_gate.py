@@ -25,6 +25,13 @@ def gate() -> Gate:
     return Gate(replace(context(), norm_max=NORM_MAX), FACTS, Members(("b", "c")), Documents())
 
 
+def test_the_remedy_for_an_unknown_sender_fits_the_mesh() -> None:
+    unknown = message(sender="zoe")
+    for introduced, remedy in ((False, "add it to peers.yaml"), (True, "its next hello makes it")):
+        gate = Gate(replace(context(), introduced=introduced), FACTS, Members("b"), Documents())
+        assert remedy in gate.check(unknown, zerodfl())[2]
+
+
 def test_a_message_of_our_mesh_is_taken(gate: Gate) -> None:
     assert gate.check(message(), zerodfl()) == TAKEN
 

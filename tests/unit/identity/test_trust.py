@@ -28,6 +28,8 @@ from tests.unit.identity.people import (
     trust,
 )
 
+LISTED_C = keys.node_id(STRANGER)
+
 
 def shown(
     believes: Trust,
@@ -313,3 +315,17 @@ def test_a_node_asks_itself_without_a_lease_and_not_with_a_revoked_key() -> None
     assert believes.admits(own, own) == ""
     believes.take_revocation(revocation("s", STRANGER))
     assert "was revoked" in believes.admits(own, own)
+
+
+def test_another_list_is_believed_from_then_on_and_leases_stay() -> None:
+    believes = trust()
+    assert believes._take(lease("c", STRANGER), LISTED_C) == ""
+    believes.relist({"a": LISTED["a"]})
+    assert (believes.id_of("b"), believes.name_of(LISTED["b"])) == ("", "")
+    assert "no such id is in peers.yaml" in shown(believes, B, "b")
+    assert believes.id_of("c") == LISTED_C
+    believes.relist({"a": LISTED["b"], "b": LISTED["a"]})
+    assert (believes.name_of(LISTED["a"]), believes.refusal(LISTED["b"], "b")[:21]) == (
+        "b",
+        "the key of 'a' cannot",
+    )

@@ -264,11 +264,17 @@ class Members:
         if held.state == "suspect":
             self._put(replace(held, state="dead"))
 
-    def left(self, name: str, now: float) -> None:
-        """Note that a peer said goodbye."""
+    def left(self, name: str, now: float, reason: str = "it left the mesh") -> None:
+        """Note that a peer said goodbye, or that it is no longer listed."""
         held = self._table[name]
         if held.state not in SHUT:
-            self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
+            self._put(replace(held, state="left", heard_at=now, reason=reason))
+
+    def expect(self, name: str) -> None:
+        """Greet a peer that left, because the operator listed it again."""
+        held = self._table[name]
+        if held.state == "left":
+            self._put(replace(held, state="unknown", failures=0, reason=""))
 
     # What others say ------------------------------------------------------------------------------
 

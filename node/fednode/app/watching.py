@@ -1,0 +1,131 @@
+"""A running node reads its peers.yaml again after a change: members, addresses, ids, revocations.
+
+All other keys, and the node's own entry, hold from the next start. A file that is wrong changes
+nothing, and the node says once what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from fednode.app.network import NodeNetwork, trust_of
+from fednode.app.plan import NodePlan, Own, disagreements
+from fednode.core.events import Level, Record, Relisted
+from fednode.core.types import Update
+from fednode.errors import ConfigError, IdentityError
+from fednode.identity.lease import disarm
+from fednode.identity.trust import Listed, Trust
+from fednode.runtime.driver import Driver
+from fednode.settings.again import PeersFile
+from fednode.settings.peers import PeerEntry, Peers
+
+LOOK_S: Final = 2.0
+"""Time between two looks at the file. A change counts once two looks find the same file."""
+FIXED: Final = ("mesh", "mesh_key", "insecure")
+"""Keys that make another mesh: nothing of a file that changes them is taken."""
+LATER: Final = ("introducer", "sponsors", "relays")
+"""Keys that hold from the next start."""
+KEPT: Final = "the node goes on with the peers that it has"
+
+
+class Watching:
+    """The peers.yaml of a node that runs."""
+
+    def __init__(
+        self,
+        own: Own,
+        plan: NodePlan,
+        mesh: NodeNetwork,
+        node: Driver,
+        fault: Callable[[NodePlan], str] = lambda _: "",
+    ) -> None:
+        """Set up. fault: returns why the node cannot run with a plan; "" if it can."""
+        self._file, self._held = PeersFile(own.place), own.peers
+        self._plan, self._mesh, self._node, self._fault = plan, mesh, node, fault
+
+    async def watch(self) -> None:
+        """Look at the file, for as long as the node runs."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                new = await asyncio.to_thread(self._file.look)
+                if new is not None:
+                    self.take(new)
+            except ConfigError as fault:
+                self._say("warning", f"{' '.join(str(fault).splitlines())} Until then {KEPT}.")
+
+    def take(self, new: Peers) -> None:
+        """Go on with the members of a new peers.yaml; raise ConfigError if that cannot be."""
+        held, trust = self._held, self._mesh.trust
+        self._check(new)
+        trust_of(new)  # raises ConfigError for a wrong revocation
+        before, after = self._others(held), self._others(new)
+        ids = {name: trust.id_of(name) for name in before}
+        assert isinstance(trust, Trust | Listed)
+        trust.relist({peer.name: peer.id or "" for peer in new.peers})
+        gone = [name for name in before if name not in after and not trust.id_of(name)]
+        for id in ids.values():
+            if id and not trust.name_of(id):
+                self._mesh.transport.turn_away(id, 0.0)  # it may come back, if it is listed again
+        for line in new.revoked:
+            if line not in held.revoked:
+                with contextlib.suppress(IdentityError):  # its signer was revoked meanwhile
+                    self._node.revoke(disarm(line))
+        changes = [
+            (peer, *_changed(before.get(name), peer))
+            for name, peer in after.items()
+            if before.get(name) != peer
+        ]
+        news = tuple(
+            Update(peer.name, "alive", 0, address, trust.id_of(peer.name))
+            for peer, address, _ in changes
+        )
+        if news or gone:
+            self._node.post(Relisted(news, tuple(gone)))
+        self._held = new
+        texts = [*(text for *_, text in changes), *(f"{name} is gone" for name in gone)]
+        if texts:
+            self._say("info", f"{self._file.place} was read again: {', '.join(texts)}")
+        later = [key for key in LATER if getattr(new, key) != getattr(held, key)]
+        later += ["this node's own entry"] if self._own(new) != self._own(held) else []
+        if later:
+            self._say("warning", f"{self._file.place} changed {', '.join(later)}: restart the node")
+
+    def _check(self, new: Peers) -> None:
+        fixed = [key for key in FIXED if getattr(new, key) != getattr(self._held, key)]
+        if fixed:
+            raise ConfigError(
+                f"{self._file.place} changed {', '.join(fixed)}, which makes another mesh: restart "
+                "the node, or take the change back."
+            )
+        if self._own(self._held) and not self._own(new):
+            raise ConfigError(
+                f"{self._file.place} does not list this node, {self._plan.name!r}, any more: add "
+                "its entry again, or end the node with `fednode leave`."
+            )
+        plan = replace(self._plan, peers=replace(new, relays=self._plan.peers.relays))
+        faults = disagreements(plan) or [text for text in (self._fault(plan),) if text]
+        if faults:
+            raise ConfigError(" ".join(faults))
+
+    def _own(self, peers: Peers) -> PeerEntry | None:
+        return next((peer for peer in peers.peers if peer.name == self._plan.name), None)
+
+    def _others(self, peers: Peers) -> dict[str, PeerEntry]:
+        return {peer.name: peer for peer in peers.peers if peer.name != self._plan.name}
+
+    def _say(self, level: Level, text: str) -> None:
+        self._mesh.refusals.show(Record("peers.listed", text, level))
+
+
+def _changed(before: PeerEntry | None, after: PeerEntry) -> tuple[str, str]:
+    """Return the new address of an entry, "" if it is the old one, and what changed in words."""
+    if before is None:
+        return after.address, f"{after.name} is new"
+    what = [key for key in ("address", "id") if getattr(before, key) != getattr(after, key)]
+    address = after.address if "address" in what else ""
+    return address, f"{after.name} has another {' and '.join(what)}"
