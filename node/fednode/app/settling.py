@@ -205,8 +205,9 @@ class Settling:
         told = {} if core is None else core.told
         least = self.folder.documents.force if core is None else core.force
         force = self.folder.known.get(least.digest)
-        newer = [one for one in self.folder.known.values() if order(one.document) > order(least)]
-        newer.sort(key=lambda one: order(one.document), reverse=True)
+        newer = sorted(
+            self._newer(least).values(), key=lambda one: order(one.document), reverse=True
+        )
         return Shown(
             number=least.number,
             digest=least.digest,
@@ -243,13 +244,16 @@ class Settling:
             fault=self._faults.get(digest, ""),
         )
 
-    def _chosen(self, which: str) -> Known:
-        least = self.folder.documents.force
-        newer = {
+    def _newer(self, least: Document) -> dict[str, Known]:
+        """Return the documents that are kept and newer than one, by digest."""
+        return {
             digest: one
             for digest, one in self.folder.known.items()
             if order(one.document) > order(least)
         }
+
+    def _chosen(self, which: str) -> Known:
+        newer = self._newer(self.folder.documents.force)
         if not newer:
             raise ConfigError("No other settings are proposed: nothing is to be decided.")
         if not which:

@@ -166,10 +166,14 @@ class Kernel(Peering):
         self._life, self._run.begun = Life.RUNNING, True
         return [*self._run.wait.late(self._run.round + 1), *self._next_round(now)]
 
+    @property
+    def _idle(self) -> bool:
+        """Whether neither a round nor the beginning of a run is under way."""
+        return self.policy.phase == Activity.IDLE and not self._run.redo.under_way
+
     def _next_round(self, now: float) -> list[ev.Effect]:
         rounds, number = self.context.rounds, self._run.round + 1
-        idle = self.policy.phase == Activity.IDLE and not self._run.redo.under_way
-        if self._life not in {Life.RUNNING, Life.FINISHED} or not idle:
+        if self._life not in {Life.RUNNING, Life.FINISHED} or not self._idle:
             return []
         if self.documents.switching:
             return []
@@ -252,8 +256,7 @@ class Kernel(Peering):
 
     def _switch_if_due(self, now: float) -> list[ev.Effect]:
         """Make the settings document that the node accepted the one in force, if it is time."""
-        idle = self.policy.phase == Activity.IDLE and not self._run.redo.under_way
-        if not idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
+        if not self._idle or self._life not in {Life.WAITING, Life.RUNNING, Life.FINISHED}:
             return []
         over = self._life == Life.FINISHED
         due = self.documents.due(self._run.round + 1, over, self._members.live())
