@@ -24,9 +24,10 @@ from fednode.identity.certificate import mint
 from fednode.identity.trust import Trust
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import Streams, open_directly
+from fednode.transports.opening import Streams, open_directly
 from fednode.transports.session import CHUNK
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from tests.bench.figures import publish
 from tests.bench.relays import HOST, KIB, Site, relay, until_up
 from tests.contract.faults import pause

@@ -30,7 +30,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fednode.identity import keys
 from fednode.identity.certificate import judged, mint
 from fednode.transports.address import Endpoint
-from fednode.transports.links import Links, RelayAt, Streams
+from fednode.transports.links import Links
+from fednode.transports.opening import RelayAt, Streams
 from fednode.transports.ports import free_ports
 from fednode.transports.session import CHUNK, Ends, showing
 from fednode_bootstrap.relay_host import key_in, raise_descriptors

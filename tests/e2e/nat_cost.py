@@ -20,8 +20,9 @@ from fednode.identity.identity import Identity
 from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import RelayAt
-from fednode.transports.tls import DIRECTLY, Tls, Ways
+from fednode.transports.opening import RelayAt
+from fednode.transports.tls import Tls
+from fednode.transports.ways import DIRECTLY, Ways
 from fednode_bootstrap.relay_host import key_in
 from tests.contract.faults import pause
 from tests.e2e.nat_faults import closed

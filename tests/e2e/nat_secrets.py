@@ -13,7 +13,8 @@ from fednode.core.types import Message
 from fednode.identity.certificate import shown_by
 from fednode.identity.keys import load, node_id
 from fednode.storage.store import read_snapshot
-from fednode.transports.links import Links, RelayAt
+from fednode.transports.links import Links
+from fednode.transports.opening import RelayAt
 from fednode.transports.session import Ends, showing
 from fednode.wire import codec
 from fednode_bootstrap.relay_host import key_in

@@ -13,7 +13,7 @@ from typing import Any
 
 import uvloop
 
-from fednode.transports import relay
+from fednode.transports.carrier import Carrier
 from fednode.transports.session import Ends
 from fednode_bootstrap.relay_host import serve
 
@@ -39,13 +39,13 @@ def main() -> None:
         parser.add_argument(name, type=Path, required=True)
     parser.add_argument("--listen", required=True)
     given = parser.parse_args()
-    copy = relay.Relay._copy
+    copy = Carrier._copy
     file = given.file.open("ab", buffering=0)
 
-    async def noted(self: Any, id: str, source: Ends, target: Ends) -> None:
-        await copy(self, id, Ends(Noted(source.reader, file), source.writer), target)
+    async def noted(self: Any, id: str, source: Ends, target: Ends, most: int) -> None:
+        await copy(self, id, Ends(Noted(source.reader, file), source.writer), target, most)
 
-    relay.Relay._copy = noted  # type: ignore[method-assign]
+    Carrier._copy = noted  # type: ignore[method-assign]
 
     async def run() -> None:
         stop = asyncio.Event()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednode.app.network import client_of
+from fednode.app.network import client_of, places_of
 from fednode.app.plan import learner_of
 from fednode.core.settings import RoundSettings, StartSettings
 from fednode.errors import FednodeError
@@ -95,7 +95,8 @@ class Site:
                 with contextlib.suppress(FednodeError):
                     peers = load_peers(self.home / "ward" / "peers.yaml")
                     async with client_of(peers, self.state) as client:
-                        reply = await client.status(self.address)
+                        at = places_of(peers, self.state)[self.name]
+                        reply = await client.status(at)
                         if holds(reply):
                             return reply
                 assert self.daemon is None or self.daemon.running, (self.home / "log").read_text()
@@ -210,6 +211,34 @@ def listed() -> list[str]:
     assert world.run(world.finished, 36_000.0)
     snapshots = [world.hosts[name].durable for name in "abc"]
     return [held.policy.tensors.digest for held in snapshots if held is not None]
+
+
+async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, value in ENVIRONMENT.items():
+        monkeypatch.setenv(key, value)
+    fednode, (port,) = Fednode(capsys), free_ports(1)
+    a, b, relay = (Site(tmp_path, name, 2 + at, port) for at, name in enumerate(("a", "b", "r")))
+    state = ("--state", "relay")
+    printed = await relay.types(fednode, "relay", "key", *state, "--address", relay.address)
+    id = printed.split("id: ")[1].split("}")[0]
+    a.address = b.address = "relay"
+    found = ("--site", "a", "--policy", "promptfl", "--rounds", "2")
+    listed = ("--relay", relay.address, id)
+    said = await a.types(fednode, "found", "ward", "--data", str(a.images), *found, *listed)
+    assert "node a at relay" in said
+    serving = ("--listen", relay.address, "--peers", str(a.home / "ward" / "peers.yaml"))
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(relay.runs("relay", "run", *state, *serving))
+        await running.enter_async_context(a.runs("start"))
+        await a.until(lambda reply: reply.name == "a")
+        await running.enter_async_context(b.runs(*await invited(fednode, a, b)))
+        for site in (a, b):
+            reply = await site.until(lambda reply: reply.life == "finished")
+            assert dict(reply.merged_with) == {1: 2}
+        assert len(set(bits(a.state, b.state))) == 1
+        assert [len(site.typed) for site in (a, b)] == [3, 1]
 
 
 @pytest.mark.slow

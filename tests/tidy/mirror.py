@@ -40,6 +40,7 @@ ELSEWHERE: dict[str, str] = {
     "fednode.testing.policies": "tests/contract/test_policies.py",
     "fednode.testing.seeds": "tests/unit/sim/test_world.py",
     "fednode.transports.base": "tests/contract/test_transports.py",
+    "fednode.transports.ways": "tests/unit/app/test_joining_relayed.py",
     "fednode_bootstrap.forks": "tests/unit/bootstrap/test_mesh.py",
 }
 

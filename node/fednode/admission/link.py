@@ -3,9 +3,9 @@
     FEDNODE:  base32 of  version 1 byte | size 2 bytes | body | the first 4 bytes of its SHA-256
 
 The body holds the public mesh key (32 bytes), the first half of the id of the node that made the
-link (16), the token (12), the names of mesh and site, one to four addresses of that node, and up to
-two relays. The letters are those of a QR code's dense form. White space inside is ignored, because
-mail programs break lines.
+link (16), the token (12), the names of mesh and site, up to four addresses of that node, and up to
+two relays; there is an address or a relay. The letters are those of a QR code's dense form. White
+space inside is ignored, because mail programs break lines.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fednode.identity import keys
 from fednode.settings.peers import RelayEntry
 from fednode.settings.read import NAME
 from fednode.transports.address import parse
+from fednode.transports.strangers import BEGINNING
 
 HEAD: Final = "FEDNODE:"
 VERSION: Final = 1
@@ -52,6 +53,11 @@ class Link:
     def made_by(self, id: str) -> bool:
         """Tell whether the node of an id made the link."""
         return half_of(id) == self.maker
+
+    @property
+    def beginning(self) -> str:
+        """Return the beginning of the maker's id, by which a relay finds it."""
+        return keys.grouped(self.maker)[:BEGINNING]
 
 
 def half_of(id: str) -> bytes:
@@ -153,8 +159,10 @@ def _read(cut: _Cut) -> Link:
     keys.read_public(mesh_key)
     maker, token = cut.take(_HALF), cut.take(LINK_TOKEN_BYTES)
     mesh, name = cut.name(), cut.name()
-    addresses = [cut.address() for _ in range(cut.count(1, ADDRESSES_MAX, "addresses"))]
+    addresses = [cut.address() for _ in range(cut.count(0, ADDRESSES_MAX, "addresses"))]
     count, relays = cut.count(0, RELAYS_MAX, "relays"), list[RelayEntry]()
+    if not addresses and not count:
+        raise ValueError("it names neither an address nor a relay")
     for _ in range(count):
         id = keys.grouped(cut.take(_KEY))
         relays.append(RelayEntry(cut.address(), id))

@@ -62,6 +62,11 @@ class Tokens:
         with self._files.alone():
             return self._drop(name)
 
+    def is_link_open(self) -> bool:
+        """Tell whether a link can be used now that nobody used."""
+        now = self._clock()
+        return any(not token.taken and now <= token.expires for token in self._files.tokens())
+
     def _drop(self, name: str) -> int:
         self._files.put_requests([one for one in self.requests() if one.name != name])
         held = self._files.tokens()

@@ -56,6 +56,8 @@ NOBODY: Final = "fednode"
 MEMBERS_SHOWN: Final = 64
 NEWCOMERS_MAX: Final = 24
 """Newcomers that are served at a time; an answer takes a moment, and each costs some 100 KiB."""
+AGAIN_S: Final = 600.0
+"""How long relays let newcomers call after the last open link was used."""
 CROWD: Final = 16
 """After so many newcomers the memory that they needed is given back."""
 TRIM_S: Final = 10.0
@@ -97,7 +99,7 @@ class Admission:
         self._plan, self._identity, self._trust = plan, identity, trust
         self._refusals = refusals
         self._node: Driver | None = None
-        self._backbone = ""
+        self._backbone, self._used_at = "", float("-inf")
         known = DocumentFolder.of(plan.state, plan.peers).in_force
         self._document = b"" if known is None else known.document.proof
         self.register = register_of(plan.state, identity)
@@ -175,6 +177,17 @@ class Admission:
         day = time.strftime("%Y-%m-%d", time.gmtime(given.expires))
         return f"{own.name} admits newcomers until {day}"
 
+    def invites(self) -> bool:
+        """Tell whether a newcomer may call now: a link is open, or was used a moment ago.
+
+        The site that used it may ask again, if the answer was lost.
+        """
+        lately = time.monotonic() - self._used_at < AGAIN_S
+        try:
+            return bool(self.right) and (lately or self.register.tokens.is_link_open())
+        except StateError:
+            return False  # whoever calls is told
+
     def own_lease(self, address: str) -> bytes:
         """Return a new lease of this node itself."""
         own = self._identity
@@ -205,6 +218,7 @@ class Admission:
 
     def _meet(self, new: introducer_pb2.Contact) -> None:
         """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
+        self._used_at = time.monotonic()
         update = Update(new.name, "alive", 0, new.address, new.id, bytes(new.lease))
         news = self._trust.believed("", [update])
         if self._node is not None:

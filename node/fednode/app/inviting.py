@@ -45,8 +45,8 @@ def link_for(
     site = named("SITE", site)
     addresses = [address for address in (plan.address, *more) if address != RELAY]
     faults = [text for at in addresses for text in address_faults("--address", site, at, False)]
-    if faults or not 1 <= len(addresses) <= links.ADDRESSES_MAX:
-        few = f"give 1 to {links.ADDRESSES_MAX} addresses of this node (--address HOST:PORT)."
+    if faults or len(addresses) > links.ADDRESSES_MAX:
+        few = f"There are {len(addresses)} addresses; a link has {links.ADDRESSES_MAX} at most."
         raise ConfigError("\n".join(faults) or few)
     if any(node.name == site for node in register.enrolled()):
         if not again:

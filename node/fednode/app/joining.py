@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fednode.admission.link import Link
 from fednode.app.documents import nobody
@@ -25,8 +27,13 @@ from fednode.settings.peers import PeerEntry, Peers, RelayEntry
 from fednode.settings.read import Tree
 from fednode.shipped import config_file
 from fednode.storage.files import put
-from fednode.transports.links import Connect
+from fednode.transports.address import RELAY
+from fednode.transports.opening import Connect, RelayAt
 from fednode.wire.replies import clean
+
+RELAY_TRIES: Final = 3
+RELAY_AGAIN_S: Final = 1.5
+"""Pause between two tries: a node tells its relays of a new link within two seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +56,16 @@ class Invitation:
 async def ask(link: Link, identity: Identity, address: str, connect: Connect) -> Invitation:
     """Ask the node that made a link what the mesh is; the link is not used up.
 
-    Raise Unreachable if no address answers, Refused if the link is not good, IdentityError if the
-    node that answers is not the one that made the link, or has no right to admit.
+    It is asked at the addresses in the link, and through the relays there. Raise Unreachable if it
+    does not answer, Refused if the link is not good, IdentityError if the node that answers is not
+    the one that made the link, or has no right to admit.
     """
     fault: FednodeError = Unreachable("The link names no address.")
-    for place in link.addresses:
-        admitter = sponsor(place, link.made_by)
+    relays = tuple(RelayAt(relay.address, relay.id) for relay in link.relays)
+    for number, place in enumerate(link.addresses or (RELAY,) * RELAY_TRIES):
+        if place == RELAY and number:
+            await asyncio.sleep(RELAY_AGAIN_S)
+        admitter = sponsor(place, link.made_by, relays, link.beginning)
         try:
             reply = await judge_token(identity, admitter, address, link.token.hex(), connect)
         except (Unreachable, IdentityError) as failed:

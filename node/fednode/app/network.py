@@ -28,12 +28,14 @@ from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.transports.address import RELAY
+from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import RelayAt
 from fednode.transports.meter import Rates
+from fednode.transports.opening import RelayAt
 from fednode.transports.proxy import connector
 from fednode.transports.relay import Relay
-from fednode.transports.tls import DIRECTLY, Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import DIRECTLY, Ways
 
 ENROL_TRIES: Final = 10
 ASKED_MAX: Final = 64
@@ -96,6 +98,7 @@ def join(plan: NodePlan) -> NodeNetwork:
     def say(kind: str, text: str, bad: bool) -> None:
         refusals.show(Record(kind, text, "warning" if bad else "info"))
 
+    admission = admission_of(plan, identity, trust, refusals)
     ways = Ways(
         relays=relays_of(plan.peers),
         reach=plan.settings.reach,
@@ -105,8 +108,8 @@ def join(plan: NodePlan) -> NodeNetwork:
         proofs=trust.revocations,
         declined=lambda id: "its key was revoked" if trust.is_revoked(id) else "",
         known=lambda: bool(listed) or identity.lease is not None,
+        admits=lambda: admission is not None and admission.invites(),
     )
-    admission = admission_of(plan, identity, trust, refusals)
     guests = None if admission is None else admission.tls
     tls = Tls(
         identity.credentials,
@@ -166,15 +169,19 @@ def admitters_of(plan: NodePlan, trust: Trust, members: Sequence[Member] = ()) -
     members: any of them may have become a sponsor; a node that is none does not answer.
     """
     peers, found = plan.peers, list[Admitter]()
+
+    def ask(name: str, address: Address) -> None:
+        ways = relays_of(peers) if plan.settings.reach != "direct" else ()
+        found.append(sponsor(address, partial(_is, trust, name), ways, trust.id_of(name)))
+
     if peers.introducer is not None and peers.mesh_key is not None:
         found.append(introducer(peers.mesh_key, peers.introducer))
     for name in peers.sponsors:
         if name != plan.name:
-            is_known = partial(_is, trust, name)
-            found.append(sponsor(peers.entry(name).address, is_known))
+            ask(name, peers.entry(name).address)
     for member in members[:ASKED_MAX]:
-        if member.name not in peers.sponsors and member.address not in {"", RELAY}:
-            found.append(sponsor(member.address, partial(_is, trust, member.name)))
+        if member.name not in peers.sponsors and member.address:
+            ask(member.name, member.address)
     return found
 
 

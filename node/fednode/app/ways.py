@@ -12,7 +12,8 @@ from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError
 from fednode.identity.keys import KEY_FILE
 from fednode.transports.address import RELAY, Endpoint, parse
-from fednode.transports.links import Links, NoRelay
+from fednode.transports.links import Links
+from fednode.transports.opening import NoRelay
 from fednode.transports.proxy import OFF, Through, connector, of_environment, read
 from fednode.transports.session import showing
 

@@ -86,7 +86,7 @@ def init(
             f"--others {others} chooses a policy, and --policy {policy} names one: give one of the "
             "two options."
         )
-    _check_relays(relays, tls)
+    check_relays(relays, tls)
     if not 1 <= nodes <= NODES_MAX:
         raise ConfigError(f"--nodes is {nodes}; give 1 to {NODES_MAX}.")
     mesh = f"fednode-{secrets.token_hex(3)}" if mesh is None else named("--mesh", mesh)
@@ -115,7 +115,7 @@ def init(
         click.echo(f"Each relay takes this file, too: fednode relay run --peers {PEERS} ...")
 
 
-def _check_relays(relays: Sequence[tuple[str, str]], tls: bool) -> None:
+def check_relays(relays: Sequence[tuple[str, str]], tls: bool) -> None:
     """Raise ConfigError for relays that peers.yaml cannot list."""
     from fednode.settings.peers import RELAYS_MAX
     from fednode.transports.address import RELAY, parse

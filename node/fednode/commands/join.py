@@ -70,7 +70,7 @@ def begin_as(
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin
     from fednode.identity.identity import Identity
-    from fednode.transports.address import parse
+    from fednode.transports.address import RELAY, parse
     from fednode.transports.proxy import connector
 
     folder, state = Path(link.mesh), Path.home() / ROOT / link.mesh / link.name
@@ -85,8 +85,10 @@ def begin_as(
             f"The link is of another mesh called {link.mesh!r} than the one that {state} belongs "
             "to: remove that folder if you want to leave the other mesh for good."
         )
-    first = parse(link.addresses[0])
-    address = address or address_here((first.numeric, first.port))
+    if address is None and link.addresses:
+        first = parse(link.addresses[0])
+        address = address_here((first.numeric, first.port))
+    address = address or RELAY
     connect = connector(os.environ.get(PROXY))
     invitation = uvloop.run(ask(link, identity, address, connect))
     text, peers = settings_text(invitation, data, model), peers_of(invitation, address)

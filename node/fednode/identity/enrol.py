@@ -14,17 +14,22 @@ from fednode.errors import FednodeError, IdentityError, Refused, Unreachable
 from fednode.identity import keys
 from fednode.identity.certificate import judged
 from fednode.identity.identity import Identity
+from fednode.transports.address import RELAY
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import Connect, open_directly
+from fednode.transports.opening import Connect, RelayAt, open_directly
 from fednode.transports.session import ADMITTING, H2
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
 
 TIMEOUT_S: Final = 10.0
 CONTACTS_MAX: Final = 8
 NOT_IT: Final = "its key is not"
 """How the sentence begins that says why the key of what answers is not the one to ask."""
+
+
+OPEN: Final = " A relay lets newcomers in while that node runs and a link of it is open."
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +44,23 @@ class Enrolled:
 class Admitter:
     """One who gives leases. title: the word for it. offer: what to speak with it (ALPN).
 
-    refusal: returns why a key is not the one that may be asked; "" if it is.
+    refusal: returns why a key is not the one that may be asked; "" if it is. relays, id: through
+    which it is called, too, and the beginning of its id.
     """
 
     address: Address
     refusal: Callable[[str], str]
     title: str = "introducer"
     offer: bytes = H2
+    relays: tuple[RelayAt, ...] = ()
+    id: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return where it is, in words."""
+        if self.address != RELAY:
+            return f"at {self.address}"
+        return f"behind {' and '.join(relay.address for relay in self.relays) or 'no relay'}"
 
 
 def introducer(mesh_key: str, address: Address) -> Admitter:
@@ -55,10 +70,21 @@ def introducer(mesh_key: str, address: Address) -> Admitter:
     return Admitter(address, lambda id: "" if id == own else wrong)
 
 
-def sponsor(address: Address, is_known: Callable[[str], bool]) -> Admitter:
-    """Return a node that admits newcomers. is_known: tells whether an id is the node's."""
+def sponsor(
+    address: Address,
+    is_known: Callable[[str], bool],
+    relays: tuple[RelayAt, ...] = (),
+    id: str = "",
+) -> Admitter:
+    """Return a node that admits newcomers. is_known: tells whether an id is the node's.
+
+    relays, id: where it is called, too, and the beginning of its id.
+    """
     wrong = f"{NOT_IT} that of the node that made the link"
-    return Admitter(address, lambda id: "" if is_known(id) else wrong, "node", ADMITTING)
+    relays = relays if id else ()
+    return Admitter(
+        address, lambda id: "" if is_known(id) else wrong, "node", ADMITTING, relays, id
+    )
 
 
 async def enrol(
@@ -116,7 +142,13 @@ async def _call(
     def judge(certificate: bytes, who: str) -> tuple[str, str]:
         return judged(certificate, lambda facts: admitter.refusal(facts.id))
 
-    ways = Ways(connect=connect, proxied=True, offer=admitter.offer)
+    ways = Ways(
+        relays=admitter.relays,
+        id_of=lambda *_: admitter.id,
+        connect=connect,
+        proxied=True,
+        offer=admitter.offer,
+    )
     transport = GrpcTransport(Tls(identity.credentials, judge, lambda *_: None, ways=ways))
     try:
         channel = await transport.channel(admitter.address)
@@ -134,9 +166,10 @@ async def _call(
 def _sentence(
     admitter: Admitter, fault: grpc.aio.AioRpcError, transport: GrpcTransport
 ) -> FednodeError:
-    why, who = transport.why(admitter.address, ""), f"The {admitter.title} at {admitter.address}"
+    why, who = transport.why(admitter.address, ""), f"The {admitter.title} {admitter.place}"
     if fault.code() in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
         if NOT_IT in why:
             return IdentityError(f"{who} cannot be believed: {why}.")
-        return Unreachable(f"{who} does not answer: {why or 'start it'}.")
+        hint = OPEN if admitter.address == RELAY and admitter.relays else ""
+        return Unreachable(f"{who} does not answer: {why or 'start it'}.{hint}")
     return Refused(f"{who} refused: {foreign.line(fault.details() or '')}")

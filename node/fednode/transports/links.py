@@ -11,27 +11,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import weakref
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from OpenSSL import SSL
 
 from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
-from fednode.transports.address import Endpoint, parse
 from fednode.transports.base import Address
+from fednode.transports.opening import Connect, Link, NoRelay, Opener, RelayAt, open_directly
 from fednode.transports.relay import SILENT_S
-from fednode.transports.session import (
-    CHUNK,
-    RELAYING,
-    Ends,
-    Inner,
-    PeerRejected,
-    Session,
-    drop_unheard,
-)
+from fednode.transports.session import Ends
 from fednode.wire.gen import relay_pb2 as pb
 
 DIAL_S: Final = 4.0
@@ -46,68 +36,14 @@ DISTRUSTED_MAX: Final = 1024
 ANSWERING_MAX: Final = 64
 """Calls of one relay that are answered at a time."""
 
-Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Connect = Callable[[Endpoint], Awaitable[Streams]]
-"""Opens a connection, through a proxy if need be; raises OSError or NoRelay."""
 Answer = Callable[[Ends, Address, str], Awaitable[None]]
 """Serves a relayed call until it ends: the stream, the relay's address, and the caller it named."""
 Say = Callable[[str, str, bool], None]
 """Records something: kind, sentence, whether it is trouble."""
 
 
-@dataclass(frozen=True, slots=True)
-class RelayAt:
-    """A relay of peers.yaml: its address, and the id of its key."""
-
-    address: Address
-    id: str
-
-
-class NoRelay(Exception):
-    """A relay cannot be used. code: its reply, or "" if it gave none."""
-
-    def __init__(self, why: str, code: str = "") -> None:
-        super().__init__(why)
-        self.code = code
-
-
 class NoPath(Exception):
     """A node cannot be reached, with the reason as part of a sentence."""
-
-
-@dataclass(slots=True, eq=False)
-class Link:
-    """One relay as this node sees it. why: why it does not wait there; "" before the first try."""
-
-    relay: RelayAt
-    up: bool = False
-    why: str = ""
-    draining: bool = False
-    answering: int = 0
-    opened: weakref.WeakSet[asyncio.StreamWriter] = field(default_factory=weakref.WeakSet)
-
-    @property
-    def address(self) -> Address:
-        """Return the relay's address."""
-        return self.relay.address
-
-    @property
-    def state(self) -> str:
-        """Return "waiting", "draining", "lost" or "unknown" (not tried yet)."""
-        if self.up:
-            return "draining" if self.draining else "waiting"
-        return "lost" if self.why else "unknown"
-
-    def cut(self) -> None:
-        """Drop all connections with the relay, without waiting for what it did not take."""
-        for writer in tuple(self.opened):
-            writer.transport.abort()
-        self.opened.clear()
-
-
-async def open_directly(endpoint: Endpoint) -> Streams:
-    """Open a TCP connection."""
-    return await asyncio.open_connection(endpoint.numeric, endpoint.port, limit=CHUNK)
 
 
 class Links:
@@ -123,18 +59,21 @@ class Links:
         proofs: Callable[[], Iterable[bytes]] = lambda: (),
         declined: Callable[[str], str] = lambda _: "",
         known: Callable[[], bool] = lambda: True,
+        admits: Callable[[], bool] = lambda: False,
     ) -> None:
         """Set up; `wait` begins.
 
         context: of connections that show this node's certificate. key_of: returns the id of a
         certificate in DER. proofs: returns the revocations that this node knows. declined: returns
         why a caller is not answered, "" if it is. known: tells whether relays can know this node's
-        key; until then it does not wait there.
+        key; until then it does not wait there. admits: tells whether relays may let strangers call
+        this node, to ask it for a lease.
         """
         self.links = [Link(relay) for relay in relays]
         self._context, self._key_of = context, key_of
         self._connect, self._say = connect, say
         self._proofs, self._declined, self._known = proofs, declined, known
+        self._admits = admits
         self._answer: Answer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubled = False
@@ -243,12 +182,13 @@ class Links:
     async def _wait(self, link: Link) -> None:
         """Wait at a relay until it is lost; then raise NoRelay."""
         ends = await self._open(link, pb.FromNode(wait=pb.Wait()), DIAL_S)
-        link.up, link.why, link.draining = True, "", False
+        link.up, link.why, link.draining, link.admits = True, "", False, False
         self.came()
         self._tell(link)
         for proof in self._proofs():
             with contextlib.suppress(FrameError):
                 ends.writer.write(frames.pack(_revocation(proof)))
+        self._open_to_strangers(link, ends)
         try:
             while True:
                 async with asyncio.timeout(SILENT_S):
@@ -268,6 +208,7 @@ class Links:
         what = said.WhichOneof("what")
         if what == "ping":
             ends.writer.write(frames.pack(pb.FromNode(pong=pb.Pong())))
+            self._open_to_strangers(link, ends)
         elif what == "call":
             why = self._declined(said.call.caller)
             if link.answering >= ANSWERING_MAX:
@@ -282,6 +223,15 @@ class Links:
             link.draining = True
             self.drained(link.address)
 
+    def _open_to_strangers(self, link: Link, ends: Ends) -> None:
+        """Tell a relay whether strangers may call this node, if that is another word than before.
+
+        It is looked at whenever the relay pings.
+        """
+        if link.admits != (now := self._admits()):
+            ends.writer.write(frames.pack(pb.FromNode(admits=pb.Admits(now=now))))
+            link.admits = now
+
     async def _serve(self, link: Link, call: pb.Call) -> None:
         """Take a call, and serve it until it ends."""
         try:
@@ -291,6 +241,7 @@ class Links:
             finally:
                 link.answering -= 1
             assert self._answer is not None
+            ends.source = call.source
             try:
                 await self._answer(ends, link.address, call.caller)
             finally:
@@ -308,46 +259,12 @@ class Links:
             self.regained()
         self._troubled = bool(trouble)
 
-    # Opening --------------------------------------------------------------------------------------
-
     async def _open(
         self, link: Link, first: pb.FromNode, limit_s: float, early: bytes = b""
     ) -> Ends:
         """Return a connection with a relay after its "ok"; raise NoRelay."""
-        where, writer = link.address, None
-        try:
-            async with asyncio.timeout(limit_s):
-                reader, writer = await self._connect(parse(where))
-                drop_unheard(writer)
-                link.opened.add(writer)
-                inner = await self._prove(link, Ends(reader, writer))
-                inner.write(frames.pack(first) + early)
-                data = await frames.read(inner)
-                reply = frames.from_relay(data).reply if data else None
-            if reply is None or not reply.code:
-                raise NoRelay(f"{where} hung up: it does not admit this node's key, or is no relay")
-            if reply.code != "ok":
-                raise NoRelay(f"{where}: {reply.why or reply.code}", reply.code)
-            return inner.ends
-        except BaseException as fault:
-            if writer is not None:
-                writer.transport.abort()
-            text = _sentence(where, fault, limit_s)
-            if text:
-                raise NoRelay(text) from fault
-            raise
-
-    async def _prove(self, link: Link, outside: Ends) -> Inner:
-        session = Session(self._context(), server=False, offer=RELAYING)
-        id = self._key_of(await session.shake_hands(outside))
-        if id != link.relay.id:
-            host = parse(link.address).host
-            raise NoRelay(
-                f"{link.address} shows the key {id or '(none of a node)'}, and peers.yaml gives "
-                f"the relay the id {link.relay.id}: if a proxy opens TLS here, ask IT to exempt "
-                f"{host} from inspection"
-            )
-        return Inner(session, outside)
+        opener = Opener(self._context, self._key_of, self._connect)
+        return await opener.open(link, first, limit_s, early)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -357,18 +274,3 @@ class Links:
 
 def _revocation(proof: bytes) -> pb.FromNode:
     return pb.FromNode(revocation=pb.Revocation(proof=proof))
-
-
-def _sentence(where: Address, fault: BaseException, limit_s: float) -> str:
-    """Return why a relay cannot be used; "" for what is no fault of a relay."""
-    if isinstance(fault, TimeoutError):
-        return f"{where} did not answer within {limit_s:g} s"
-    if isinstance(fault, PeerRejected | SSL.Error | FrameError):
-        host = parse(where).host
-        return (
-            f"{where} does not answer as a relay does: if a proxy opens TLS on the way, ask IT to "
-            f"exempt {host} from inspection"
-        )
-    if isinstance(fault, OSError):
-        return f"nobody answers at {where}"
-    return ""

@@ -19,7 +19,7 @@ from python_socks.async_.asyncio import Proxy
 from fednode.core import foreign
 from fednode.errors import AddressError
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.links import Connect, NoRelay, Streams, open_directly
+from fednode.transports.opening import Connect, NoRelay, Streams, open_directly
 from fednode.transports.session import CHUNK
 
 OFF: Final = "off"

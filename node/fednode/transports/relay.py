@@ -6,7 +6,9 @@ ways. Between the two nodes these bytes are TLS between the nodes' own keys, so 
 change nothing; it can only refuse, delay and cut (docs/networks.md). Each stream has two TCP
 connections of its own, so the system's sockets slow a fast sender, and no stream blocks another.
 
-The gate (node/fednode/transports/tls.py) proves the key of each connection before it comes here.
+The gate (node/fednode/transports/tls.py) proves the key of each connection before it comes here. A
+key that the relay does not know may dial nodes that admit newcomers, and do nothing else
+(node/fednode/transports/strangers.py).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import socket
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +24,10 @@ from typing import Any, Final
 
 from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
+from fednode.transports.buckets import Buckets
+from fednode.transports.carrier import Carrier, Counts
 from fednode.transports.session import Ends
+from fednode.transports.strangers import BEGINNING, BYTES_MAX, VISIT_S, Strangers
 from fednode.wire.gen import relay_pb2 as pb
 
 ASK_S: Final = 10.0
@@ -42,32 +47,18 @@ ASKING_MAX: Final = 16
 DIALS_S: Final = 20.0
 """Dials of one key in a second, on average and at once."""
 DIALLERS_MAX: Final = 4096
-PIECE: Final = 16 << 10
-"""The most bytes that are copied at a time."""
-UNSENT_BYTES: Final = 16 << 10
-SOCKET_BYTES: Final = 128 << 10
 DRAIN_S: Final = 30.0
 """How long streams may go on after a relay was told to stop."""
-LEAST_PIECE: Final = 1024
-"""A smaller piece costs as much of `relay.mbit`, because each piece costs the relay work."""
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a relay counts of its life. refused: by reason."""
-
-    streams: int = 0
-    bytes: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A node that waits to be called."""
+    """A node that waits to be called. admits: strangers may call it, too."""
 
     ends: Ends
     task: asyncio.Task[Any]
     heard_at: float
+    admits: bool = False
 
     def say(self, **what: Any) -> None:
         self.ends.writer.write(frames.pack(pb.FromRelay(**what)))
@@ -75,12 +66,16 @@ class _Waiting:
 
 @dataclass(slots=True, eq=False)
 class _Stream:
-    """A call, and then the stream between two nodes. taken: the called node's connection."""
+    """A call, and then the stream between two nodes. taken: the called node's connection.
+
+    stranger: the relay does not know the caller's key.
+    """
 
     caller: str
     called: str
     task: asyncio.Task[Any]
     taken: asyncio.Future[Ends]
+    stranger: bool = False
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -108,16 +103,16 @@ class Relay:
         one. mbit: megabits a second that one key may send through the relay; 0: no limit.
         """
         self._refusal, self._revoke = refusal, revoke
-        self._rate = mbit * 1e6 / 8
         self.counts = Counts()
+        self._carrier = Carrier(self.counts, mbit)
         self._waiting: dict[str, _Waiting] = {}
         self._calls: dict[bytes, _Stream] = {}
         self._streams: set[_Stream] = set()
         self._per_key: Counter[str] = Counter()
         self._per_pair: Counter[tuple[str, ...]] = Counter()
         self._asking: Counter[str] = Counter()
-        self._dials: dict[str, tuple[float, float]] = {}  # by key: the level of a bucket, and when
-        self._paid: dict[str, float] = {}  # by key: when what it sent is paid for
+        self._dials = Buckets(DIALS_S, DIALS_S, DIALLERS_MAX)
+        self._strangers = Strangers()
         self._draining = False
 
     @property
@@ -130,9 +125,17 @@ class Relay:
         """Return how many streams there are now."""
         return len(self._streams)
 
+    @property
+    def admits(self) -> bool:
+        """Tell whether a node waits here that admits strangers."""
+        return any(node.admits for node in self._waiting.values())
+
     async def serve(self, id: str, source: str, ends: Ends) -> None:
         """Serve a connection of a proven key until it ends. source: where it comes from."""
         try:
+            if self._refusal(id):
+                await self._visit(id, source, ends)
+                return
             with self._room_to_ask(id):
                 async with asyncio.timeout(ASK_S):
                     asked = frames.from_node(await frames.read(ends.reader))
@@ -140,7 +143,8 @@ class Relay:
             if what == "wait":
                 await self._wait(id, ends)
             elif what == "dial":
-                await self._dial(id, source, asked.dial.to, ends)
+                node = self._admit(id, asked.dial.to)
+                await self._dial(_Stream(id, asked.dial.to, _task(), _future()), node, source, ends)
             elif what == "take":
                 await self._take(id, asked.take.ticket, ends)
             else:
@@ -165,10 +169,12 @@ class Relay:
             else:
                 node.say(ping=pb.Ping())
         for stream in tuple(self._streams):
-            if self._refusal(stream.caller) or self._refusal(stream.called):
+            known = stream.stranger or not self._refusal(stream.caller)
+            if not known or self._refusal(stream.called):
                 stream.task.cancel()
-        self._dials = {id: held for id, held in self._dials.items() if now - held[1] < PING_S}
-        self._paid = {id: until for id, until in self._paid.items() if until > now}
+        self._dials.sweep(now)
+        self._strangers.sweep(now)
+        self._carrier.sweep(now)
 
     async def drain(self, limit_s: float = DRAIN_S) -> None:
         """Take no new streams, tell every node that waits, and let streams end for some time."""
@@ -209,15 +215,17 @@ class Relay:
             await _reply(ends, "ok")
             while data := await frames.read(ends.reader):
                 node.heard_at = _now()
-                self._hear(id, frames.from_node(data))
+                self._hear(id, node, frames.from_node(data))
         finally:
             if self._waiting.get(id) is node:
                 del self._waiting[id]
 
-    def _hear(self, id: str, said: pb.FromNode) -> None:
+    def _hear(self, id: str, node: _Waiting, said: pb.FromNode) -> None:
         """Take what a node that waits says."""
         what = said.WhichOneof("what")
-        if what == "revocation":
+        if what == "admits":
+            node.admits = said.admits.now
+        elif what == "revocation":
             self._revoke(said.revocation.proof)
         elif what == "decline":
             call = self._calls.get(said.decline.ticket)
@@ -226,12 +234,35 @@ class Relay:
 
     # Streams --------------------------------------------------------------------------------------
 
-    async def _dial(self, id: str, source: str, to: str, ends: Ends) -> None:
-        node = self._admit(id, to)
-        ticket = secrets.token_bytes(frames.TICKET_BYTES)
-        stream = _Stream(id, to, _task(), asyncio.get_running_loop().create_future())
+    async def _visit(self, id: str, source: str, ends: Ends) -> None:
+        """Serve a stranger, which may dial a node that admits newcomers, and do nothing else."""
+        with self._strangers.visit(source, _now()) as why:
+            if why:
+                raise _Refused("full", why)
+            async with asyncio.timeout(VISIT_S):
+                asked = frames.from_node(await frames.read(ends.reader))
+                if asked.WhichOneof("what") != "dial":
+                    raise _Refused("refused", "this relay does not know the key")
+                to, node = self._open_to_strangers(asked.dial.to)
+                stream = _Stream(id, to, _task(), _future(), stranger=True)
+                await self._dial(stream, node, source, ends)
+
+    def _open_to_strangers(self, beginning: str) -> tuple[str, _Waiting]:
+        """Return the node that admits newcomers and whose id begins so; raise _Refused."""
+        found = [
+            (id, node)
+            for id, node in self._waiting.items()
+            if node.admits and id.startswith(beginning) and len(beginning) >= BEGINNING
+        ]
+        if self._draining or len(found) != 1:
+            raise _Refused("absent", f"no node {beginning[:BEGINNING]}... admits newcomers here")
+        return found[0]
+
+    async def _dial(self, stream: _Stream, node: _Waiting, source: str, ends: Ends) -> None:
+        ticket, to = secrets.token_bytes(frames.TICKET_BYTES), stream.called
         with self._held(stream, ticket):
-            node.say(call=pb.Call(ticket=ticket, caller=id, source=source[: frames.ID_MAX]))
+            call = pb.Call(ticket=ticket, caller=stream.caller, source=source[: frames.ID_MAX])
+            node.say(call=call)
             try:
                 async with asyncio.timeout(TICKET_S):
                     taker = await stream.taken
@@ -241,16 +272,13 @@ class Relay:
             await _reply(taker, "ok")
             await _reply(ends, "ok")
             self.counts.streams += 1
-            await self._carry(stream, ends, taker)
+            most = BYTES_MAX if stream.stranger else sys.maxsize
+            await self._carrier.carry((stream.caller, ends), (to, taker), most)
 
     def _admit(self, id: str, to: str) -> _Waiting:
         """Return the node to call; raise _Refused if the caller may not call it now."""
-        now = _now()
-        level, at = self._dials.get(id, (0.0, now))
-        level = max(0.0, level - (now - at) * DIALS_S)
-        if level + 1 > DIALS_S or (id not in self._dials and len(self._dials) >= DIALLERS_MAX):
+        if not self._dials.take(id, _now()):
             raise _Refused("full", f"a key may dial {DIALS_S:g} times a second")
-        self._dials[id] = level + 1, now
         if self._draining:
             raise _Refused("draining", "this relay is about to stop")
         if why := self._refusal(id):
@@ -297,43 +325,6 @@ class Relay:
         stream.taken.set_result(ends)
         await stream.over.wait()
 
-    async def _carry(self, stream: _Stream, caller: Ends, called: Ends) -> None:
-        """Copy bytes both ways until either end closes."""
-        ways = [
-            asyncio.ensure_future(self._copy(stream.caller, caller, called)),
-            asyncio.ensure_future(self._copy(stream.called, called, caller)),
-        ]
-        try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
-
-    async def _copy(self, id: str, source: Ends, target: Ends) -> None:
-        while data := await source.reader.read(PIECE):
-            target.writer.write(data)
-            self.counts.bytes += len(data)
-            await target.writer.drain()
-            if self._rate:
-                await self._pay(id, len(data))
-
-    async def _pay(self, id: str, size: int) -> None:
-        """Wait for as long as a key sends more than its rate."""
-        now = _now()
-        until = max(self._paid.get(id, now), now) + max(size, LEAST_PIECE) / self._rate
-        self._paid[id] = until
-        if until - now > 0.05:
-            await asyncio.sleep(until - now)
-
-
-def spare(writer: asyncio.StreamWriter) -> None:
-    """Let a connection hold little: small buffers of the system and of the event loop."""
-    writer.transport.set_write_buffer_limits(high=UNSENT_BYTES)
-    own = writer.get_extra_info("socket")
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        own.setsockopt(socket.SOL_SOCKET, option, SOCKET_BYTES)
-
 
 async def _reply(ends: Ends, code: str, why: str = "") -> None:
     said = pb.FromRelay(reply=pb.Reply(code=code, why=why[: frames.WHY_MAX]))
@@ -349,6 +340,10 @@ def _task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     assert task is not None
     return task
+
+
+def _future() -> asyncio.Future[Ends]:
+    return asyncio.get_running_loop().create_future()
 
 
 def _now() -> float:

@@ -71,11 +71,15 @@ class Writer(Protocol):
 
 @dataclass(slots=True)
 class Ends:
-    """The two directions of one side of a connection. via: the relay on the way; "" for none."""
+    """The two directions of one side of a connection.
+
+    via: the relay on the way; "" for none. source: where the relay says that the caller comes from.
+    """
 
     reader: Reader
     writer: Writer
     via: str = ""
+    source: str = ""
 
 
 class Session:

@@ -22,8 +22,7 @@ import shutil
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -34,18 +33,19 @@ from OpenSSL import SSL
 from fednode.errors import AddressError
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
+from fednode.transports.carrier import PIECE, spare
 from fednode.transports.exits import Exits, Tell
 from fednode.transports.line import Line
 from fednode.transports.lines import Lines
-from fednode.transports.links import Connect, Links, RelayAt, Say, open_directly
+from fednode.transports.links import Links
 from fednode.transports.meter import USUAL, Rates
-from fednode.transports.paths import HANDSHAKE_S, IdOf, Judge, Paths, Reach
-from fednode.transports.relay import PIECE, Relay, spare
+from fednode.transports.opening import open_directly
+from fednode.transports.paths import HANDSHAKE_S, Judge, Paths
+from fednode.transports.relay import Relay
 from fednode.transports.room import Room, source_of
 from fednode.transports.session import (
     ADMITTING,
     CHUNK,
-    H2,
     RELAYING,
     Ends,
     Inner,
@@ -55,6 +55,7 @@ from fednode.transports.session import (
     drop_unheard,
     showing,
 )
+from fednode.transports.ways import DIRECTLY, Ways
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
 """Returns this node's key and certificate; called for each connection, so both may change.
@@ -67,32 +68,6 @@ PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
 IDS_SHOWN: Final = 8
 """Ids that are named in the refusals of one source; further refusals name the source."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
-    """How a node reaches its peers, and is reached.
-
-    relays: at which it waits, and through which it dials. reach: the setting. id_of: returns the id
-    of an address and a name. connect: opens connections to relays (if `proxied`, to everybody).
-    say: records that no relay answers. proofs: returns revocations to pass on to relays. declined:
-    returns why a relayed caller is not answered. known: tells whether relays can know this node,
-    which has no lease at first. offer: what to speak with those who are dialled.
-    """
-
-    relays: tuple[RelayAt, ...] = ()
-    reach: Reach = "auto"
-    id_of: IdOf = lambda *_: ""
-    connect: Connect = open_directly
-    proxied: bool = False
-    say: Say = lambda *_: None
-    proofs: Callable[[], Iterable[bytes]] = lambda: ()
-    declined: Callable[[str], str] = lambda _: ""
-    known: Callable[[], bool] = lambda: True
-    offer: bytes = H2
-
-
-DIRECTLY: Final = Ways()
 
 
 class Tls:
@@ -151,6 +126,7 @@ class Tls:
                 ways.proofs,
                 ways.declined,
                 ways.known,
+                ways.admits,
             )
         paths = Paths(
             self._context,
@@ -240,6 +216,8 @@ class Tls:
             if id != named:
                 text = f"the relay named {named} as the caller, and {id} proved its key"
                 raise PeerRejected("relay", text, id)
+            if self._host(session) is not self:  # keys of newcomers cost nothing, and places do
+                source = f"relay {relay} {outside.source}"
             await self._serve(session, id, source, outside)
 
     async def _serve(self, session: Session, id: str, source: str, outside: Ends) -> None:
@@ -314,7 +292,8 @@ class Tls:
             ) from fault
         relayed, host = session.speaks == RELAYING, self._host(session)
         id, reason = (self._relay_judge if relayed else host._judge)(shown, "")
-        if reason:
+        knocks = relayed and id and self._relay is not None and self._relay.admits
+        if reason and not knocks:
             raise PeerRejected("certificate", f"{id or 'a stranger'} is refused: {reason}", id)
         if relayed:
             if self._relay is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from fednode.admission.link import (
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.settings.peers import RelayEntry
+from fednode.transports.strangers import BEGINNING
 from tests.unit.identity.people import LISTED, MESH_KEY
 
 LINK = Link(
@@ -53,6 +55,13 @@ def test_more_addresses_and_relays_are_read_back() -> None:
     assert read(written(more)) == more
 
 
+def test_a_link_of_a_node_behind_relays_names_no_address() -> None:
+    behind = replace(LINK, addresses=(), relays=(RelayEntry("relay.example.org:443", LISTED["b"]),))
+    assert read(written(behind)) == behind
+    assert LISTED["a"].startswith(behind.beginning)
+    assert len(behind.beginning) == BEGINNING
+
+
 @pytest.mark.parametrize(
     "text",
     [f"  {TEXT}\n", TEXT.lower(), f"<{TEXT}>", f"> {TEXT[:70]}\r\n> {TEXT[70:]}", f'"{TEXT}"'],
@@ -82,7 +91,7 @@ NEWER = bytes([9]) + b"\0\x20" + bytes(29)
         (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
         (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 1: install"),
         (resealed(BODY), "cannot be used (it ends too early)"),
-        (resealed(BODY + b"\x00\x00"), "cannot be used (it has 0 addresses)"),
+        (resealed(BODY + b"\x00\x00"), "cannot be used (it names neither an address nor a relay)"),
         (resealed(BODY + b"\x01\x09nowhere:0\x00"), "cannot be used (it has an address without a"),
         (resealed(BODY + b"\x01\x0610.0.0\x00"), "cannot be used ("),
         (resealed(BODY + b"\x01\x0a10.0.0.1:1\x00X"), "cannot be used (it has more at its end)"),

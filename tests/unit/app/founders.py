@@ -18,7 +18,8 @@ from fednode.app.plan import NodePlan, make
 from fednode.app.writing import mesh_text
 from fednode.identity.identity import Identity
 from fednode.runtime.door import Door
-from fednode.settings.peers import PeerEntry
+from fednode.settings.peers import PeerEntry, RelayEntry
+from fednode.transports.address import RELAY
 from fednode.transports.ports import free_ports
 
 MESH = "ward"
@@ -31,15 +32,18 @@ def images(folder: Path) -> Path:
     return folder
 
 
-def founded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
-    """Found a mesh in an empty home folder; return the plan of its node."""
+def founded(folder: Path, monkeypatch: pytest.MonkeyPatch, *relays: RelayEntry) -> NodePlan:
+    """Found a mesh in an empty home folder; return the plan of its node.
+
+    relays: the node takes no connections, and waits there.
+    """
     monkeypatch.setenv("HOME", str(folder / "home"))
     monkeypatch.setenv("FEDNODE_TUNING__KIND", "closed-form")
-    address = f"127.0.0.1:{free_ports(1)[0]}"
+    address = RELAY if relays else f"127.0.0.1:{free_ports(1)[0]}"
     files = folder / MESH
     identity, mesh_key = found(MESH, "a", address, files)
     files.mkdir()
-    peers = mesh_text(MESH, mesh_key, ["a"], [PeerEntry("a", address, identity.id)])
+    peers = mesh_text(MESH, mesh_key, ["a"], [PeerEntry("a", address, identity.id)], relays)
     (files / "peers.yaml").write_text(peers)
     (files / "node.yaml").write_text("name: a\npolicy: {name: promptfl}\nrounds: {max: 3}\n")
     return make(files / "peers.yaml", files / "node.yaml", None, (), None)

@@ -23,7 +23,8 @@ from fednode.identity.identity import Identity
 from fednode.identity.lease import DAY_S, Statement
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.session import ADMITTING
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
 from tests.unit.identity.people import LISTED

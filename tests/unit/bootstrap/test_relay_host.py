@@ -16,7 +16,7 @@ from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
 from fednode.identity.keys import node_id
 from fednode.identity.lease import armour
-from fednode.transports.links import RelayAt
+from fednode.transports.opening import RelayAt
 from fednode.transports.ports import free_ports
 from fednode_bootstrap.relay_host import Admission, Told, key_in, serve
 from tests.unit.identity.people import MESH, MESH_KEY, lease, made_key, revocation

@@ -14,8 +14,9 @@ from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
 from fednode.transports import relay
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import RelayAt
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.opening import RelayAt
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from fednode_bootstrap import serving
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.serving import serve

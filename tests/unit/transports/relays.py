@@ -19,11 +19,13 @@ from fednode.identity.trust import Trust
 from fednode.transports.address import parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import Links, RelayAt
+from fednode.transports.links import Links
+from fednode.transports.opening import RelayAt
 from fednode.transports.paths import Reach
 from fednode.transports.relay import Relay
 from fednode.transports.session import showing
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from tests.unit.identity.people import made_key, trust
 
 GUARD_S = 20.0

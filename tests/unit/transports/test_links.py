@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 
 import pytest
 
 from fednode.transports import links as module
 from fednode.transports import relay as relay_module
-from fednode.transports.links import NoPath, RelayAt
+from fednode.transports.links import NoPath
+from fednode.transports.opening import Link, RelayAt
 from fednode.transports.ports import free_ports
 from fednode.transports.session import Ends
 from tests.unit.transports.relays import GUARD_S, NAMES, links_of, raised, until
@@ -63,28 +63,6 @@ async def test_that_no_relay_answers_is_said_once_and_again_when_one_does() -> N
     ]
 
 
-async def test_a_relay_with_another_key_is_named_and_not_used() -> None:
-    async with raised() as relay:
-        links = links_of("n1", RelayAt(relay.at.address, NAMES["n38"]))
-        with pytest.raises(NoPath, match=r"shows the key .* ask IT to exempt 127\.0\.0\.1"):
-            await links.dial(NAMES["n2"])
-
-
-async def test_what_is_no_relay_is_said_to_be_none() -> None:
-    server = socket.create_server(("127.0.0.1", 0))
-    where = RelayAt(f"127.0.0.1:{server.getsockname()[1]}", NAMES["n38"])
-    links = links_of("n1", where)
-    dialling = asyncio.ensure_future(links.dial(NAMES["n2"]))
-    server.setblocking(False)
-    taken, _ = await asyncio.get_running_loop().sock_accept(server)
-    taken.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    with pytest.raises(NoPath, match="does not answer as a relay does"):
-        await dialling
-    taken.close()
-    server.close()
-    await links.close()
-
-
 async def test_the_second_relay_is_used_where_the_first_knows_nobody() -> None:
     async with raised() as first, raised(51) as second:
         node = links_of("n1", second.at)
@@ -108,7 +86,7 @@ async def test_relays_that_answer_are_dialled_first() -> None:
         tried: list[str] = []
         opened = caller._open
 
-        async def watched(link: module.Link, *more: object) -> Ends:
+        async def watched(link: Link, *more: object) -> Ends:
             tried.append(link.address)
             return await opened(link, *more)  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ import pytest
 
 from fednode.errors import AddressError
 from fednode.transports.address import parse
-from fednode.transports.links import NoRelay, RelayAt
+from fednode.transports.opening import NoRelay, RelayAt
 from fednode.transports.ports import free_ports
 from fednode.transports.proxy import connector, of_environment, read
 from tests.unit.transports.a_proxy import AProxy, proxying

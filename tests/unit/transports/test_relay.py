@@ -14,7 +14,9 @@ import pytest
 from fednode.errors import FrameError, Unreachable
 from fednode.transports import relay as module
 from fednode.transports import relay_frames as frames
-from fednode.transports.links import Links, NoPath, NoRelay
+from fednode.transports.carrier import PIECE
+from fednode.transports.links import Links, NoPath
+from fednode.transports.opening import NoRelay
 from fednode.transports.relay import DIALS_S, SILENT_S
 from fednode.transports.session import Ends, Inner
 from fednode.wire.gen import relay_pb2 as pb
@@ -82,7 +84,7 @@ async def exactly(ends: Ends, size: int) -> bytes:
         return await frames._exactly(ends.reader, size)
 
 
-@pytest.mark.parametrize("size", [1, module.PIECE, 3 * 1024 * 1024 + 1])
+@pytest.mark.parametrize("size", [1, PIECE, 3 * 1024 * 1024 + 1])
 async def test_bytes_come_out_as_they_went_in_both_ways(relay: Raised, size: int) -> None:
     caller = links_of("n2", relay.at)
     async with Waiting("n1", relay) as node:
@@ -240,20 +242,6 @@ async def test_a_relay_that_stops_tells_all_and_lets_streams_end(relay: Raised) 
         await asyncio.wait_for(stopping, GUARD_S)
 
 
-async def test_a_key_pays_for_its_bytes_with_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    relay = module.Relay(lambda _: "", mbit=8.0)  # a megabyte a second
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    for _ in range(4):
-        await relay._pay("a", 500_000)
-    await relay._pay("b", 1)
-    assert slept == pytest.approx([0.5, 1.0, 1.5, 2.0], abs=0.05)
-
-
 @pytest.mark.parametrize("sent", [b"\0\0", b"\xff\xff", b"\0\x05hello", b""])
 async def test_what_is_no_frame_ends_a_connection(relay: Raised, sent: bytes) -> None:
     links = links_of("n1", relay.at)
@@ -328,14 +316,14 @@ async def test_a_stream_that_is_replayed_brings_nothing(
 
     node, caller = Node("n1", relay.at), Node("n2", relay.at)
     await node.listen("relay", hear)
-    copy = relay.relay._copy
+    copy = relay.relay._carrier._copy
 
-    async def listen(id: str, source: Ends, target: Ends) -> None:
+    async def listen(id: str, source: Ends, target: Ends, most: int) -> None:
         if id == NAMES["n2"]:
             source = Ends(_Recorder(source.reader, said), source.writer)
-        await copy(id, source, target)
+        await copy(id, source, target, most)
 
-    monkeypatch.setattr(relay.relay, "_copy", listen)
+    monkeypatch.setattr(relay.relay._carrier, "_copy", listen)
     assert await caller.send("relay", b"once", GUARD_S, "n1") == b"once"
     monkeypatch.undo()
     assert said

@@ -37,10 +37,11 @@ from fednode.identity.keys import node_id
 from fednode.identity.trust import Trust
 from fednode.transports.framing import PIECE_BYTES
 from fednode.transports.grpc import GrpcTransport
-from fednode.transports.links import RelayAt
 from fednode.transports.meter import Rates
+from fednode.transports.opening import RelayAt
 from fednode.transports.ports import free_ports
-from fednode.transports.tls import Tls, Ways
+from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 from fednode.wire import codec
 from fednode_bootstrap.relay_host import key_in
 

@@ -6,20 +6,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromNode(_message.Message):
-    __slots__ = ("wait", "dial", "take", "decline", "pong", "revocation")
+    __slots__ = ("wait", "dial", "take", "decline", "pong", "revocation", "admits")
     WAIT_FIELD_NUMBER: _ClassVar[int]
     DIAL_FIELD_NUMBER: _ClassVar[int]
     TAKE_FIELD_NUMBER: _ClassVar[int]
     DECLINE_FIELD_NUMBER: _ClassVar[int]
     PONG_FIELD_NUMBER: _ClassVar[int]
     REVOCATION_FIELD_NUMBER: _ClassVar[int]
+    ADMITS_FIELD_NUMBER: _ClassVar[int]
     wait: Wait
     dial: Dial
     take: Take
     decline: Decline
     pong: Pong
     revocation: Revocation
-    def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., dial: _Optional[_Union[Dial, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., decline: _Optional[_Union[Decline, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ...) -> None: ...
+    admits: Admits
+    def __init__(self, wait: _Optional[_Union[Wait, _Mapping]] = ..., dial: _Optional[_Union[Dial, _Mapping]] = ..., take: _Optional[_Union[Take, _Mapping]] = ..., decline: _Optional[_Union[Decline, _Mapping]] = ..., pong: _Optional[_Union[Pong, _Mapping]] = ..., revocation: _Optional[_Union[Revocation, _Mapping]] = ..., admits: _Optional[_Union[Admits, _Mapping]] = ...) -> None: ...
 
 class FromRelay(_message.Message):
     __slots__ = ("reply", "call", "ping", "drain")
@@ -66,6 +68,12 @@ class Revocation(_message.Message):
     PROOF_FIELD_NUMBER: _ClassVar[int]
     proof: bytes
     def __init__(self, proof: _Optional[bytes] = ...) -> None: ...
+
+class Admits(_message.Message):
+    __slots__ = ("now",)
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    now: bool
+    def __init__(self, now: _Optional[bool] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "why")
