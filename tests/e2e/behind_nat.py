@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tests.e2e.nat_cost import rounds, sizes, turns
 from tests.e2e.nat_faults import closed, cut, drained, hung, killed, none, opened
+from tests.e2e.nat_meeting import met
 from tests.e2e.nat_mesh import Mesh, fail, lab, say
 from tests.e2e.nat_secrets import secrets
 
@@ -109,7 +110,7 @@ SCENARIOS: dict[str, Callable[[Path], None]] = {
     one.__name__: one
     for one in (
         *(rounds, turns, sizes, demo, secrets, proxied),
-        *(killed, hung, drained, none, cut, opened),
+        *(killed, hung, drained, none, cut, opened, met),
     )
 }
 

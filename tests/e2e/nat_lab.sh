@@ -9,6 +9,8 @@
 #   nat_lab.sh cut N | mend N             take NAT N off the public network, and put it back
 #   nat_lab.sh slow N MBIT | slow N off   limit NAT N's link both ways, in Mbit/s
 #   nat_lab.sh lose N PERCENT             drop this share of the packets through NAT N, both ways; 0 ends it
+#   nat_lab.sh kind N symmetric           NAT N draws a new port for each new connection            kind N keeping   it keeps the node's port again
+#   nat_lab.sh part N M                   NAT N passes nothing from and to NAT M; lose N 0 ends it
 #   nat_lab.sh show                       print addresses and the rules of each NAT
 #
 # Node N is 10.77.N.2 behind a NAT with the public address 198.51.100.N. The NAT masquerades and drops all that comes in uninvited.
@@ -90,7 +92,7 @@ command=${1:-}; shift || usage
 case $command in
   with) with "$@" ;;
   inside) inside "$@"; exit ;;
-  run | open | close | only | cut | mend | slow | lose | show) [ -d "${NAT_LAB:-}" ] || die 2 "$command works inside of: nat_lab.sh with COUNT -- COMMAND" ;;
+  run | open | close | only | cut | mend | slow | lose | kind | part | show) [ -d "${NAT_LAB:-}" ] || die 2 "$command works inside of: nat_lab.sh with COUNT -- COMMAND" ;;
   *) usage ;;
 esac
 n=${1:-}
@@ -116,6 +118,11 @@ case $command in
     done ;;
   lose) at "r$n" nft flush chain inet guard lossy
     [ "$1" = 0 ] || at "r$n" nft add rule inet guard lossy numgen random mod 100 '<' "$1" drop ;;
+  kind) kind=masquerade
+    [ "$1" = keeping ] || kind="masquerade fully-random"
+    at "r$n" nft flush chain ip nat post
+    at "r$n" nft add rule ip nat post oifname wan "$kind" ;;
+  part) for way in saddr daddr; do at "r$n" nft add rule inet guard lossy ip "$way" "$NET.$1" drop; done ;;
   show) for ((i = 1; i <= NAT_COUNT; i++)); do
       echo "node $i: 10.77.$i.2, public $NET.$i, $(at "r$i" ip -br link show wan | awk '{print $2}')"
       at "r$i" nft list ruleset | sed 's/^/    /'

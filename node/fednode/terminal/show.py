@@ -230,7 +230,7 @@ def figures(metrics: Mapping[str, float]) -> str:
 
 def _peers(peers: Sequence[status_pb2.Peer]) -> Table:
     titles = columns(peers)
-    by_relay = any(peer.path.startswith("relay") for peer in peers)
+    by_relay = any(peer.path.startswith("relay") or peer.address == "relay" for peer in peers)
     ways = ("path",) if by_relay else ()
     names = ("peer", "address", "state", *ways, "round", *titles, "heard", "sent", "received")
     table = grid(*names, numbers={*NUMBERS, *titles})

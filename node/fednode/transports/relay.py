@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
+from fednode.transports.address import Endpoint
 from fednode.transports.buckets import Buckets
 from fednode.transports.carrier import Carrier, Counts
 from fednode.transports.session import Ends
@@ -130,8 +131,11 @@ class Relay:
         """Tell whether a node waits here that admits strangers."""
         return any(node.admits for node in self._waiting.values())
 
-    async def serve(self, id: str, source: str, ends: Ends) -> None:
-        """Serve a connection of a proven key until it ends. source: where it comes from."""
+    async def serve(self, id: str, source: str, ends: Ends, place: Endpoint) -> None:
+        """Serve a connection of a proven key until it ends.
+
+        source: where it comes from. place: the same with its port.
+        """
         try:
             if self._refusal(id):
                 await self._visit(id, source, ends)
@@ -139,7 +143,10 @@ class Relay:
             with self._room_to_ask(id):
                 async with asyncio.timeout(ASK_S):
                     asked = frames.from_node(await frames.read(ends.reader))
-            what = asked.WhichOneof("what")
+                what = asked.WhichOneof("what")
+                if what == "where":
+                    await self._show(id, place, ends)
+                    return
             if what == "wait":
                 await self._wait(id, ends)
             elif what == "dial":
@@ -199,6 +206,24 @@ class Relay:
             self._asking[id] -= 1
             if not self._asking[id]:
                 del self._asking[id]
+
+    async def _show(self, id: str, place: Endpoint, ends: Ends) -> None:
+        """Tell a node from which port of its NAT it comes, and keep the connection for a while.
+
+        While it is there, the NAT gives the same port to the node's connection to another node.
+        """
+        self._count_dial(id)
+        if why := self._refusal(id):
+            raise _Refused("refused", why)
+        if not place.public:
+            text = f"this relay sees the node at {place.host}, which is no public address"
+            raise _Refused("refused", text)
+        await _reply(ends, "ok")
+        ends.writer.write(frames.pack(pb.FromRelay(seen=pb.Seen(address=str(place)))))
+        await ends.writer.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ASK_S):
+                await ends.reader.read(1)
 
     # A node that waits ----------------------------------------------------------------------------
 
@@ -275,10 +300,14 @@ class Relay:
             most = BYTES_MAX if stream.stranger else sys.maxsize
             await self._carrier.carry((stream.caller, ends), (to, taker), most)
 
-    def _admit(self, id: str, to: str) -> _Waiting:
-        """Return the node to call; raise _Refused if the caller may not call it now."""
+    def _count_dial(self, id: str) -> None:
+        """Count a dial of a key; raise _Refused if it dials too often."""
         if not self._dials.take(id, _now()):
             raise _Refused("full", f"a key may dial {DIALS_S:g} times a second")
+
+    def _admit(self, id: str, to: str) -> _Waiting:
+        """Return the node to call; raise _Refused if the caller may not call it now."""
+        self._count_dial(id)
         if self._draining:
             raise _Refused("draining", "this relay is about to stop")
         if why := self._refusal(id):

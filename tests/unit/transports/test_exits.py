@@ -10,7 +10,9 @@ import pytest
 
 from fednode.errors import Unreachable
 from fednode.transports import exits as module
-from fednode.transports.address import parse
+from fednode.transports.address import Endpoint, parse
+from fednode.transports.links import NoPath
+from fednode.transports.paths import Path, Paths
 from fednode.transports.ports import free_ports
 from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, raised, until
 
@@ -89,6 +91,39 @@ async def test_a_late_answer_makes_a_place_relayed_if_the_direct_way_answers_no_
     path, why = caller.tls.exits.path(where, "n1")
     assert path == f"relay {relay.at.address}"
     assert why == f"calls to {where} were not answered any more"
+    for one in (node, caller):
+        await one.close()
+    await wall.fall()
+
+
+async def test_the_next_late_call_looks_again_if_the_relay_had_no_answer_either(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a relay may take longer than it has; fifteen seconds more are too long."""
+    where = f"127.0.0.1:{free_ports(1)[0]}"
+    node, caller = Node("n1", relay.at), Node("n2", relay.at, reach="auto")
+    await node.listen("relay", who)
+    wall = Wall(await node.tls.listen(parse("127.0.0.1:0")))
+    await wall.stand(where)
+    await caller.send(where, b"", GUARD_S, "n1")
+    wall.shut()
+    relayed, tries = Paths.relayed, list[str]()
+
+    async def slow(self: Paths, endpoint: Endpoint, who: str, why: str, offer: bytes = b"") -> Path:
+        tries.append(why)
+        if len(tries) == 1:
+            raise NoPath("no relay answers")
+        return await relayed(self, endpoint, who, why, offer)
+
+    monkeypatch.setattr(Paths, "relayed", slow)
+    for count in (1, 2):
+        with pytest.raises(Unreachable):
+            await caller.send(where, b"", 0.1, "n1")
+        await until(lambda: not caller.tls.exits._doubts)
+        assert len(tries) == count
+    assert (where, "n1") not in caller._peers
+    assert await caller.send(where, b"", GUARD_S, "n1") == NAMES["n2"].encode()
+    assert caller.tls.exits.path(where, "n1")[0] == f"relay {relay.at.address}"
     for one in (node, caller):
         await one.close()
     await wall.fall()
