@@ -213,6 +213,18 @@ def listed() -> list[str]:
     return [held.policy.tensors.digest for held in snapshots if held is not None]
 
 
+async def relay_key(fednode: Fednode, relay: Site) -> str:
+    """Make the key of a relay; return its id."""
+    words = ("relay", "key", "--state", "relay", "--address", relay.address)
+    return (await relay.types(fednode, *words)).split("id: ")[1].split("}")[0]
+
+
+def serving(relay: Site, founder: Site) -> tuple[str, ...]:
+    """Return the command that runs a relay, beside the founder's peers.yaml."""
+    mesh = str(founder.home / "ward" / "peers.yaml")
+    return ("relay", "run", "--state", "relay", "--listen", relay.address, "--peers", mesh)
+
+
 async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,17 +232,13 @@ async def test_two_sites_that_take_no_connections_become_a_mesh_through_a_relay(
         monkeypatch.setenv(key, value)
     fednode, (port,) = Fednode(capsys), free_ports(1)
     a, b, relay = (Site(tmp_path, name, 2 + at, port) for at, name in enumerate(("a", "b", "r")))
-    state = ("--state", "relay")
-    printed = await relay.types(fednode, "relay", "key", *state, "--address", relay.address)
-    id = printed.split("id: ")[1].split("}")[0]
     a.address = b.address = "relay"
     found = ("--site", "a", "--policy", "promptfl", "--rounds", "2")
-    listed = ("--relay", relay.address, id)
+    listed = ("--relay", relay.address, await relay_key(fednode, relay))
     said = await a.types(fednode, "found", "ward", "--data", str(a.images), *found, *listed)
     assert "node a at relay" in said
-    serving = ("--listen", relay.address, "--peers", str(a.home / "ward" / "peers.yaml"))
     async with contextlib.AsyncExitStack() as running:
-        await running.enter_async_context(relay.runs("relay", "run", *state, *serving))
+        await running.enter_async_context(relay.runs(*serving(relay, a)))
         await running.enter_async_context(a.runs("start"))
         await a.until(lambda reply: reply.name == "a")
         await running.enter_async_context(b.runs(*await invited(fednode, a, b)))

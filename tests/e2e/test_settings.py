@@ -11,13 +11,21 @@ from typing import Any
 
 import pytest
 
-from fednode.app.network import client_of
+from fednode.app.network import client_of, places_of
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
 from fednode.settings.peers import load_peers
 from fednode.transports.ports import free_ports
 from tests.contract.faults import pause
-from tests.e2e.test_first_mesh import ENVIRONMENT, GUARD_S, Site, invited, state_of
+from tests.e2e.test_first_mesh import (
+    ENVIRONMENT,
+    GUARD_S,
+    Site,
+    invited,
+    relay_key,
+    serving,
+    state_of,
+)
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
@@ -39,10 +47,11 @@ class Watched(Site):
         async with asyncio.timeout(GUARD_S):
             while True:
                 with contextlib.suppress(FednodeError):
+                    peers = load_peers(self.home / "ward" / "peers.yaml")
                     if self._client is None:
-                        peers = load_peers(self.home / "ward" / "peers.yaml")
                         self._client = client_of(peers, self.state)
-                    reply = await self._client.status(self.address)
+                    at = places_of(peers, self.state)[self.name]
+                    reply = await self._client.status(at)
                     if holds(reply):
                         return reply
                 assert self.daemon is None or self.daemon.running, (self.home / "log").read_text()
@@ -208,3 +217,53 @@ async def test_a_site_that_is_killed_before_the_change_comes_back_and_follows(
             met = dict(reply.merged_with).get(1, 0)
             await b.until(lambda reply: dict(reply.merged_with).get(1, 0) >= met + 2)
             assert list(b.state.glob("runs/1/tensors/*"))
+
+
+@pytest.mark.slow
+async def test_nodes_move_to_the_relay_of_a_document_and_the_old_one_is_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for key, value in {**ENVIRONMENT, PACE: "0.1", DEADLINE: "3"}.items():
+        monkeypatch.setenv(key, value)
+    fednode, ports = Fednode(capsys), free_ports(2)
+    a, b = (Watched(tmp_path, name, 2, 0) for name in "ab")
+    old, new = (Site(tmp_path, name, 4 + at, ports[at]) for at, name in enumerate(("old", "new")))
+    a.address = b.address = "relay"
+    ids = {one.name: await relay_key(fednode, one) for one in (old, new)}
+    listed = ("--relay", old.address, ids["old"])
+    rounds = ("--rounds", str(MANY), "--site", "a", "--policy", "promptfl")
+    await a.types(fednode, "found", "ward", "--data", str(a.images), *rounds, *listed)
+    async with contextlib.AsyncExitStack() as running:
+        await running.enter_async_context(old.runs(*serving(old, a)))
+        await running.enter_async_context(new.runs(*serving(new, a)))
+        await running.enter_async_context(a.runs("start"))
+        await a.until(lambda reply: reply.name == "a")
+        await running.enter_async_context(b.runs(*await invited(fednode, a, b)))
+        for site in (a, b):
+            running.push_async_callback(site.close)
+            await site.until(lambda reply: reply.round >= 3)
+        before = [site.daemon and site.daemon.pid for site in (a, b)]
+        file = a.home / "ward" / "peers.yaml"
+        text = await asyncio.to_thread(file.read_text)
+        other = text.replace(old.address, new.address).replace(ids["old"], ids["new"])
+        await asyncio.to_thread(file.write_text, other)
+        await proposed(fednode, a, 10)
+        await taken(fednode, [b])
+        await in_force([a, b], 2)
+        for site in (a, b):
+            await site.until(
+                lambda reply: (
+                    {one.address: one.state for one in reply.relays}.get(new.address) == "waiting"
+                )
+            )
+            await site.close()
+            site._client = None
+        assert old.daemon is not None
+        old.daemon.signal(signal.SIGKILL)
+        await old.daemon.ended()
+        reply = await a.until(lambda reply: state_of(reply, "b") == "alive")
+        for site in (a, b):
+            await site.until(lambda now: now.round >= reply.round + 20)
+            now = await site.until(lambda now: all(p.path.endswith(new.address) for p in now.peers))
+            assert now.round - dict(now.merged_with)[1] <= LOST_MAX
+        assert [site.daemon and site.daemon.pid for site in (a, b)] == before

@@ -96,7 +96,7 @@ class Admission:
     def __init__(
         self, plan: NodePlan, identity: Identity, trust: Trust, refusals: Refusals
     ) -> None:
-        self._plan, self._identity, self._trust = plan, identity, trust
+        self.plan, self._identity, self._trust = plan, identity, trust
         self._refusals = refusals
         self._node: Driver | None = None
         self._backbone, self._used_at = "", float("-inf")
@@ -137,7 +137,7 @@ class Admission:
 
     def remind(self) -> None:
         """Warn the operator if the right to admit ends soon, because leases end with it."""
-        right = leases.peek(right_of(self._plan.state)) if self.right else None
+        right = leases.peek(right_of(self.plan.state)) if self.right else None
         if right is not None and leases.nearly_over(right, self._identity.clock()):
             day = time.strftime("%Y-%m-%d", time.gmtime(right.expires))
             text = (
@@ -158,7 +158,7 @@ class Admission:
 
     def follow(self, plan: NodePlan, document: bytes) -> None:
         """Offer newcomers the settings of a plan. document: the one in force; b"" for none."""
-        self._plan, self._document = plan, document
+        self.plan, self._document = plan, document
 
     def take_right(self, proof: bytes) -> str:
         """Take the right to admit that the mesh key gave to this node; return what it does now.
@@ -172,7 +172,7 @@ class Admission:
         fault = given.fault(own.mesh, own.clock())
         if given.kind != "sponsor" or (given.name, given.id) != (own.name, own.id) or fault:
             raise IdentityError(fault or f"this {given.kind} is no right of {own.name!r} to admit")
-        keep_right(self._plan.state, proof)
+        keep_right(self.plan.state, proof)
         self.right = proof
         day = time.strftime("%Y-%m-%d", time.gmtime(given.expires))
         return f"{own.name} admits newcomers until {day}"
@@ -244,8 +244,8 @@ class Admission:
     def _contacts(self, but: str) -> Iterable[introducer_pb2.Contact]:
         """Return this node, and some others that live, drawn at random."""
         own = introducer_pb2.Contact(
-            name=self._plan.name,
-            address=self._plan.address,
+            name=self.plan.name,
+            address=self.plan.address,
             id=self._identity.id,
             lease=self._identity.proof,
         )
@@ -263,12 +263,12 @@ class Admission:
 
     def _offer(self) -> introducer_pb2.JudgeReply:
         members = [] if self._node is None else [peer.name for peer in self._node.view().peers]
-        model = self._plan.settings.model.title
+        model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return introducer_pb2.JudgeReply(
-            sponsor=right_of(self._plan.state),
-            settings=shared(self._plan.settings),
-            members=[self._plan.name, *members][:MEMBERS_SHOWN],
+            sponsor=right_of(self.plan.state),
+            settings=shared(self.plan.settings),
+            members=[self.plan.name, *members][:MEMBERS_SHOWN],
             model=model + known,
             document=self._document,
         )

@@ -32,11 +32,11 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
 
 async def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | None]:
     """Return the peers that a plan's node knows; none, and why, if it does not answer."""
-    from fednode.app.network import client_of
+    from fednode.app.network import client_of, place_of
 
     try:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.peers(plan.address), None
+            return await client.peers(place_of(plan)), None
     except FednodeError as fault:
         return [], fault
 

@@ -33,7 +33,7 @@ from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store
-from fednode.transports.address import RELAY
+from fednode.transports.address import RELAY, asked_at
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
     from fednode.learn.private import PrivateLearner
@@ -69,7 +69,7 @@ async def live(plan: NodePlan, store: Store) -> None:
         await transport.listen(own, door.on_frame)
         if mesh.admission is not None:
             faces.service.take_right = mesh.admission.take_right
-            faces.service.admitting = Inviting(plan, mesh.identity, mesh.admission)
+            faces.service.admitting = Inviting(mesh.identity, mesh.admission)
             await mesh.admission.open()
         log = logging.getLogger("fednode")
         said = f"listens on {own}" if own != RELAY else "waits at relays, and listens nowhere"
@@ -116,8 +116,7 @@ def _place(plan: NodePlan, mesh: NodeNetwork) -> str:
     """Return the words after `fednode status` that ask a node."""
     if plan.peers.insecure:
         return plan.address
-    place = f"{RELAY}:{mesh.identity.id}" if plan.address == RELAY else plan.address
-    return f"{place} --state {plan.state}"
+    return f"{asked_at(plan.address, mesh.identity.id)} --state {plan.state}"
 
 
 def _stopped_by_signals() -> asyncio.Event:

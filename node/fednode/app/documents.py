@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity.document import Content, digest_of, read
 from fednode.identity.lease import armour, disarm
-from fednode.settings.peers import Peers
+from fednode.settings.peers import Peers, RelayEntry
 from fednode.storage.disk import Disk, because
 from fednode.storage.files import put
 
@@ -39,6 +39,12 @@ def nobody(id: str) -> bool:
 def document_of(proof: bytes, content: Content) -> Document:
     """Return a checked document as the core knows it."""
     return Document(content.number, digest_of(proof), content.start, proof)
+
+
+def with_relays(peers: Peers, content: Content) -> Peers:
+    """Return the peers under a document: its relays hold if it names any."""
+    relays = tuple(RelayEntry(address, id) for address, id in content.relays)
+    return replace(peers, relays=relays or peers.relays)
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,8 +81,8 @@ class Inviting:
     Words of a key take a tenth of a second, so a thread works them out, one key after the other.
     """
 
-    def __init__(self, plan: NodePlan, identity: Identity, admission: Admission) -> None:
-        self._plan, self._identity, self._admission = plan, identity, admission
+    def __init__(self, identity: Identity, admission: Admission) -> None:
+        self._identity, self._admission = identity, admission
         self._words: dict[str, str] = {}
         self._working: asyncio.Task[None] | None = None
 
@@ -98,7 +98,7 @@ class Inviting:
 
     def members(self) -> list[Site]:
         """Return this node and the members whose keys it knows, at most MEMBERS_SHOWN."""
-        own = Site(self._plan.name, self._plan.address, self._identity.id)
+        own = Site(self._admission.plan.name, self._admission.plan.address, self._identity.id)
         known = [
             Site(peer.name, peer.address, peer.id)
             for peer in self._admission.known()
@@ -108,10 +108,10 @@ class Inviting:
 
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
-        mesh_key = keys.read_group(str(self._plan.peers.mesh_key))
+        mesh_key = keys.read_group(str(self._admission.plan.peers.mesh_key))
         words = await asyncio.to_thread(words_of, mesh_key)
         register = self._admission.register
-        link = link_for(site, self._plan, self._identity, register, approve=approve)
+        link = link_for(site, self._admission.plan, self._identity, register, approve=approve)
         LOG.info("the operator invited %s on the page", site)
         picture = await asyncio.to_thread(drawn, link)
         return Invitation(site, link, words, picture, DAYS, approve)

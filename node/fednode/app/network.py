@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from fednode.app.admission import Admission, admission_of
+from fednode.app.documents import DocumentFolder, with_relays
 from fednode.app.plan import NodePlan
 from fednode.app.saved import ROOT
 from fednode.core.events import Record
 from fednode.core.members.table import Member
 from fednode.core.types import Update
-from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
+from fednode.errors import ConfigError, FednodeError, IdentityError, StateError, Unreachable
 from fednode.identity import keys
 from fednode.identity.enrol import Admitter, enrol, introducer, sponsor
 from fednode.identity.identity import Identity
@@ -27,7 +28,7 @@ from fednode.identity.trust import Believes, Listed, Trust
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers
-from fednode.transports.address import RELAY
+from fednode.transports.address import RELAY, asked_at
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.meter import Rates
@@ -196,6 +197,8 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
     """
     if not plan.peers.grows or not mesh.identity.wants_lease():
         return
+    if mesh.admission is not None:
+        plan = mesh.admission.plan  # its relays may be others than at the start
     assert isinstance(mesh.trust, Trust)
     if mesh.admission is not None and mesh.admission.right:
         mesh.identity.take_lease(mesh.admission.own_lease(plan.address))
@@ -253,6 +256,9 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
         return Client(timeout_s)
     folder = key_folder(peers.mesh, state)
     identity = identity_in(folder, peers.mesh, folder.name)
+    with contextlib.suppress(StateError):  # whoever runs the node is told
+        known = DocumentFolder.of(folder, peers).in_force
+        peers = peers if known is None else with_relays(peers, known.content)
     trust = trust_of(peers)
     trust.recall(folder / IDENTITY / SEEN)
     listed = {peer.address: peer.name for peer in peers.peers if peer.address != RELAY}
@@ -278,9 +284,16 @@ def places_of(peers: Peers, state: Path | None) -> dict[str, str]:
 
     def place(peer: PeerEntry) -> str:
         id = own.get(peer.name) or trust.id_of(peer.name) if peer.address == RELAY else ""
-        return f"{RELAY}:{id}" if id else peer.address
+        return asked_at(peer.address, id)
 
     return {peer.name: place(peer) for peer in peers.peers}
+
+
+def place_of(plan: NodePlan) -> Address:
+    """Return where a command asks the node of a plan; raise ConfigError if it has no key."""
+    if plan.address != RELAY:
+        return plan.address
+    return asked_at(RELAY, identity_in(plan.state, plan.peers.mesh, plan.name).id)
 
 
 def key_folder(mesh: str, state: Path | None) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from fednode import registry
-from fednode.app.documents import DocumentFolder
+from fednode.app.documents import DocumentFolder, with_relays
 from fednode.app.saved import PEERS, ROOT
 from fednode.core.policy import start_seed
 from fednode.core.settings import Barrier
@@ -25,7 +25,6 @@ from fednode.settings.faults import GONE, lasting_fact
 from fednode.settings.peers import (
     PeerEntry,
     Peers,
-    RelayEntry,
     address_faults,
     load_peers,
     which_am_i,
@@ -167,18 +166,14 @@ def make(
 
 
 def under(plan: NodePlan, content: Content) -> NodePlan:
-    """Return the plan of a node under a settings document; raise ConfigError if it cannot run so.
-
-    The document's relays hold if it names any.
-    """
+    """Return the plan of a node under a document; raise ConfigError if it cannot run so."""
     assert plan.own is not None
     source, peers = plan.own.written, plan.own.peers
     try:
         settings = settings_of(overlaid(source, content.settings))
     except ConfigError as fault:
         raise ConfigError(f"Under settings {content.number} of the mesh: {fault}") from None
-    relays = tuple(RelayEntry(address, id) for address, id in content.relays)
-    peers = replace(peers, relays=relays or peers.relays)
+    peers = with_relays(peers, content)
     made = replace(
         plan,
         settings=placed(settings, peers, plan.name),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from fednode.app.alone import Comparing
 from fednode.app.documents import DocumentFolder, Known, document_of, named
-from fednode.app.network import NodeNetwork
+from fednode.app.network import NodeNetwork, relays_of
 from fednode.app.parts import learning_of
 from fednode.app.plan import NodePlan, private
 from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare
@@ -133,6 +133,8 @@ class Settling:
     def begun(self, document: Document) -> None:
         """Show people that a document is in force."""
         assert self._wrapped is not None
+        if self._mesh.tls is not None and self._mesh.tls.links is not None:
+            self._mesh.tls.links.change(relays_of(self.plan.peers))
         if self._mesh.admission is not None:
             self._mesh.admission.follow(self.plan, document.proof)
         self.swapped(self.plan, self._wrapped)

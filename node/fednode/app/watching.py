@@ -93,7 +93,10 @@ class Watching:
         later = [key for key in LATER if getattr(new, key) != getattr(held, key)]
         later += ["this node's own entry"] if self._own(new) != self._own(held) else []
         if later:
-            self._say("warning", f"{self._file.place} changed {', '.join(later)}: restart the node")
+            what = ", ".join(later)
+            grows = "relays" in later and new.mesh_key is not None
+            hint = " (relays: `fednode settings propose` changes those of all nodes)" * grows
+            self._say("warning", f"{self._file.place} changed {what}: restart the node{hint}")
 
     def _check(self, new: Peers) -> None:
         fixed = [key for key in FIXED if getattr(new, key) != getattr(self._held, key)]

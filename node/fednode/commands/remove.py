@@ -23,7 +23,7 @@ def remove(site: str, everything: bool) -> None:
 
     from fednode.app.asking import ask_peers
     from fednode.app.founding import admitting
-    from fednode.app.network import client_of
+    from fednode.app.network import client_of, place_of
     from fednode.app.removing import remove as revoke
     from fednode.identity.lease import disarm
 
@@ -33,7 +33,7 @@ def remove(site: str, everything: bool) -> None:
 
     async def tell() -> str:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.control(plan.address, "revoke", disarm(removed.line))
+            return await client.control(place_of(plan), "revoke", disarm(removed.line))
 
     if removed.stay:
         click.echo(f"{site} had admitted {', '.join(removed.stay)}: these sites stay.")

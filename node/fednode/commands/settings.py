@@ -32,8 +32,8 @@ def settings(context: click.Context) -> None:
     if context.invoked_subcommand is None:
         plan = _plan()
 
-        async def look(client: Client) -> str:
-            return "\n".join(said((await client.status(plan.address)).settings))
+        async def look(client: Client, at: str) -> str:
+            return "\n".join(said((await client.status(at)).settings))
 
         _run(plan, look)
 
@@ -60,8 +60,8 @@ def propose(flags: tuple[str, ...], policy: str | None, after: int, yes: bool) -
     plan = _plan()
     held = DocumentFolder.of(plan.state, plan.peers)
 
-    async def decide(client: Client) -> str:
-        now = await client.status(plan.address)
+    async def decide(client: Client, at: str) -> str:
+        now = await client.status(at)
         number = 1 + max([now.settings.number, *(one.number for one in now.settings.proposals)])
         content = proposed(plan, held.force, number, now.round + after, flags, policy)
         found = changed(plan, content)
@@ -72,7 +72,7 @@ def propose(flags: tuple[str, ...], policy: str | None, after: int, yes: bool) -
         click.echo("\n".join(f"  {line}" for line in in_words(found, anew(plan, found))))
         if not _agrees(yes, "Propose this to all sites of the mesh?"):
             return "Nothing was proposed."
-        return await client.control(plan.address, "propose", document)
+        return await client.control(at, "propose", document)
 
     _run(plan, decide)
 
@@ -86,8 +86,8 @@ def diff(which: str) -> None:
     """
     plan = _plan()
 
-    async def look(client: Client) -> str:
-        proposals = _picked(await client.status(plan.address), which)
+    async def look(client: Client, at: str) -> str:
+        proposals = _picked(await client.status(at), which)
         return "\n".join(line for one in proposals for line in proposal_lines(one))
 
     _run(plan, look)
@@ -104,12 +104,12 @@ def take(which: str, yes: bool) -> None:
     """
     plan = _plan()
 
-    async def decide(client: Client) -> str:
-        proposal = _picked(await client.status(plan.address), which)[0]
+    async def decide(client: Client, at: str) -> str:
+        proposal = _picked(await client.status(at), which)[0]
         click.echo("\n".join(proposal_lines(proposal)))
         if not _agrees(yes, "Accept it at this node?"):
             return "Nothing was decided."
-        return await client.control(plan.address, "take", which=proposal.digest)
+        return await client.control(at, "take", which=proposal.digest)
 
     _run(plan, decide)
 
@@ -123,9 +123,9 @@ def refuse(which: str) -> None:
     """
     plan = _plan()
 
-    async def decide(client: Client) -> str:
-        proposal = _picked(await client.status(plan.address), which)[0]
-        return await client.control(plan.address, "refuse", which=proposal.digest)
+    async def decide(client: Client, at: str) -> str:
+        proposal = _picked(await client.status(at), which)[0]
+        return await client.control(at, "refuse", which=proposal.digest)
 
     _run(plan, decide)
 
@@ -137,15 +137,18 @@ def _plan() -> NodePlan:
     return node_here()
 
 
-def _run(plan: NodePlan, ask: Callable[[Client], Awaitable[str]]) -> None:
-    """Ask the running node with its own key, over one connection; print the answer."""
+def _run(plan: NodePlan, ask: Callable[[Client, str], Awaitable[str]]) -> None:
+    """Ask the running node with its own key, over one connection; print the answer.
+
+    ask: gets the connection, and where the node is asked.
+    """
     import uvloop
 
-    from fednode.app.network import client_of
+    from fednode.app.network import client_of, place_of
 
     async def asks() -> str:
         async with client_of(plan.peers, plan.state, PREPARES_S) as client:
-            return await ask(client)
+            return await ask(client, place_of(plan))
 
     click.echo(uvloop.run(asks()))
 

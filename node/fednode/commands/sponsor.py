@@ -26,6 +26,7 @@ def sponsor(site: str) -> None:
     from fednode.identity import lease as leases
     from fednode.identity.identity import Identity
     from fednode.observe.status import SPONSOR
+    from fednode.transports.address import asked_at
 
     plan = admitting()
     register = register_of(plan.state, Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name))
@@ -44,7 +45,7 @@ def sponsor(site: str) -> None:
 
     async def give() -> str:
         async with client_of(plan.peers, plan.state) as client:
-            return await client.control(address, SPONSOR, right)
+            return await client.control(asked_at(address, id), SPONSOR, right)
 
     try:
         click.echo(uvloop.run(give()))

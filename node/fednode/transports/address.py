@@ -96,6 +96,11 @@ RELAYED: Final = Endpoint("", 0, relayed=True)
 """What `parse` returns for the address `relay`."""
 
 
+def asked_at(address: Address, id: str) -> Address:
+    """Return where a command asks a node: its address, or relay:ID if it takes no connections."""
+    return f"{RELAY}:{id}" if address == RELAY and id else address
+
+
 @functools.lru_cache(maxsize=ADDRESSES_MAX)
 def parse(address: Address) -> Endpoint:
     """Return the endpoint of host:port or of "relay"; raise AddressError for any other text."""

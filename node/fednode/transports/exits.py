@@ -156,7 +156,8 @@ class Exits:
 
         A firewall that shuts drops what it let through before; TCP notices this after UNHEARD_MS.
         """
-        if self.paths.links is None or self.paths.reach == "direct":
+        links = self.paths.links
+        if links is None or not links.links or self.paths.reach == "direct":
             yield
             return
         loop, wait = asyncio.get_running_loop(), min(LATE_S, LATE * limit_s)

@@ -119,7 +119,7 @@ class Tls:
         self._shown: tuple[x509.Certificate, SSL.Context] | None = None
         self._lines = Lines(rates, visits=visit_s > 0)
         self.links: Links | None = None
-        if ways.relays and ways.reach != "direct":
+        if ways.reach != "direct":
             self.links = Links(
                 ways.relays,
                 self._context,

@@ -38,7 +38,7 @@ async def test_a_site_is_invited_and_admitted_by_the_words_that_were_seen(
     async with admits(plan) as network:
         admission = network.admission
         assert admission is not None
-        desk = Inviting(plan, identity_of(plan), admission)
+        desk = Inviting(identity_of(plan), admission)
         assert [desk.open] == [True]
         made = await desk.invite("b", approve=True)
         link = links.read(made.link)

@@ -9,6 +9,7 @@ import pytest
 
 from fednode.app.documents import DocumentFolder
 from fednode.app.founding import mesh_key_of
+from fednode.app.network import client_of
 from fednode.app.settling import Settling
 from fednode.core.documents import AHEAD_MAX
 from fednode.core.events import Decided, Offered
@@ -22,7 +23,7 @@ from fednode.storage.store import Store
 from tests.unit.app.documents import content, document
 from tests.unit.app.founders import MESH, founded, identity_of
 from tests.unit.app.settlings import Scene, attached, prepared, scene
-from tests.unit.identity.people import MESH_KEY, A
+from tests.unit.identity.people import LISTED, MESH_KEY, A
 
 LONGER = {"rounds": {"max": 30}}
 OTHER = {"policy": {"name": "fedpgp"}}
@@ -199,6 +200,29 @@ async def test_a_switch_makes_the_plan_the_learner_and_the_files_those_of_the_do
         assert "name: gda" in (made.plan.state / "settings.yaml").read_text()
         made.settling.begun(found)
         assert [name for name, _ in shown] == ["gda"]
+
+
+async def test_the_relays_of_a_document_hold_as_soon_as_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene(founded(tmp_path, monkeypatch)) as made:
+        await attached(made)
+        relays = (("127.0.0.1:9", LISTED["b"]),)
+        digest = offered(made, document(made.plan, 1, relays=relays, settings=LONGER))
+        await made.settling.take("1")
+        found = made.settling.folder.known[digest].document
+        made.settling.switch(found)
+        tls = made.network.tls
+        assert tls is not None
+        assert tls.links is not None
+        assert tls.links.links == []
+        made.settling.begun(found)
+        assert [link.address for link in tls.links.links] == ["127.0.0.1:9"]
+        # Commands of this machine take the same relays, which peers.yaml does not name.
+        client = client_of(made.plan.peers, made.plan.state)
+        asked: Any = client._transport and client._transport._tls
+        assert [link.address for link in asked.links.links] == ["127.0.0.1:9"]
+        await client.close()
 
 
 async def test_more_rounds_let_the_run_go_on_with_the_same_learner(
