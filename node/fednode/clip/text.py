@@ -11,12 +11,14 @@ A tower that takes no vectors still encodes hand-written texts, as open_clip doe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fednode.clip import captured
 from fednode.clip.blocks import blocks_of
 from fednode.clip.causal import Causal
 from fednode.clip.placed import placed
@@ -199,8 +201,10 @@ class TextTower:
         contexts = context if several else context[None]
         if deep is not None:
             deep = self._fitting(kind, deep if several else deep[:, None], contexts)
-        out = kind.encode(tokens, contexts, deep)
-        return out if several else out[0]
+        given = [contexts] if deep is None else [contexts, deep]
+        (out,) = captured.run((self, tokens), partial(_encoded, kind, tokens), given)
+        encoded: Tensor = out if several else out[0]
+        return encoded
 
     def _fitting(self, kind: Causal | Whole, deep: Tensor, contexts: Tensor) -> Tensor:
         if not kind.blocks:
@@ -221,6 +225,12 @@ class TextTower:
     def _device(self) -> torch.device:
         device: torch.device = self._model.logit_scale.device
         return device
+
+
+def _encoded(
+    kind: Causal | Whole, tokens: ClassTokens, contexts: Tensor, deep: Tensor | None = None
+) -> tuple[Tensor]:
+    return (kind.encode(tokens, contexts, deep),)
 
 
 def unfit(model: Any, tokenizer: Tokenizer | None) -> str:

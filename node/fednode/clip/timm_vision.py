@@ -68,11 +68,8 @@ class TimmTower(VisionTower):
         rows, columns = self.grid
         return self._prefix + rows * columns
 
-    def encode(self, images: Tensor, prompts: Tensor | None = None) -> Seen:
-        """Return the tower's outputs; arguments and faults as in VisionTower.encode.
-
-        If the tower has no class token, `query` and `keys` are empty.
-        """
+    def _encode(self, images: Tensor, prompts: Tensor | None) -> Seen:
+        """Return the tower's outputs; `query` and `keys` are empty without a class token."""
         if prompts is None:
             prompts = self._nothing()
         self._check(prompts)

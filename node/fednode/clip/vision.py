@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from open_clip.transformer import VisionTransformer
 from torch import Tensor, nn
 
+from fednode.clip import captured
 from fednode.clip.blocks import Block, attend, blocks_of
 from fednode.clip.trunk import Trunk
 from fednode.errors import ModelError
@@ -132,6 +133,15 @@ class VisionTower:
 
         Raise ModelError if prompts do not fit.
         """
+        if prompts is None:
+            return self._encode(images, None)
+        return Seen(*captured.run((self,), self._parts, (images, prompts)))
+
+    def _parts(self, images: Tensor, prompts: Tensor) -> tuple[Tensor, ...]:
+        seen = self._encode(images, prompts)
+        return seen.features, seen.raw, seen.query, seen.keys
+
+    def _encode(self, images: Tensor, prompts: Tensor | None) -> Seen:
         self._need_blocks()
         if prompts is None:
             prompts = self._tower.positional_embedding.new_zeros(1, 0, self.width)

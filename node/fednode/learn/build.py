@@ -25,7 +25,8 @@ from fednode.learn.features import Features
 from fednode.learn.images import Images
 from fednode.learn.objective import Objective, said
 from fednode.learn.settings import CacheSettings, TuningSettings
-from fednode.learn.torch_learner import TorchLearner, leaves
+from fednode.learn.torch_learner import TorchLearner
+from fednode.learn.training import leaves
 
 
 def build(

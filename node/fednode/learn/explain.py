@@ -32,7 +32,7 @@ from fednode.errors import ModelError
 from fednode.learn.features import Features
 from fednode.learn.objective import Batch, Objective
 from fednode.learn.settings import TuningSettings
-from fednode.learn.torch_learner import leaves
+from fednode.learn.training import leaves
 
 LOOKED_AT_ONCE: Final = 16
 ANY_CLASS: Final = ("thing",)

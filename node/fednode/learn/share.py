@@ -32,7 +32,7 @@ from fednode.learn.context import NAME
 from fednode.learn.objective import Batch, Objective
 from fednode.learn.settings import TuningSettings
 from fednode.learn.texts import ClassTexts
-from fednode.learn.torch_learner import leaves
+from fednode.learn.training import leaves
 from fednode.storage.disk import because, writing_fault
 
 FORMAT: Final = "fednode prompts 1"

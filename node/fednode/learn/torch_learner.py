@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednode.clip.backbone import Backbone
+from fednode.clip.captured import Captures, recorder_of
 from fednode.clip.placed import fits
 from fednode.core.facts import fingerprint
 from fednode.core.types import MEASURE, PRIVATE, ZERO_SHOT, Array, Job, Progress, Report, Tensors
@@ -36,17 +37,11 @@ from fednode.learn.intervals import Right
 from fednode.learn.learner import Cancelled
 from fednode.learn.objective import Computing, Given, Leaves, Objective, said
 from fednode.learn.settings import TuningSettings
-from fednode.learn.training import Training, array_of
+from fednode.learn.training import Training, array_of, leaves
 
 EXAMPLES = 3
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
-
-
-def leaves(tensors: Mapping[str, Array], device: torch.device) -> Leaves:
-    """Return copies of arrays as float32 tensors on a device, with the classes of their rows."""
-    copies = {name: torch.tensor(array, device=device) for name, array in tensors.items()}
-    return Leaves(copies, tensors.classes if isinstance(tensors, Tensors) else ())
 
 
 class TorchLearner:
@@ -77,6 +72,7 @@ class TorchLearner:
         self._zero_shot: Mapping[str, float] = {}
         self._said = ""
         self._size = BatchSize(settings.batch_size, backbone.device)
+        self._captures = Captures(recorder_of(backbone.device))
         self._shapes = objective.initial(0).shapes
 
     @property
@@ -125,6 +121,7 @@ class TorchLearner:
             *stale,
             *initial.notes(self._backbone, self._settings),
             *self._size.notes,
+            *self._captures.notes,
             *filter(None, [self._said]),
         ]
         unseen = self._backbone.unseen(self.classes)
@@ -264,8 +261,12 @@ class TorchLearner:
                     raise Cancelled
                 batch = left.popleft()
                 try:
-                    losses.append(training.step(images.batch(batch)))
+                    with self._captures:
+                        losses.append(training.step(images.batch(batch)))
                 except torch.OutOfMemoryError as fault:
+                    if self._captures.drop():
+                        left.appendleft(batch)
+                        continue
                     smaller = torch.split(batch, self._size.smaller(len(batch), fault))
                     left.extendleft(reversed(smaller))
                     if not settings.iterations:
@@ -283,6 +284,7 @@ class TorchLearner:
         if fresh is not None:
             self.data, self._zero_shot = fresh, {}
             self._images.forget()
+            self._captures.forget()
 
     def _measure(
         self, job: Job, tuned: Tensors, cancelled: Callable[[], bool]

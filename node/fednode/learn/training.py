@@ -10,13 +10,19 @@ from torch import Tensor
 
 from fednode.core.types import PRIVATE, Array, Tensors
 from fednode.learn import optimizer
-from fednode.learn.objective import Batch, InTurns, Partial, Tuning
+from fednode.learn.objective import Batch, InTurns, Leaves, Partial, Tuning
 
 
 def array_of(leaf: Tensor) -> Array:
     """Return a copy of a tensor as an array."""
     copied: Array = leaf.detach().cpu().numpy()
     return copied
+
+
+def leaves(tensors: Mapping[str, Array], device: torch.device) -> Leaves:
+    """Return copies of arrays as float32 tensors on a device, with the classes of their rows."""
+    copies = {name: torch.tensor(array, device=device) for name, array in tensors.items()}
+    return Leaves(copies, tensors.classes if isinstance(tensors, Tensors) else ())
 
 
 class Training:

@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 
 from fednode.clip import backbone, blocks
 from fednode.clip.backbone import Backbone
+from fednode.clip.captured import ORDINARY, Captures, recorder_of
 from fednode.clip.settings import MINI, ModelSettings
 from fednode.clip.trunk import use_workers
 from fednode.lab.bench.encoders import Cached, Encoders, Ours, Plain
@@ -35,7 +36,6 @@ MATRIX: Final = 2048
 TURN_S: Final = 1.0
 """A turn takes a short step several times, as a node takes its steps one after the other."""
 Precision = Literal["float32", "bfloat16"]
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +102,8 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
     given = inputs(frozen, task)
     kinds: tuple[type[Encoders], ...] = (Ours, Cached) if task.cached else (Plain, Ours)
     sides = [Step(frozen, given, kind) for kind in kinds]
-    warmed = [_peak(side.run, frozen.device) for side in sides]
-    difference = _difference(*(result for result, _ in warmed))
+    difference = _difference(*(side.run() for side in sides))
+    theirs_mb, ours_mb = (_peak(side.settle, frozen.device) for side in sides)
     times: tuple[list[float], list[float]] = ([], [])
     rates: list[tuple[float, float]] = []
     for _ in range(repeats):
@@ -129,8 +129,8 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
         difference=difference,
         judged=not task.cached and not (hybrid(frozen) and len(given.pixels)),
         steps=1 / ours_s,
-        reference_mb=warmed[0][1],
-        ours_mb=warmed[1][1],
+        reference_mb=theirs_mb,
+        ours_mb=ours_mb,
         rate=rate,
         own_rate=own_rate,
     )
@@ -155,10 +155,18 @@ class Step:
         start = given.start.items()
         self.prompts = {name: array.clone().requires_grad_() for name, array in start}
         self._descent = _descent(given.task.method, list(self.prompts.values()))
+        self._captures = Captures(recorder_of(frozen.device))
+        self._settling = ORDINARY + 1 if frozen.device.type == "cuda" else 0
+
+    def settle(self) -> None:
+        """Take the steps on a GPU after which towers replay their passes."""
+        for _ in range(self._settling):
+            self.run()
 
     def run(self) -> tuple[float, list[Tensor]]:
         """Take a step; return loss and gradients."""
-        value = loss(self._encoders, self._given, self.prompts, self._scale)
+        with self._captures:
+            value = loss(self._encoders, self._given, self.prompts, self._scale)
         self._descent.zero_grad(set_to_none=True)
         torch.autograd.backward(value)
         self._descent.step()
@@ -183,13 +191,14 @@ def _difference(theirs: tuple[float, list[Tensor]], ours: tuple[float, list[Tens
     )
 
 
-def _peak(work: Callable[[], Result], device: torch.device) -> tuple[Result, float | None]:
-    """Return a result, and how many megabytes of a GPU were in use at most."""
+def _peak(work: Callable[[], None], device: torch.device) -> float | None:
+    """Work, and return how many megabytes of a GPU were in use at most; None on a CPU."""
     if device.type != "cuda":
-        return work(), None
+        work()
+        return None
     torch.cuda.reset_peak_memory_stats(device)
-    result = work()
-    return result, torch.cuda.max_memory_allocated(device) / 1e6
+    work()
+    return torch.cuda.max_memory_allocated(device) / 1e6
 
 
 def _seconds(work: Callable[[], Any], device: torch.device) -> float:

@@ -184,10 +184,12 @@ def test_whole_texts_are_compared_with_open_clip_s_own(name: str, tmp_path: Path
 
 
 def test_memory_is_measured_on_a_gpu_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert measure._peak(lambda: 7, torch.device("cpu")) == (7, None)
+    worked: list[int] = []
+    assert measure._peak(lambda: worked.append(1), torch.device("cpu")) is None
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda _: None)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda _: 3_000_000)
-    assert measure._peak(lambda: 7, torch.device("cuda:0")) == (7, 3.0)
+    assert measure._peak(lambda: worked.append(2), torch.device("cuda:0")) == 3.0
+    assert worked == [1, 2]
 
 
 def test_short_steps_fill_a_turn(frozen: Backbone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,8 @@ from fednode.learn.objective import Batch
 from fednode.learn.ratio import HEATS, RATIOS, Choice
 from fednode.learn.settings import TuningSettings
 from fednode.learn.share import affine, as_texts
-from fednode.learn.torch_learner import TorchLearner, leaves
+from fednode.learn.torch_learner import TorchLearner
+from fednode.learn.training import leaves
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
