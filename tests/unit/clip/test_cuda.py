@@ -29,7 +29,7 @@ def test_features_and_gradients_are_those_of_the_cpu(dtype: torch.dtype, bound: 
     for device, kind in (("cpu", torch.float32), ("cuda", dtype)):
         placed = copy.deepcopy(model).to(device)
         text = TextTower(placed, SimpleTokenizer(context_length=24), "tiny", kind)
-        leaves = [one.to(device).requires_grad_() for one in (context, deep, prompts)]
+        leaves = [one.detach().to(device).requires_grad_() for one in (context, deep, prompts)]
         texts = text.encode(text.tokens(NAMES, 2), leaves[0], leaves[1])
         images = VisionTower(placed, "tiny", kind).encode(pixels.to(device), leaves[2]).features
         torch.autograd.backward((images @ texts.T).log_softmax(dim=1)[:, 0].sum())

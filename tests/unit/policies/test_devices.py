@@ -70,8 +70,10 @@ def waiting_for_nothing(device: str) -> Iterator[None]:
     if device == "cpu":
         yield
         return
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch calls this mode a prototype
+            torch.cuda.set_sync_debug_mode("error")
         yield
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -127,8 +129,8 @@ def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
     return found
 
 
-def near(ours: Tensor, theirs: Tensor, bound: float) -> bool:
-    scale = max(float(theirs.abs().max()), 1e-6) if theirs.numel() else 1.0
+def near(ours: Tensor, theirs: Tensor, bound: float, least: float = 1e-6) -> bool:
+    scale = max(float(theirs.abs().max()), least) if theirs.numel() else 1.0
     return not theirs.numel() or float((ours - theirs).abs().max()) <= bound * scale
 
 
@@ -147,8 +149,11 @@ def test_a_policy_s_steps_are_those_of_the_cpu(
             assert near(ours.prompts[key], value, bound), key
         assert near(ours.logits, theirs.logits, 3 * bound)
         if precision == "float32":
-            for key, value in theirs.gradients.items():
-                assert near(ours.gradients[key], value, 10 * bound), key
+            slopes = theirs.gradients
+            # Some gradients are zero but for rounding, such as that of a key's bias in FedTPG.
+            most = max(float(slope.abs().max()) for slope in slopes.values() if slope.numel())
+            for key, value in slopes.items():
+                assert near(ours.gradients[key], value, 10 * bound, 1e-4 * most), key
 
 
 @pytest.mark.parametrize("device", DEVICES)

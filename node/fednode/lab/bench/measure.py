@@ -47,8 +47,9 @@ class TuningRow:
         floor_share: floor_s / ours_s
         reference_share: the reference's operations per second, as a share of `rate`
         difference: the largest relative difference between the two sides' gradients
-        judged: reference_share has a lower limit; it has none for "-cached" rows and for
-            convolutional trunks, because convolutions do not run at the rate of matrix products
+        judged: reference_share has a lower limit; it has none for "-cached" rows, for
+            convolutional trunks, because convolutions do not run at the rate of matrix products,
+            and on a GPU, where launches bound open_clip's small steps
         steps: steps a second of ours
         reference_mb, ours_mb: most memory of a GPU that a step held, in megabytes, with the model;
             None on a CPU
@@ -127,7 +128,9 @@ def measure(frozen: Backbone, task: Task, repeats: int) -> TuningRow:
         / reference_s
         / rate,
         difference=difference,
-        judged=not task.cached and not (hybrid(frozen) and len(given.pixels)),
+        judged=not task.cached
+        and not (hybrid(frozen) and len(given.pixels))
+        and frozen.device.type == "cpu",
         steps=1 / ours_s,
         reference_mb=theirs_mb,
         ours_mb=ours_mb,
