@@ -76,6 +76,8 @@ class Meetings:
         async with self._seen() as own:
             stream.writer.write(frames.pack(_meet(str(own.place))))
             said = await _read(stream)
+            if said.later:
+                raise TooSoon(said.why)
             if not said.address:
                 raise NoPath(f"the other node does not meet this one: {said.why or 'no reason'}")
             return await self._connect(own, self._theirs(said.address, id))
@@ -95,7 +97,8 @@ class Meetings:
                 return await self._connect(own, theirs)
         except NoPath as fault:
             with contextlib.suppress(OSError):
-                stream.writer.write(frames.pack(_meet(why=str(fault)[: frames.WHY_MAX])))
+                no = _meet(why=str(fault)[: frames.WHY_MAX], later=isinstance(fault, TooSoon))
+                stream.writer.write(frames.pack(no))
                 await stream.writer.drain()
             return None
         finally:
@@ -206,8 +209,8 @@ async def _read(stream: Ends) -> pb.Meet:
         raise NoPath("the other node says nothing of where to meet") from fault
 
 
-def _meet(address: Address = "", why: str = "") -> pb.FromNode:
-    return pb.FromNode(meet=pb.Meet(address=address, why=why))
+def _meet(address: Address = "", why: str = "", later: bool = False) -> pb.FromNode:
+    return pb.FromNode(meet=pb.Meet(address=address, why=why, later=later))
 
 
 async def _straight(link: Link) -> tuple[str, int] | None:

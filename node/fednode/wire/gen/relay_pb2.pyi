@@ -86,12 +86,14 @@ class Where(_message.Message):
     def __init__(self) -> None: ...
 
 class Meet(_message.Message):
-    __slots__ = ("address", "why")
+    __slots__ = ("address", "why", "later")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    LATER_FIELD_NUMBER: _ClassVar[int]
     address: str
     why: str
-    def __init__(self, address: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+    later: bool
+    def __init__(self, address: _Optional[str] = ..., why: _Optional[str] = ..., later: _Optional[bool] = ...) -> None: ...
 
 class Reply(_message.Message):
     __slots__ = ("code", "why")
