@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.e2e.nat_cost import rounds, sizes, turns
-from tests.e2e.nat_faults import closed, cut, drained, hung, killed, none, opened
+from tests.e2e.nat_faults import closed, cut, drained, faults, hung, killed, none, opened
 from tests.e2e.nat_meeting import met
 from tests.e2e.nat_mesh import Mesh, fail, lab, say
 from tests.e2e.nat_secrets import secrets
@@ -93,7 +93,7 @@ def proxied(folder: Path) -> None:
 def through(folder: Path, url: str) -> None:
     """60 rounds and the status of a peer through a proxy; no file of a node has the password."""
     os.environ["FEDNODE_PROXY"] = url
-    mesh = Mesh(folder, rounds=60)
+    mesh = Mesh(folder, 3, rounds=60)
     with mesh.running():
         mesh.until(mesh.all_at(60), "60 rounds")
         peer = mesh.status(2)
@@ -106,12 +106,19 @@ def through(folder: Path, url: str) -> None:
         fail(f"the bits differ, or the password is in {wrong}")
 
 
+FAULTS = {killed: 2, hung: 2, drained: 2, none: 1, cut: 1}
+"""Faults, and the relays of the mesh in which each comes."""
+LONG = (turns, demo)
+"""What is played by hand: it takes minutes."""
+TESTED: dict[str, Callable[[Path], None]] = {
+    **{one.__name__: one for one in (rounds, sizes, secrets, proxied, opened, met)},
+    "lost": faults(2, drained, killed, hung),
+    "alone": faults(1, cut, none),
+}
 SCENARIOS: dict[str, Callable[[Path], None]] = {
-    one.__name__: one
-    for one in (
-        *(rounds, turns, sizes, demo, secrets, proxied),
-        *(killed, hung, drained, none, cut, opened, met),
-    )
+    **TESTED,
+    **{one.__name__: one for one in LONG},
+    **{one.__name__: faults(relays, one) for one, relays in FAULTS.items()},
 }
 
 

@@ -26,9 +26,9 @@ def met(folder: Path) -> None:
     """Nodes 1 and 2 have NATs that keep ports and go direct; 3 and 4 stay relayed."""
     for number in (3, 4):
         lab("kind", number, "symmetric")
-    mesh = Mesh(folder / "mesh", COUNT, 0, 1, settings=("rounds.min_interval_s=0.1",), meeting=True)
+    mesh = Mesh(folder / "mesh", COUNT, 0, 1, settings=("rounds.min_interval_s=0.2",), meeting=True)
     with mesh.running():
-        mesh.until(mesh.all_at(20), "20 rounds")
+        mesh.until(mesh.all_at(10), "10 rounds")
         since = time.time()
         direct, relayed = {"direct": 1, "relay": 2}, {"relay": 3}
         took = mesh.until(lambda: mesh.ways(1) == mesh.ways(2) == direct, "direct", 60)
@@ -41,7 +41,7 @@ def met(folder: Path) -> None:
         shut = mesh.until(lambda: mesh.ways(1) == mesh.ways(2) == relayed, "relayed again", 60)
         say(f"the NATs shut: relayed after {shut:.1f} s")
         at = max(mesh.rounds())
-        mesh.until(mesh.all_at(at + 20), "20 rounds more")
+        mesh.until(mesh.all_at(at + 10), "10 rounds more")
         longest = pause_after(mesh, since)
         say(f"longest pause {longest:.1f} s; digests {mesh.digests()}")
         if shut > 15:

@@ -93,6 +93,8 @@ class Mesh:
         tree = {"mesh": mesh, "peers": peers, "relays": known}
         (folder / "peers.yaml").write_text(yaml.safe_dump(tree))
         self.direct = direct
+        self._records: dict[int, list[dict[str, Any]]] = {}
+        self._read: dict[int, int] = {}
 
     @staticmethod
     def _made(folder: Path) -> Path:
@@ -161,10 +163,16 @@ class Mesh:
     # What is read ---------------------------------------------------------------------------------
 
     def records(self, number: int) -> list[dict[str, Any]]:
-        """Return the records in a node's log file."""
+        """Return the records in a node's log file; what was read before is not read again."""
         path = self.state(number) / "fednode.log"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        held = self._records.setdefault(number, [])
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(self._read.get(number, 0))
+                whole = file.read().rpartition(b"\n")[0]
+            self._read[number] = self._read.get(number, 0) + len(whole) + bool(whole)
+            held += [json.loads(line) for line in whole.splitlines() if line.endswith(b"}")]
+        return held
 
     def round(self, number: int) -> int:
         """Return how many rounds a node adopted."""
@@ -213,10 +221,30 @@ class Mesh:
 
     def ways(self, number: int) -> dict[str, int]:
         """Return how many peers a node reaches by "direct" and by "relay", by its own metrics."""
+        return self._counted(number, "fednode_peer_paths")
+
+    def mend(self) -> None:
+        """Let all relays run again, and all nodes wait at each."""
+        for number in self.relays:
+            running = self.processes[f"relay{number}"]
+            running.send_signal(signal.SIGCONT)
+            if running.poll() is not None:
+                self.relay(number)
+        all_wait = {"waiting": len(self.relays)}
+        self.until(
+            lambda: all(
+                self._counted(number, "fednode_relays") == all_wait
+                for number in range(1, self.count + 1)
+            ),
+            "all wait at all relays",
+        )
+
+    def _counted(self, number: int, what: str) -> dict[str, int]:
+        """Return the counts of a node's metric that are not 0, by their label."""
         words = [str(LAB), "run", str(number), "--", sys.executable, "-IS", "-c", READ]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
-        found = re.findall(r'^fednode_peer_paths{path="(\w+)"} (\d+)', done.stdout, re.MULTILINE)
-        return {way: int(count) for way, count in found}
+        found = re.findall(rf'^{what}{{\w+="(\w+)"}} (\d+)', done.stdout, re.MULTILINE)
+        return {way: int(count) for way, count in found if int(count)}
 
 
 def card(number: int) -> int:

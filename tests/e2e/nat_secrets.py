@@ -32,7 +32,7 @@ WINDOW = 12
 def secrets(folder: Path) -> None:
     """Search what a relay carried; then plant a message in plain text, which the search finds."""
     closed(5)
-    mesh = Mesh(folder / "mesh", rounds=ROUNDS, recorded=True, names=NAMES, mesh=MESH)
+    mesh = Mesh(folder / "mesh", 3, rounds=ROUNDS, recorded=True, names=NAMES, mesh=MESH)
     with mesh.running():
         mesh.until(mesh.all_at(ROUNDS), f"{ROUNDS} rounds")
         mesh.status(2)
