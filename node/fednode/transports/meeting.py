@@ -137,6 +137,8 @@ class Meetings:
         port, family = 0, 0
         try:
             for link in self.links.links:
+                if link.leaving:
+                    continue
                 remote = await _straight(link)
                 if not remote:
                     why = f"{link.address} is reached through a proxy" if link.up else why

@@ -8,6 +8,7 @@ simultaneous open.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import socket
 import struct
@@ -374,6 +375,29 @@ async def test_one_who_meets_without_a_relay_is_refused(relay: Raised) -> None:
     assert "asks to meet, but comes through no relay" in node.told[0][2]
     path.outside.writer.close()
     await ended(node, caller)
+
+
+async def test_another_member_that_comes_in_a_nodes_place_is_refused(
+    relay: Raised, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, third = Node("n1", relay.at, reach="auto"), Node("n3")
+    came: asyncio.Queue[Ends] = asyncio.Queue()
+    server = await asyncio.start_server(lambda *both: came.put(Ends(*both)), "127.0.0.1", 0)
+    place = Endpoint(*server.sockets[0].getsockname())
+    opening = asyncio.ensure_future(third.tls.exits.paths.direct(place, ""))
+
+    async def met(self: Meetings, stream: Ends, id: str) -> tuple[Ends, Endpoint]:
+        return await came.get(), place
+
+    monkeypatch.setattr(Meetings, "answer", met)
+    await node.tls._meet(_said()[0], NAMES["n2"])
+    ((kind, who, text),) = node.told
+    assert (kind, who) == ("relay", NAMES["n3"])
+    assert f"{NAMES['n3']} came where {NAMES['n2']} was to be met" in text
+    with contextlib.suppress(NoPath, PeerRejected):
+        (await opening).outside.writer.close()
+    server.close()
+    await ended(node, third)
 
 
 async def test_a_relay_that_says_no_place_is_left_out(
