@@ -1,17 +1,12 @@
 """Two nodes behind NATs meet without a relay; what relays and members name is not dialled freely.
 
-The NATs are sockets on loopback that take what comes and answer nothing, as a NAT does that drops
-packets: the system would refuse them at once. The connections themselves are TCP's own
-simultaneous open.
+The connections are TCP's own simultaneous open; of the NATs tells tests/unit/transports/nats.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
-import socket
-import struct
 import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -30,37 +25,10 @@ from fednode.transports.ports import free_ports
 from fednode.transports.relay import Relay
 from fednode.transports.session import Ends, PeerRejected
 from fednode.wire.gen import relay_pb2 as pb
+from tests.unit.transports.nats import Nats
 from tests.unit.transports.relays import GUARD_S, NAMES, Node, Raised, links_of, raised, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the NATs here are Linux's sockets")
-SO_ATTACH_FILTER = 26
-DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)  # a packet filter of one instruction: return 0
-
-
-class Nats:
-    """NATs that keep ports and drop what comes in uninvited. dialled: what nodes dialled."""
-
-    def __init__(self) -> None:
-        self.dialled: list[Endpoint] = []
-        self._silent: dict[int, socket.socket] = {}
-
-    def bound(self, family: int, port: int) -> socket.socket:
-        made = BOUND(family, port)
-        port = int(made.getsockname()[1])
-        if port not in self._silent:
-            wall = self._silent[port] = BOUND(family, port)
-            code = ctypes.create_string_buffer(DROP_ALL)
-            program = struct.pack("HL", 1, ctypes.addressof(code))
-            wall.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)
-            wall.listen()
-        return made
-
-    def close(self) -> None:
-        for wall in self._silent.values():
-            wall.close()
-
-
-BOUND = module._bound
 CONNECT = Meetings._connect
 
 
