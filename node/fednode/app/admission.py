@@ -194,8 +194,8 @@ class Admission:
         return self.register.enrol(own.id, own.mesh, own.name, address, "")
 
     def members(self) -> tuple[Member, ...]:
-        """Return the members that live, as far as this node knows."""
-        return tuple(member for member in self.known() if member.live)
+        """Return the members that live, as far as this node knows; also under other settings."""
+        return tuple(member for member in self.known() if member.answers)
 
     def known(self) -> tuple[Member, ...]:
         """Return all members, as far as this node knows."""

@@ -91,8 +91,11 @@ class Peering(ABC):
         heard = known and message.mesh == self.context.mesh and message.phase in PHASES
         news = heard and self.documents.heard(sender, message.terms)
         code, reason, text = self._run.gate.check(message, self.policy)
-        if heard:  # whatever the gate says of its settings
+        if heard:  # whatever the gate says of its settings, as for revocations below
             effects += self.documents.pass_on(now, sender, self._message)
+        if code != "ok" and heard:
+            ended = [update for update in message.members if update.state == "revoked"]
+            effects += [*self._swim.learn(now, ended, sender), *self._changes(now)]
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
         if message.phase == Phase.SETTINGS:

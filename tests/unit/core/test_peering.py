@@ -11,7 +11,7 @@ from fednode.core.facts import fingerprint
 from fednode.core.kernel import Kernel
 from fednode.core.peering import RELEASE, Peering
 from fednode.core.run import Parts
-from fednode.core.types import Document, PolicyState, Terms
+from fednode.core.types import Document, PolicyState, Terms, Update
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
 from tests.unit.core.scenes import FACTS, PROMPTS, context, message, only, recorded, zerodfl
@@ -158,3 +158,21 @@ def test_a_node_that_cannot_change_goes_on_as_before() -> None:
     assert "settings.failed" in recorded(effects)
     assert node.context.rounds.max == 5
     assert not node.documents.switching
+
+
+def test_a_revocation_is_learnt_from_a_member_that_runs_under_other_settings() -> None:
+    """Such members take nothing else from each other; a revoked key must be out at both."""
+    node = kernel()
+    take(node, "hello", sender="c")
+    assert node.view().peers[1].state == "alive"
+    news = (Update("c", "revoked", 0, "", "id-c", b"proof"), Update("d", "alive", 0, "", "id-d"))
+    effects = take(node, "hello", fingerprint="ab", policy="promptfl", members=news)
+    assert answer(effects)[0] == "refused"
+    assert [(peer.name, peer.state) for peer in node.view().peers] == [
+        ("b", "refused"),
+        ("c", "revoked"),
+    ], "other news of such a member counts nothing"
+    greeting = node.step(2.0, ev.TimerFired("kernel.probe"))
+    (hello,) = only(greeting, ev.Send)
+    assert hello.to == "b"
+    assert [update.name for update in hello.message.members] == ["a", "c"], "it is passed on"

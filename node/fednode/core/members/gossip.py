@@ -20,15 +20,31 @@ class Gossip:
     def __init__(self, members: Members) -> None:
         self._members = members
         self._told: dict[str, tuple[int, Update]] = {}
+        self._turn = 0
 
     def add(self, news: Update) -> None:
         """Tell an item from now on, in place of an older one about the same member."""
         self._told[news.name] = (0, news)
 
     def about(self, peer: str) -> list[Update]:
-        """Return what is held of a member, if there is anything to tell."""
-        held = self._members[peer].update()
-        return [] if held is None else [held]
+        """Return what is held of a member, if there is anything to tell.
+
+        A member that refuses this node, or that this node refuses, is told of revoked keys, too: no
+        other news reaches it, and this must, whatever the settings of both are.
+        """
+        held = self._members[peer]
+        news = held.update()
+        ended = self._ended() if held.state == "refused" else []
+        return [*([] if news is None else [news]), *ended]
+
+    def _ended(self) -> list[Update]:
+        """Return revocations, at most NEWS_MAX; the next ones in the next call."""
+        known = [one.update() for one in self._members.view() if one.state == "revoked"]
+        news = [one for one in known if one is not None]
+        if len(news) > NEWS_MAX:
+            self._turn = (self._turn + NEWS_MAX) % len(news)
+            news = (news[self._turn :] + news[: self._turn])[:NEWS_MAX]
+        return news
 
     def take(self, to: str) -> tuple[Update, ...]:
         """Return the news for a peer: what is held of that peer, then the least told items."""

@@ -62,6 +62,11 @@ class Member:
         """Tell whether the peer can be sent to: alive, or suspect and not yet given up."""
         return self.state in LIVE
 
+    @property
+    def answers(self) -> bool:
+        """Tell whether the peer lives, though one of both may refuse the other."""
+        return self.live or self.state == "refused"
+
     def update(self) -> Update | None:
         """Return the news to tell others about this peer; None if there is nothing to tell."""
         state = next((standing for standing in STANDINGS if standing == self.state), None)

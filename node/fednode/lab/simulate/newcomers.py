@@ -123,7 +123,9 @@ class Growth:
         self._given.setdefault(sponsor, {})[name] = proof
         leases.shown[name] = f"key-{name}", proof
         own = [Update(who, "alive", 0, who, *leases.shown[who]) for who in (sponsor, name)]
-        others = [peer for peer in world.kernel(sponsor).view().peers if peer.live and peer.proof]
+        others = [
+            peer for peer in world.kernel(sponsor).view().peers if peer.answers and peer.proof
+        ]
         met = [Update(one.name, "alive", 0, one.name, one.id, one.proof) for one in others]
         self._tell(sponsor, own[1:])
         world.start(name)
@@ -141,14 +143,23 @@ class Growth:
             self._tell(self._drawn.founder, [Update(liar, "revoked", 0, "", id, proof)])
 
     def judge(self, honest: Sequence[str]) -> None:
-        """Raise Violation if two honest nodes hold different keys for a name, or a false one."""
+        """Raise Violation if two honest nodes hold different keys for a name, or a false one.
+
+        A node need not know those that run under other settings than it does.
+        """
         names = [*self._names, *self._drawn.joins, GHOST]
         for name in names:
             true = "" if name == GHOST or name in self._lies else f"key-{name}"
             held = {at: self.leases.id_of(at, name) for at in honest}
-            if wrong := {at: id for at, id in held.items() if id != true}:
+            known = {at: id for at, id in held.items() if id or not self._apart(at, name)}
+            if wrong := {at: id for at, id in known.items() if id != true}:
                 text = f"the key of {name} is {true or 'none'}, and nodes hold {wrong}"
                 raise Violation("OneKeyAName", text)
+
+    def _apart(self, at: str, name: str) -> bool:
+        """Tell whether two nodes run under different settings; a ghost runs under none."""
+        hosts = self._world.hosts
+        return name in hosts and hosts[at].desk.force.digest != hosts[name].desk.force.digest
 
 
 class _Lies:

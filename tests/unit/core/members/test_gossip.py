@@ -63,3 +63,16 @@ def test_a_message_carries_a_bounded_number_of_items() -> None:
     for number in range(1, NEWS_MAX + 5):
         news.add(Update(f"p{number:02}", "dead", 1))
     assert len(news.take("p00")) == NEWS_MAX + 1  # and the item about p00
+
+
+def test_a_member_that_refuses_this_node_is_told_of_revoked_keys_in_turns() -> None:
+    gone = [f"x{number:02}" for number in range(NEWS_MAX + 3)]
+    members, news = gossip("b", *gone)
+    for name in gone:
+        members.weigh(Update(name, "revoked", 0, "", "id", b"proof"), 1.0, 1.0)
+    members.heard("b", 1.0, 1)
+    assert names(tuple(news.about("b"))) == ["b"], "one that takes news gets it with pings"
+    members.refused("b", 1.0, "other settings")
+    first, second = (set(names(tuple(news.about("b")))) for _ in range(2))
+    assert len(first) == len(second) == NEWS_MAX
+    assert first | second == set(gone)
