@@ -31,7 +31,7 @@ LIVES: Final = {
     ),
     "lives-any-proof": Mutant(
         "node/fednode/identity/marks.py",
-        "or not self._signed(mark, id)",
+        "or not self._signed(mark, self.identity)",
         "",
         ("tests/unit/identity/test_marks.py",),
     ),

@@ -120,7 +120,7 @@ DOORS: Final = {
         "node/fednode/data/budget.py",
         "if need > self.size:",
         "if False:",
-        ("tests/unit/data/test_heads.py::test_bombs_are_refused_before_memory_is_taken",),
+        ("tests/unit/data/test_budget.py",),
     ),
     "decode-shared": Mutant(
         "node/fednode/data/budget.py",

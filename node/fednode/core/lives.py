@@ -125,15 +125,14 @@ class Lives:
         for one in effects:
             if isinstance(one, Tune) and one.job.stage != MEASURE:
                 self.released += 1
-            if isinstance(one, Adopt):
+            elif isinstance(one, Adopt):
                 marks = dict(self.marks)
-                one = replace(
-                    one, snapshot=replace(one.snapshot, released=self.released, marks=marks)
-                )
-            if isinstance(one, Send) and one.message.phase not in PHASES:
+                counted = replace(one.snapshot, released=self.released, marks=marks)
+                one = Adopt(counted, one.givers)
+            elif isinstance(one, Send) and one.message.phase not in PHASES:
                 if self.undecided:
                     continue
-                one = replace(one, message=self._marked(one.message))
+                one = Send(one.to, self._marked(one.message), one.limit_s)
             found.append(one)
         return found
 

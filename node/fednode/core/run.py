@@ -21,6 +21,7 @@ from fednode.core.types import Again, Json, PolicyState, Snapshot
 from fednode.core.waiting import FirstWait
 
 BACKOFF_MAX_S: Final = 60.0
+_ENDED: Final = frozenset({Life.FINISHED, Life.PAUSED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Run:
 
     def word(self, life: Life) -> Again:
         """Return what the node tells its peers about this run (redo.py)."""
-        if self.by_wish or life not in {Life.FINISHED, Life.PAUSED}:
+        if life not in _ENDED or self.by_wish:
             return ""
         over = life == Life.FINISHED or 0 < self._context.rounds.max <= self.round
         return self.redo.word(paused=life == Life.PAUSED) if over else ""
@@ -180,7 +181,10 @@ class Run:
         effects = list(self.policy.handle(now, event))
         if word:
             effects = [effect for effect in effects if not isinstance(effect, ev.Send)]
-        self.exchanges = self.exchanges or any(isinstance(effect, ev.Send) for effect in effects)
+        kinds = {type(effect) for effect in effects}
+        self.exchanges = self.exchanges or ev.Send in kinds
+        if ev.Adopt not in kinds:
+            return effects
         return company.counted(self.company, self.redo.done, self.best.in_snapshots(effects))
 
 

@@ -1,71 +1,69 @@
 """Signatures under marks (node/fednode/core/lives.py), by the key of the node that a mark is about.
 
-A proof is the raw public key (32 bytes), followed by its signature (64 bytes). Everybody can check
-it who knows the id of the key.
+A proof is a signature of 64 bytes. Only the node that a mark is about checks it, when a peer shows
+the mark to it; its peers keep a proof as it came. Marks that earlier versions signed have the raw
+public key (32 bytes) ahead of the signature.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fednode.core.types import Mark
 from fednode.identity import keys
 from fednode.identity.identity import Identity
 
-KEY_BYTES: Final = 32
-KNOWN_MAX: Final = 1024
 _PURPOSE: Final = b"fednode mark 1\0"
 
 
 @dataclass(slots=True)
 class Marks:
-    """Signs the marks of one node, and checks those of its peers.
+    """Signs the marks of one node, and checks those that its peers show to it.
 
     identity: of the node; None in a mesh without keys, where no mark has a proof.
     """
 
     mesh: str
     identity: Identity | None = None
-    _checked: dict[str, Mark] = field(default_factory=dict)  # by id: the last with a good proof
+    _key: Ed25519PrivateKey | None = None  # whose public half and id are kept here
+    _public: bytes = b""
+    _id: str = ""
 
     def sign(self, mark: Mark) -> bytes:
         """Return the proof of a mark of this node; b"" without a key."""
         if self.identity is None:
             return b""
-        key = self.identity.key
-        signature = key.sign(self._text(mark, self.identity.id))
-        return keys.raw(key.public_key()) + signature
-
-    def checked(self, mark: Mark | None, id: str) -> Mark | None:
-        """Return a mark of the key with this id, without its proof if that key did not sign it."""
-        if mark is None or not mark.proof or mark == self._checked.get(id):
-            return mark
-        if self.identity is None or not self._signed(mark, id):
-            return replace(mark, proof=b"")
-        if len(self._checked) >= KNOWN_MAX:
-            self._checked.clear()
-        self._checked[id] = mark
-        return mark
+        return self._own(self.identity).sign(self._text(mark))
 
     def own(self, mark: Mark | None) -> Mark | None:
-        """Return what a peer shows as a mark of this node, as `checked` does."""
-        return self.checked(mark, "" if self.identity is None else self.identity.id)
+        """Return what a peer shows as a mark of this node, without a proof that is not its own."""
+        if mark is None or not mark.proof:
+            return mark
+        if self.identity is None or not self._signed(mark, self.identity):
+            return replace(mark, proof=b"")
+        return mark
 
-    def _signed(self, mark: Mark, id: str) -> bool:
-        public, signature = mark.proof[:KEY_BYTES], mark.proof[KEY_BYTES:]
-        if len(public) != KEY_BYTES or not id or keys.fingerprint(public) != id:
-            return False
+    def _own(self, identity: Identity) -> Ed25519PrivateKey:
+        """Return the key of this node, which may have changed since the last mark."""
+        if self._key is not identity.key:
+            self._key = identity.key
+            self._public = keys.raw(self._key.public_key())
+            self._id = keys.fingerprint(self._public)
+        return self._key
+
+    def _signed(self, mark: Mark, identity: Identity) -> bool:
+        key = self._own(identity)
         try:
-            Ed25519PublicKey.from_public_bytes(public).verify(signature, self._text(mark, id))
+            key.public_key().verify(mark.proof.removeprefix(self._public), self._text(mark))
         except (InvalidSignature, ValueError):
             return False
         return True
 
-    def _text(self, mark: Mark, id: str) -> bytes:
-        values = [self.mesh, id, mark.process, mark.run, mark.round, mark.released]
+    def _text(self, mark: Mark) -> bytes:
+        values = [self.mesh, self._id, mark.process, mark.run, mark.round, mark.released]
         return _PURPOSE + json.dumps(values).encode()

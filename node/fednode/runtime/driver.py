@@ -30,6 +30,7 @@ from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.settling import Settling
 from fednode.runtime.worker import Learning, Worker
+from fednode.storage.rows import Meters
 from fednode.storage.store import Store
 from fednode.transports.base import Address, Transport
 from fednode.wire import codec
@@ -76,7 +77,6 @@ class Driver:
         self._expect()
         self._store, self._settling = store, settling
         self._worker = Worker(learning, self.telemetry)
-        self._marks = marks or Marks(kernel.context.mesh)
         self.addresses = dict(addresses)
         self.trust = trust or Listed(frozenset({*kernel.context.peers, kernel.context.name}))
         self._quota = Quota(limits or LimitSettings())
@@ -97,7 +97,7 @@ class Driver:
             dtype=learning.dtype,
             post=self._post,
             spawn=self._spawn,
-            checked=self._marks.own,
+            checked=(marks or Marks(kernel.context.mesh)).own,
         )
 
     async def run(self) -> None:
@@ -252,15 +252,18 @@ class Driver:
         loop = asyncio.get_running_loop()
         meters, began = self.telemetry.meters(), time.perf_counter()
         try:
-            await loop.run_in_executor(self._writer, self._store.commit, snapshot, meters)
-            if self._settling is not None:
-                await loop.run_in_executor(self._writer, self._settling.committed)
+            await loop.run_in_executor(self._writer, self._commit, snapshot, meters)
         except FednodeError as fault:
             self._post(ev.AdoptFailed(snapshot, str(fault)))
         else:
             seconds = time.perf_counter() - began
             self.telemetry.committed(snapshot, givers, seconds)
             self._post(ev.Adopted(snapshot))
+
+    def _commit(self, snapshot: Snapshot, meters: Meters) -> None:
+        self._store.commit(snapshot, meters)
+        if self._settling is not None:
+            self._settling.committed()
 
     async def _spent(self, releases: int, undecided: str) -> None:
         loop, spend = asyncio.get_running_loop(), self._worker.learning.spend
@@ -331,11 +334,10 @@ class Driver:
         reason = self.trust.refusal(caller, message.sender)
         if reason:
             raise FrameRefused("refused", "identity", reason)
-        document, settling = message.document, self._settling
-        if document is not None:
-            document = None if settling is None else settling.checked(document.proof)
-        mark = self._marks.checked(message.mark, caller)
-        message = replace(message, mark=mark, document=document)
+        if message.document is not None:
+            settling, proof = self._settling, message.document.proof
+            found = None if settling is None else settling.checked(proof)
+            message = replace(message, document=found)
         if not message.members:
             return message
         news = self.trust.believed(message.sender, message.members)

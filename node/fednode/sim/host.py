@@ -57,7 +57,7 @@ def signature(name: str, mark: Mark) -> bytes:
 
 
 def checked(name: str, mark: Mark | None) -> Mark | None:
-    """Return a mark of a node, without its proof if the node did not sign it."""
+    """Return a mark that a node is shown, without its proof if the node did not sign it."""
     if mark is None or mark.proof == signature(name, mark):
         return mark
     return replace(mark, proof=b"")

@@ -349,9 +349,8 @@ class World:
         if why:
             self._reply(replace(exchange, to=to), "refused", why)
             return
-        document = message.document and self.signed.get(message.document.proof)
-        mark = checked(message.sender, message.mark)
-        message = replace(message, mark=mark, document=document)
+        if message.document is not None:
+            message = replace(message, document=self.signed.get(message.document.proof))
         token = next(self._tokens)
         host.answers[token] = exchange
         if message.members:

@@ -42,6 +42,8 @@ KEPT_S: Final = 8.0
 """How long a path is kept for the next call; the other end waits HANDSHAKE_S for a word."""
 DOUBT_S: Final = 2.0
 """How long the direct way may take to answer, after a call was late."""
+OPEN: Final = contextlib.nullcontext()
+"""While a call waits for its answer that has one way alone."""
 
 
 @dataclass(slots=True)
@@ -150,16 +152,18 @@ class Exits:
             return "", ""
         return exit.shown, "; ".join(filter(None, (exit.why, exit.why and exit.unmet)))
 
-    @contextlib.contextmanager
-    def asking(self, key: Key, limit_s: float) -> Iterator[None]:
+    def asking(self, key: Key, limit_s: float) -> AbstractContextManager[None]:
         """Enter while a call waits for its answer: if that comes late, a relay may be the way.
 
         A firewall that shuts drops what it let through before; TCP notices this after UNHEARD_MS.
         """
         links = self.paths.links
         if links is None or not links.links or self.paths.reach == "direct":
-            yield
-            return
+            return OPEN
+        return self._watched(key, limit_s)
+
+    @contextlib.contextmanager
+    def _watched(self, key: Key, limit_s: float) -> Iterator[None]:
         loop, wait = asyncio.get_running_loop(), min(LATE_S, LATE * limit_s)
         late = loop.call_later(wait, self._doubt, key, loop.time())
         try:
@@ -239,10 +243,12 @@ class Exits:
             exit.paths.remove(path)
 
     async def _carry(self, key: Key, inside: Ends, path: Path) -> None:
+        clock = asyncio.get_running_loop().time
+
         def heard() -> None:
             exit = self.open.get(key)
             if exit is not None:
-                exit.fault, exit.heard_at = "", asyncio.get_running_loop().time()
+                exit.fault, exit.heard_at = "", clock()
 
         where = f"the node behind {path.via}" if path.via else key[0]
         try:

@@ -9,7 +9,6 @@ and both ends send keepalive pings. A peer that went away is dialled again with 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import functools
 import socket
@@ -31,6 +30,7 @@ from fednode.transports.exchange import (
     pieces,
     wrapped,
 )
+from fednode.transports.exits import OPEN
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
 from fednode.transports.places import Place, Places
 from fednode.transports.tls import Tls
@@ -45,7 +45,6 @@ CALLS_MAX: Final = 256
 STREAMS_MAX: Final = 64
 CALLS_PER_PEER: Final = 32
 CLOSE_GRACE_S: Final = 0.5
-OPEN: Final = contextlib.nullcontext()
 RENEW_GRACE_S: Final = 30.0
 """How long calls may go on in a connection that another one replaced."""
 # The protobuf field around the bytes of a Frame.
@@ -186,18 +185,22 @@ class GrpcTransport:
             )
         if self._closing is not None:
             raise Unreachable(f"cannot send to {to}: this transport is closed")
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_s
+        clock, place = asyncio.get_running_loop().time, (str(parse(to)), who)
+        deadline, peer = clock() + timeout_s, self._peers.get(place)
         try:
-            async with asyncio.timeout_at(deadline):
-                peer = await self._slot(to, who)
+            if peer is None or peer.slots.locked():
+                async with asyncio.timeout_at(deadline):
+                    peer = await self._slot(to, who)
+            else:  # the same, without its cost
+                self._use(place)
+                await peer.slots.acquire()
         except TimeoutError as fault:
             raise Unreachable(_late(shown, timeout_s)) from fault
         try:
             if self._closing is not None:
                 raise Unreachable(_closed(shown))
             left_s = max(deadline - clock(), 0.0)
-            with self._tls.exits.asking((str(parse(to)), who), left_s) if self._tls else OPEN:
+            with self._tls.exits.asking(place, left_s) if self._tls else OPEN:
                 return await peer.deliver(frame, left_s)
         except grpc.aio.AioRpcError as fault:
             raise Unreachable(self.why(to, who) or _sentence(shown, fault, timeout_s)) from fault
@@ -288,8 +291,7 @@ class GrpcTransport:
         """Close the channel to a place; calls under way there raise Unreachable."""
         if self._tls is not None:
             self._tls.exits.shut(parse(place[0]), place[1])
-        peer = self._peers.pop(place, None)
-        if peer is not None:
+        if (peer := self._peers.pop(place, None)) is not None:
             self._drop(peer, None)
 
     def _drop(self, peer: _Peer, grace_s: float | None) -> None:

@@ -81,7 +81,8 @@ class Line:
 
     def free(self) -> bool:
         """Tell whether something may be read at once."""
-        return self._account.free() and self._carrier.free()
+        account, carrier = self._account, self._carrier
+        return account.free() and (carrier is account or carrier.free())
 
     async def permit(self) -> None:
         """Wait until something may be read; raise Flood or Crumbled if that takes too long."""

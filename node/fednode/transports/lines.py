@@ -47,7 +47,7 @@ class Lines:
         who, rates = (source, HANDSHAKES) if self._visits else (id, None)
         line = Line(
             self._account(who, rates),
-            _now,
+            asyncio.get_running_loop().time,
             serving=True,
             visit=self._visits,
             carrier=self._carrier(via),
@@ -61,11 +61,11 @@ class Lines:
 
         The other end may flood here, too.
         """
-        account = self._account(id)
-        resting = account.resting(_now())
+        account, clock = self._account(id), asyncio.get_running_loop().time
+        resting = account.resting(clock())
         if resting:
             raise PeerRejected("connections", f"{id}: {resting}", id)
-        line = Line(account, _now, serving=False, carrier=self._carrier(via))
+        line = Line(account, clock, serving=False, carrier=self._carrier(via))
         with self._held(id, line, REST_S):
             yield line
 

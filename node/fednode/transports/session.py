@@ -94,6 +94,7 @@ class Session:
             self._tls.set_alpn_protos([offer])
         self._server = server
         self._heard = False
+        self._unanswered = 0  # bytes that came since the last bytes that went
         if server:
             self._tls.set_accept_state()
         else:
@@ -146,19 +147,17 @@ class Session:
                 line.came(plain)
                 return plain
             await self._flush(outside)
+            if not line.free():
+                await line.permit()
             if not await self._read(outside, line):
                 return b""
 
     async def _read(self, outside: Ends, line: Line) -> bool:
-        """Take what comes over the wire next, once the meter permits it; return False at the end.
-
-        Raise Flood for a key that floods.
-        """
-        if not line.free():
-            await line.permit()
+        """Take what comes over the wire next; return False at the end."""
         data = await outside.reader.read(CHUNK)
         if data:
             line.sealed(len(data))
+            self._unanswered += len(data)
             self._tls.bio_write(data)
         return bool(data)
 
@@ -197,6 +196,8 @@ class Session:
     ) -> None:
         ended = False
         while not ended:
+            if not line.free():
+                await line.permit()
             pieces, starved = list[bytes](), False
             try:
                 while plain := self._plain():
@@ -211,12 +212,13 @@ class Session:
             if pieces:  # in one piece, because each piece costs a call of the system
                 inside.writer.write(b"".join(pieces))
                 heard()
-            await self._flush(outside)  # TLS's own answers, such as to a key update
+            # TLS's own answers, such as to a key update, go with the next bytes that gRPC has for
+            # the other end; but they are not left to grow.
+            if not pieces or self._unanswered > CHUNK:
+                await self._flush(outside)
             await inside.writer.drain()
             if starved and not await self._read(outside, line):
                 return
-            if not line.free():
-                await line.permit()
 
     async def _outwards(self, inside: Ends, outside: Ends, line: Line) -> None:
         while data := await inside.reader.read(CHUNK):
@@ -230,6 +232,7 @@ class Session:
 
     def _push(self, outside: Ends) -> None:
         """Write what TLS has for the wire, without waiting for room."""
+        self._unanswered = 0
         with contextlib.suppress(SSL.WantReadError):
             full = True
             while full:

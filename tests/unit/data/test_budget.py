@@ -13,6 +13,25 @@ from fednode.data.files import opened
 from fednode.data.pixels import Unusable
 
 
+class Watched(threading.Condition):
+    """A condition that tells when a thread begins to wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waits.set()
+        return super().wait(timeout)
+
+
+class Never(threading.Condition):
+    """A condition on which nobody may wait, because nobody would wake the thread."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        raise AssertionError("a thread waits for what never comes")
+
+
 def test_threads_never_hold_more_than_there_is() -> None:
     budget, lock, held, most = Budget(100), threading.Lock(), [0], [0]
 
@@ -33,12 +52,12 @@ def test_threads_never_hold_more_than_there_is() -> None:
 
 
 def test_who_asks_for_much_is_not_overtaken() -> None:
-    budget, order, waits = Budget(10), list[str](), threading.Event()
+    budget, order, change = Budget(10), list[str](), Watched()
+    budget._change = change
     with ThreadPoolExecutor(2) as pool:
         with budget.taken(5, "the first"):
 
             def much() -> None:
-                waits.set()
                 with budget.taken(10, "much"):
                     order.append("much")
 
@@ -47,18 +66,18 @@ def test_who_asks_for_much_is_not_overtaken() -> None:
                     order.append("little")
 
             pool.submit(much)
-            assert waits.wait(30)
-            while not budget._turn.locked():
-                pass
+            assert change.waits.wait(10), "it waits, because the first holds too much"
             pool.submit(little)
         pool.shutdown(wait=True)
     assert order == ["much", "little"]
 
 
 def test_what_never_fits_is_refused_at_once_and_named() -> None:
+    budget = Budget(1 << 20)
+    budget._change = Never()
     with (
         pytest.raises(Unusable, match=r"^too large: a scan takes 2 MiB .* the limit is 1$"),
-        Budget(1 << 20).taken(2 << 20, "a scan"),
+        budget.taken(2 << 20, "a scan"),
     ):
         pass
 

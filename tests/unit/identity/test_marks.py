@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fednode.core.types import Mark
+from fednode.identity import keys
 from fednode.identity.identity import Identity
 from fednode.identity.marks import Marks
 
@@ -21,14 +22,30 @@ def signed(marks: Marks) -> Mark:
 
 def test_a_proof_holds_for_its_key_and_these_values(tmp_path: Path) -> None:
     own, other = (Marks("m", Identity(tmp_path / name, "m", name)) for name in "ab")
-    assert own.identity is not None
-    id, made = own.identity.id, signed(own)
-    assert other.checked(made, id) == made
-    assert other.checked(made, id) is made, "it is checked once"
+    made = signed(own)
+    assert len(made.proof) == 64
     assert own.own(made) == made
     assert other.own(made) == replace(made, proof=b"")
-    assert other.checked(made, "") == replace(made, proof=b"")
-    assert other.checked(None, id) is None
+    assert own.own(None) is None
+
+
+def test_a_proof_of_an_earlier_version_names_its_key(tmp_path: Path) -> None:
+    own, other = (Marks("m", Identity(tmp_path / name, "m", name)) for name in "ab")
+    for marks, holds in ((own, True), (other, False)):
+        assert marks.identity is not None
+        public = keys.raw(marks.identity.key.public_key())
+        made = replace(MARK, proof=public + own.sign(MARK))
+        assert own.own(made) == (made if holds else MARK)
+
+
+def test_after_a_change_of_the_key_the_new_one_signs(tmp_path: Path) -> None:
+    identity = Identity(tmp_path, "m", "a")
+    marks = Marks("m", identity)
+    before = signed(marks)
+    identity.rotate()
+    assert marks.own(before) == MARK
+    assert marks.own(signed(marks)) == signed(marks)
+    assert signed(marks) != before
 
 
 @pytest.mark.parametrize("changed", [{"process": "ac"}, {"run": 0}, {"round": 8}, {"released": 10}])
@@ -49,4 +66,4 @@ def test_without_keys_nothing_is_signed(tmp_path: Path) -> None:
     made = signed(Marks("m", Identity(tmp_path, "m", "a")))
     none = Marks("m")
     assert none.sign(MARK) == b""
-    assert none.checked(made, "any") == MARK
+    assert none.own(made) == MARK

@@ -222,7 +222,8 @@ class Exchange:
         heard = self.heard(number, self.first)
         among = {*heard, *self._part(number)}
         own = {self.context.name} if self.takes_part_now else set()
-        return self.lateness.resting(number, heard, among | own)
+        votes = {peer: message.facts for peer, message in heard.items()}
+        return self.lateness.resting(number, votes, among | own)
 
     def _merged(self, number: int, stage: str) -> dict[str, Message]:
         """Return the contributions to a stage that are merged, by sender."""

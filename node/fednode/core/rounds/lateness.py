@@ -107,14 +107,14 @@ class Lateness:
         return self._ballot
 
     def resting(
-        self, number: int, heard: Mapping[str, Message], among: Collection[str]
+        self, number: int, votes: Mapping[str, Mapping[str, str]], among: Collection[str]
     ) -> frozenset[str]:
         """Return who rests in a round, perhaps this node.
 
-        heard: the contributions to the first stage. among: the participants. Only they vote, so a
-        node that was not drawn finds the same as those that were.
+        votes: the facts of the contributions to the first stage, by peer. among: the participants.
+        Only they vote, so a node that was not drawn finds the same as those that were.
         """
-        ballots = {peer: message.facts for peer, message in heard.items()}
+        ballots = dict(votes)
         if self.name in among:
             ballots[self.name] = self._ballot
         if not any(ballots.values()) or not self._may(number):

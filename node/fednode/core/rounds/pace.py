@@ -8,12 +8,11 @@ merged when it comes; only nobody waits for it.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 
 from fednode.core.events import Effect
 from fednode.core.policy import NodeContext
 from fednode.core.rounds.lateness import Lateness, noted
-from fednode.core.types import EMPTY, Message
+from fednode.core.types import Message
 
 STAGE = "done"
 AHEAD_MAX = 2
@@ -27,7 +26,7 @@ class Pace:
         self._lateness = Lateness(context.name, context.rounds)
         self._name = context.name
         self._number = 0
-        self._votes = dict[tuple[int, str], Message]()  # by round and sender
+        self._votes = dict[tuple[int, str], Mapping[str, str]]()  # by round and sender
 
     @property
     def vote(self) -> Mapping[str, str]:
@@ -44,7 +43,7 @@ class Pace:
     def hear(self, message: Message) -> None:
         """Note the vote of a message."""
         if self._number <= message.round <= self._number + AHEAD_MAX:
-            self._votes[message.round, message.sender] = replace(message, tensors=EMPTY)
+            self._votes[message.round, message.sender] = message.facts
         self._lateness.heard(message)
 
     def opened(self, now: float, ready: Collection[str]) -> None:
@@ -59,8 +58,8 @@ class Pace:
 
     def resting(self, live: Collection[str]) -> frozenset[str]:
         """Return the peers for which the round under way does not wait."""
-        heard = {peer: vote for (of, peer), vote in self._votes.items() if of == self._number}
-        return self._lateness.resting(self._number, heard, {*live, self._name})
+        ballots = {peer: vote for (of, peer), vote in self._votes.items() if of == self._number}
+        return self._lateness.resting(self._number, ballots, {*live, self._name})
 
     def ended(self, awaited: Collection[str], now: float) -> list[Effect]:
         """Note that the wait of a round ended; return a record of each peer that costs too much.
