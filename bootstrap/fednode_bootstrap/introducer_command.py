@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from pathlib import Path
 
 import click
@@ -45,7 +46,8 @@ def run(state: Path, mesh_name: str, listen: str, until: int, relay: bool) -> No
             loop.add_signal_handler(number, stop.set)
         said = f"introducer of {mesh_name} at "
         ready = lambda at: click.echo(said + at)  # noqa: E731
-        await serve(book, listen, stop, ready, until, say=click.echo, relay=relay)
+        say = lambda text: click.echo(f"{time.strftime('%H:%M:%S')} {text}")  # noqa: E731
+        await serve(book, listen, stop, ready, until, say=say, relay=relay)
         if not stop.is_set():
             click.echo(f"{book.settled()} nodes hold leases; nothing is left to do")
 

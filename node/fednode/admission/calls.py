@@ -55,4 +55,4 @@ class CallLog:
             return
         self._shown.append(now)
         counts = ", ".join(f"{count} {key}" for key, count in sorted(self._counts.items()))
-        self._say(foreign.line(f"{time.strftime('%H:%M:%S')} {text} [so far: {counts}]"))
+        self._say(foreign.line(f"{text} [so far: {counts}]"))

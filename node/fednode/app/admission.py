@@ -262,7 +262,8 @@ class Admission:
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
     def _offer(self) -> introducer_pb2.JudgeReply:
-        members = [] if self._node is None else [peer.name for peer in self._node.view().peers]
+        others = self.register.enrolled() if self._node is None else self._node.view().peers
+        members = [one.name for one in others if one.name != self.plan.name]
         model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return introducer_pb2.JudgeReply(

@@ -31,6 +31,9 @@ from fednode.transports.address import RELAY
 from fednode.transports.opening import Connect, RelayAt
 from fednode.wire.replies import clean
 
+FINGERPRINT: Final = "fingerprint"
+SHOWN: Final = 12
+"""Characters of a model's fingerprint that are told and shown."""
 RELAY_TRIES: Final = 3
 RELAY_AGAIN_S: Final = 1.5
 """Pause between two tries: a node tells its relays of a new link within two seconds."""
@@ -175,6 +178,27 @@ def write(folder: Path, settings: str, peers: Peers) -> None:
     text = mesh_text(peers.mesh, str(peers.mesh_key), peers.sponsors, peers.peers, peers.relays)
     for name, content in (("node.yaml", settings), ("peers.yaml", text)):
         put(folder / name, content, "folder", for_all=True)
+
+
+def model_line(invitation: Invitation, own: str) -> str:
+    """Return the model of the mesh in words; own: the fingerprint of the model here, "" if none.
+
+    Raise ConfigError if it is another model than that of the node that made the link.
+    """
+    name, said, theirs = invitation.model.rpartition(f", {FINGERPRINT} ")
+    if not own:
+        return invitation.model
+    if not said:
+        return (
+            f"{invitation.model}, {FINGERPRINT} {own[:SHOWN]} here; {invitation.right.name} still "
+            "loads its own, and nodes compare them"
+        )
+    if not own.startswith(theirs):
+        raise ConfigError(
+            f"The model of the mesh is {invitation.model}, and the one here has {own[:SHOWN]}: "
+            "take the same file or version as the other sites."
+        )
+    return f"{name}{said}{theirs}"
 
 
 def leaves(plan: NodePlan, learner: Learner) -> str:

@@ -120,6 +120,7 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     plan = NodePlan(name, placed(settings, peers, name), peers, state)
     if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
+    click.echo("Loading the images and the model here, to show what would leave it.")
     with Shown("Nothing was joined; the link can still be used.") as told:
         learner = learner_of(plan.settings, name, told=told)
     if fault := sums_fault(plan, learner):
@@ -132,12 +133,13 @@ def _agreed(
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
     from fednode.admission.words import same, words_of
-    from fednode.app.joining import leaves
+    from fednode.app.joining import leaves, model_line
     from fednode.identity import keys
 
     known = words_of(keys.read_group(invitation.link.mesh_key))
     settings, rounds = plan.settings, plan.settings.rounds
-    least = f"at least {rounds.start.peers} other members" if rounds.start.peers else "its peers"
+    few = rounds.start.peers
+    least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
     private = "off" if settings.privacy.clip is None else f"clip {settings.privacy.clip:g}"
     click.echo(
         f"mesh           {plan.peers.mesh}, words: {known}\n"
@@ -146,7 +148,7 @@ def _agreed(
         f"members        {', '.join(invitation.members)}\n"
         f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
         f"{least}\n"
-        f"model          {invitation.model}\n"
+        f"model          {model_line(invitation, learner.backbone)}\n"
         f"leaves here    {leaves(plan, learner)}\n"
         f"stays here     all images, labels and file names\n"
         f"privacy        {private} (privacy.clip), class names "

@@ -34,8 +34,13 @@ class Changes:
     def __init__(self) -> None:
         self._rooms: dict[tuple[str, Level], _Room] = {}
 
-    def record(self, now: float, peer: str, state: str, reason: str) -> list[Record]:
-        """Return the record of a member's new state; nothing if it had too many lately."""
+    def record(
+        self, now: float, peer: str, state: str, reason: str, before: str = ""
+    ) -> list[Record]:
+        """Return the record of a member's new state; nothing if it had too many lately.
+
+        before: its last state. One that never answered may not run yet, which is no death.
+        """
         level: Level = "warning" if state in WARN else "info"
         room = self._rooms.pop((peer, level), None) or _Room(BURST, now)
         self._rooms[peer, level] = room  # the latest is last
@@ -47,7 +52,8 @@ class Changes:
             room.unwritten += 1
             return []
         room.left -= 1.0
-        text = f"{peer} is {state}" + (f": {reason}" if reason else "")
+        what = "does not answer yet" if (before, state) == ("unknown", "dead") else f"is {state}"
+        text = f"{peer} {what}" + (f": {reason}" if reason else "")
         if room.unwritten:
             text += f" ({room.unwritten} such changes of {peer} before this one were left out)"
             room.unwritten = 0

@@ -185,7 +185,7 @@ class Peering(ABC):
         moved, self._members.reworded = self._members.reworded, set()
         changes, self._members.changes = self._members.changes, []
         for peer, before, after in changes:
-            effects += self._changed.record(now, peer, after, self._members[peer].reason)
+            effects += self._changed.record(now, peer, after, self._members[peer].reason, before)
             if (before in LIVE) != (after in LIVE):
                 moved.add(peer)
         return [*effects, *self._relink(now, moved)] if moved else effects

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fednode.app.joining import Invitation, leaves, peers_of, settings_text, strange, write
+from fednode.app.joining import (
+    Invitation,
+    leaves,
+    model_line,
+    peers_of,
+    settings_text,
+    strange,
+    write,
+)
 from fednode.app.plan import NodePlan, learner_of, make
 from fednode.errors import ConfigError
 from fednode.identity.enrol import sponsor
@@ -59,6 +67,17 @@ def test_class_sums_are_said_for_each_class(tmp_path: Path, plan: NodePlan) -> N
     made = make(tmp_path / "b/peers.yaml", tmp_path / "b/node.yaml", None, (), None)
     said = leaves(made, learner_of(made.settings, "b"))
     assert said.startswith("9 numbers for each of 2 classes, 2 class names")
+
+
+def test_the_model_is_shown_by_its_fingerprint_whoever_loads_it_first(plan: NodePlan) -> None:
+    told = invitation(plan, PROMPTS)
+    assert model_line(told, "") == "m"
+    early = "m, fingerprint 0123456789ab here; a still loads its own, and nodes compare them"
+    assert model_line(told, "0123456789abcdef") == early
+    ready = replace(told, model="m, fingerprint 0123456789ab")
+    assert model_line(ready, "0123456789abcdef") == ready.model
+    with pytest.raises(ConfigError, match="the one here has ffff: take the same file"):
+        model_line(ready, "ffff")
 
 
 def test_a_model_that_each_site_has_must_be_given(tmp_path: Path, plan: NodePlan) -> None:

@@ -25,6 +25,13 @@ def test_the_next_record_says_how_many_were_left_out_and_others_are_not_bound() 
     assert told.text == "d is alive (6 such changes of d before this one were left out)"
 
 
+def test_a_member_that_never_answered_is_not_called_dead() -> None:
+    (told,) = Changes().record(0.0, "d", "dead", "nobody answers at d:1", "unknown")
+    assert (told.kind, told.text) == ("peer.dead", "d does not answer yet: nobody answers at d:1")
+    (later,) = Changes().record(0.0, "d", "dead", "silent", "suspect")
+    assert later.text == "d is dead: silent"
+
+
 def test_a_warning_is_written_however_often_its_member_came_and_went() -> None:
     changes = Changes()
     for _ in range(1000):

@@ -60,7 +60,8 @@ class MovesByProof(Check):
             return
         if isinstance(event, ev.Received):
             self._hear(name, event.message)
-        if effects and not isinstance(event, ev.Delivered | ev.Undelivered):
+        refused = isinstance(event, ev.Undelivered) and event.code == "refused"
+        if effects and (refused or not isinstance(event, ev.Delivered | ev.Undelivered)):
             self._fewest[name] = min(self._fewest[name], self._alive(world, name))
         for effect in effects:
             if isinstance(effect, ev.Record) and effect.kind == "round.taken":

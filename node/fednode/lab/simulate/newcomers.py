@@ -143,7 +143,12 @@ class Growth:
             self._tell(self._drawn.founder, [Update(liar, "revoked", 0, "", id, proof)])
 
     def judge(self, honest: Sequence[str]) -> None:
-        """Raise Violation if two honest nodes hold different keys for a name, or a false one.
+        """Raise Violation if two honest nodes hold different keys for a name, or a false one."""
+        if text := self.wrong(honest):
+            raise Violation("OneKeyAName", text)
+
+    def wrong(self, honest: Sequence[str]) -> str:
+        """Return which honest nodes hold different keys for a name, or a false one; "" if none.
 
         A node need not know those that run under other settings than it does.
         """
@@ -153,8 +158,8 @@ class Growth:
             held = {at: self.leases.id_of(at, name) for at in honest}
             known = {at: id for at, id in held.items() if id or not self._apart(at, name)}
             if wrong := {at: id for at, id in known.items() if id != true}:
-                text = f"the key of {name} is {true or 'none'}, and nodes hold {wrong}"
-                raise Violation("OneKeyAName", text)
+                return f"the key of {name} is {true or 'none'}, and nodes hold {wrong}"
+        return ""
 
     def _apart(self, at: str, name: str) -> bool:
         """Tell whether two nodes run under different settings; a ghost runs under none."""

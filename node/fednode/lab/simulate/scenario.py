@@ -281,14 +281,18 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
         if growth is not None:
             growth.settle()
         until = world.now + scenario.heal_s
-        while not judge.well(world, honest) or unsettled(proposals, honest):
+        while (
+            not judge.well(world, honest)
+            or unsettled(proposals, honest)
+            or (growth is not None and growth.wrong(honest))
+        ):
             decide(world)
             if world.now >= until:
                 require_settled(proposals, honest)
+                if growth is not None:
+                    growth.judge(honest)
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
-        if growth is not None:
-            growth.judge(honest)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
             judge.agreed(world)
         world.run(lambda: not unsaid(world, honest), TOLD_S)
