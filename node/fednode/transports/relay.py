@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from fednode.errors import FrameError
 from fednode.transports import relay_frames as frames
-from fednode.transports.address import Endpoint
+from fednode.transports.address import parse
+from fednode.transports.base import Address
 from fednode.transports.buckets import Buckets
 from fednode.transports.carrier import Carrier, Counts
 from fednode.transports.session import Ends
@@ -60,6 +61,10 @@ class _Waiting:
     task: asyncio.Task[Any]
     heard_at: float
     admits: bool = False
+
+    def call(self, ticket: bytes, caller: str, source: str) -> None:
+        """Tell the node that somebody calls it."""
+        self.say(call=pb.Call(ticket=ticket, caller=caller, source=source[: frames.ID_MAX]))
 
     def say(self, **what: Any) -> None:
         self.ends.writer.write(frames.pack(pb.FromRelay(**what)))
@@ -131,10 +136,10 @@ class Relay:
         """Tell whether a node waits here that admits strangers."""
         return any(node.admits for node in self._waiting.values())
 
-    async def serve(self, id: str, source: str, ends: Ends, place: Endpoint) -> None:
+    async def serve(self, id: str, source: str, ends: Ends, where: Address) -> None:
         """Serve a connection of a proven key until it ends.
 
-        source: where it comes from. place: the same with its port.
+        source: where it comes from. where: the same with its port.
         """
         try:
             if self._refusal(id):
@@ -143,17 +148,18 @@ class Relay:
             with self._room_to_ask(id):
                 async with asyncio.timeout(ASK_S):
                     asked = frames.from_node(await frames.read(ends.reader))
-                what = asked.WhichOneof("what")
+                what, to, ticket = asked.WhichOneof("what"), asked.dial.to, asked.take.ticket
+                del asked  # a message takes much memory, and a stream may last for days
                 if what == "where":
-                    await self._show(id, place, ends)
+                    await self._show(id, where, ends)
                     return
             if what == "wait":
                 await self._wait(id, ends)
             elif what == "dial":
-                node = self._admit(id, asked.dial.to)
-                await self._dial(_Stream(id, asked.dial.to, _task(), _future()), node, source, ends)
+                node = self._admit(id, to)
+                await self._dial(_Stream(id, to, _task(), _future()), node, source, ends)
             elif what == "take":
-                await self._take(id, asked.take.ticket, ends)
+                await self._take(id, ticket, ends)
             else:
                 raise _Refused("refused", f"a connection cannot begin with {what}")
         except _Refused as fault:
@@ -207,7 +213,7 @@ class Relay:
             if not self._asking[id]:
                 del self._asking[id]
 
-    async def _show(self, id: str, place: Endpoint, ends: Ends) -> None:
+    async def _show(self, id: str, where: Address, ends: Ends) -> None:
         """Tell a node from which port of its NAT it comes, and keep the connection for a while.
 
         While it is there, the NAT gives the same port to the node's connection to another node.
@@ -215,11 +221,12 @@ class Relay:
         self._count_dial(id)
         if why := self._refusal(id):
             raise _Refused("refused", why)
-        if not place.public:
-            text = f"this relay sees the node at {place.host}, which is no public address"
+        host = where.rpartition(":")[0]
+        if "%" in host or not parse(where).public:  # a zone names an interface of this machine
+            text = f"this relay sees the node at {host}, which is no public address"
             raise _Refused("refused", text)
         await _reply(ends, "ok")
-        ends.writer.write(frames.pack(pb.FromRelay(seen=pb.Seen(address=str(place)))))
+        ends.writer.write(frames.pack(pb.FromRelay(seen=pb.Seen(address=where))))
         await ends.writer.drain()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(ASK_S):
@@ -286,8 +293,7 @@ class Relay:
     async def _dial(self, stream: _Stream, node: _Waiting, source: str, ends: Ends) -> None:
         ticket, to = secrets.token_bytes(frames.TICKET_BYTES), stream.called
         with self._held(stream, ticket):
-            call = pb.Call(ticket=ticket, caller=stream.caller, source=source[: frames.ID_MAX])
-            node.say(call=call)
+            node.call(ticket, stream.caller, source)
             try:
                 async with asyncio.timeout(TICKET_S):
                     taker = await stream.taken

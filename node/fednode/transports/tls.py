@@ -206,8 +206,7 @@ class Tls:
                 if session.speaks == RELAYING and self._relay is not None:
                     spare(writer)
                     inner = Inner(session, Ends(reader, writer), PIECE)
-                    place = Endpoint(str(host), int(port))
-                    await self._relay.serve(id, source, inner.ends, place)
+                    await self._relay.serve(id, source, inner.ends, where)
                     return
                 await self._serve(session, id, source, Ends(reader, writer))
 

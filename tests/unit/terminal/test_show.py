@@ -63,6 +63,15 @@ def test_a_mesh_shows_the_accuracy_of_the_hand_written_prompt_and_a_finished_nod
     assert "finished" not in drawn(show.mesh([(("a", "here:1"), one)]))
 
 
+def test_the_path_to_a_peer_without_an_open_port_is_shown_also_if_it_is_direct() -> None:
+    made = reply()
+    assert "path" not in drawn(show.node(made))
+    made.peers[0].address, made.peers[0].path = "relay", "direct"
+    shown = drawn(show.node(made))
+    assert "path" in shown
+    assert "direct" in shown
+
+
 def test_why_a_peer_is_away_is_a_line_below_the_peers() -> None:
     made = reply()
     made.peers[0].reason = "no route to 127.0.0.1:31415"

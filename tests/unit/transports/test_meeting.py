@@ -195,8 +195,8 @@ def lying(relay: Raised, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a relay say that each node is at a place."""
     show = Relay._show
 
-    async def lie(self: Relay, id: str, at: Endpoint, ends: Ends) -> None:
-        await show(self, id, parse(place) if self is relay.relay else at, ends)
+    async def lie(self: Relay, id: str, at: str, ends: Ends) -> None:
+        await show(self, id, place if self is relay.relay else at, ends)
 
     monkeypatch.setattr(Relay, "_show", lie)
 
@@ -371,7 +371,7 @@ async def test_another_member_that_comes_in_a_nodes_place_is_refused(
 async def test_a_relay_that_says_no_place_is_left_out(
     relay: Raised, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nowhere(self: Relay, id: str, at: Endpoint, ends: Ends) -> None:
+    async def nowhere(self: Relay, id: str, at: str, ends: Ends) -> None:
         ends.writer.write(frames.pack(pb.FromRelay(reply=pb.Reply(code="ok"))))
         ends.writer.write(frames.pack(pb.FromRelay(ping=pb.Ping())))
 
