@@ -22,8 +22,8 @@ def closed(count: int) -> None:
 
 
 def paced(folder: Path, relays: int, direct: tuple[int, ...] = ()) -> Mesh:
-    """Return a mesh whose rounds take a fifth of a second at least, so that faults meet rounds."""
-    return Mesh(folder / "mesh", 5, 0, relays, direct, ("rounds.min_interval_s=0.2",))
+    """Return a mesh whose rounds take a tenth of a second at least, so that faults meet rounds."""
+    return Mesh(folder / "mesh", 5, 0, relays, direct, ("rounds.min_interval_s=0.1",))
 
 
 def told(mesh: Mesh, since: float, kinds: tuple[str, ...], only: int = 0) -> list[str]:
