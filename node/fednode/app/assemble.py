@@ -98,6 +98,8 @@ async def live(plan: NodePlan, store: Store) -> None:
             beside.append(asyncio.create_task(watching.watch()))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
+        if faces.settling is not None:  # else a round could begin under the settings before
+            await _unless(stop, asyncio.ensure_future(faces.settling.prepared()))
         await driver.run()
         if mesh.relay is not None:
             await mesh.relay.drain(RELAY_DRAIN_S)

@@ -33,6 +33,7 @@ class Interfaces:
     def __init__(self, plan: NodePlan, mesh: NodeNetwork, store: Store) -> None:
         self._settings, self._state, self._mesh = plan.settings, plan.state, mesh
         self.events, self.metrics = Events(), Metrics()
+        self.settling: Settling | None = None
         self.working = Working(logging.getLogger("fednode").info)
         about = about_of(plan, mesh)
         self.service = NodeService(
@@ -82,7 +83,7 @@ class Interfaces:
 
     def follow(self, settling: Settling) -> None:
         """Show the settings documents of the node, and what it runs under them."""
-        self.service.deciding = settling
+        self.settling = self.service.deciding = settling
         settling.swapped = self._swap
 
     def _swap(self, plan: NodePlan, learner: Learner) -> None:

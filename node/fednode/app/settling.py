@@ -81,6 +81,11 @@ class Settling:
         for digest in sorted(self.folder.accepted):
             self._begin_accepting(digest)
 
+    async def prepared(self) -> None:
+        """Wait until what was accepted before the start can be run under, or cannot."""
+        if self._preparing:
+            await asyncio.wait(set(self._preparing.values()))
+
     # What the driver asks (fednode.runtime.settling.Settling) -------------------------------------
 
     def checked(self, proof: bytes) -> Document | None:

@@ -159,12 +159,22 @@ class Kernel(Peering):
         return [*timer, *begun, *([self._run.wait.waits(self._run.round + 1)] if waits else [])]
 
     def _start_if_ready(self, now: float, timeout: bool = False) -> list[ev.Effect]:
-        if self._life != Life.WAITING or (self._run.wait.short and not timeout):
+        if self._life != Life.WAITING or ((self._run.wait.short or self._unheard) and not timeout):
             return []
         if self._run.wait.short and self._run.wait.held:
             return [ev.SetTimer(START, HELD_S)]
         self._life, self._run.begun = Life.RUNNING, True
         return [*self._run.wait.late(self._run.round + 1), *self._next_round(now)]
+
+    @property
+    def _unheard(self) -> bool:
+        """Whether a live peer may run under the settings that this node accepted before a restart.
+
+        Its answers do not say under which; a round of the old settings would wait for it in vain.
+        """
+        if not self._run.wait.adopted or self.documents.next is None:
+            return False
+        return any(peer not in self.documents.told for peer in self._members.live())
 
     @property
     def _idle(self) -> bool:
@@ -273,7 +283,8 @@ class Kernel(Peering):
         effects = [*begun, *self._swim.hellos(sorted(self._members.remaining()))]
         if parts.begins:
             return [*effects, *self.lives.counted(self._run.begin_under())]
-        return [*effects, *self._met_again(now), *self._next_round(now)]
+        began = self._start_if_ready(now) or self._next_round(now)
+        return [*effects, *self._met_again(now), *began]
 
     def _adopted(self, now: float, event: ev.Event, snapshot: Snapshot) -> list[ev.Effect]:
         self._failures, self._unsaved = 0, None

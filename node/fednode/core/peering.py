@@ -124,7 +124,8 @@ class Peering(ABC):
         plain: list[ev.Effect] = [ev.Answer(token, self._word or "ok", note, more)]
         answer = plain if special is None else special
         effects += [*self._swim.lists(message), *self._changes(now)]
-        return [*answer, *effects, *(self._switch_if_due(now) if news else ())]
+        follows = (self._switch_if_due(now) or self._start_if_ready(now)) if news else ()
+        return [*answer, *effects, *follows]
 
     def _refuse(
         self, now: float, message: Message, token: int, verdict: Verdict

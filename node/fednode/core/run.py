@@ -193,7 +193,8 @@ def ended(snapshot: Snapshot) -> ev.Record:
     metrics, number = snapshot.metrics, snapshot.policy.round
     shown = ", ".join(f"{key} {metrics[key]:.4g}" for key in sorted(metrics))
     facts: dict[str, Json] = {"round": number, **metrics}
-    return ev.Record("round.adopted", f"round {number} adopted: {shown}", "info", facts)
+    text = f"round {number} adopted" + (f": {shown}" if shown else "")
+    return ev.Record("round.adopted", text, "info", facts)
 
 
 def again(kind: str, reason: str, timer: str, failures: int) -> list[ev.Effect]:

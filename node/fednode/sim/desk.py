@@ -65,7 +65,8 @@ class Desk:
         return [Decided(key, self.decided[key]) for key in sorted(newer) if key in self.decided]
 
     def documents(self) -> Documents:
-        """Return what a kernel that starts knows; what was accepted is prepared again first."""
+        """Return what a kernel knows that starts; what was accepted is prepared before."""
         newer = {key: one for key, one in self.held.items() if order(one) > order(self.force)}
-        refused = {digest for digest, accepts in self.decided.items() if not accepts}
-        return Documents(self.force, newer, refused=refused & set(newer))
+        accepted = {digest for digest, accepts in self.decided.items() if accepts} & set(newer)
+        refused = (set(self.decided) & set(newer)) - accepted
+        return Documents(self.force, newer, accepted, refused)

@@ -176,3 +176,32 @@ def test_a_revocation_is_learnt_from_a_member_that_runs_under_other_settings() -
     (hello,) = only(greeting, ev.Send)
     assert hello.to == "b"
     assert [update.name for update in hello.message.members] == ["a", "c"], "it is passed on"
+
+
+def test_a_node_that_restarts_hears_the_settings_of_live_peers_before_its_next_round() -> None:
+    """It accepted settings before; a peer that answers may run under them by now."""
+    documents = Documents(held={ONE.digest: ONE}, accepted={ONE.digest})
+    held = PolicyState(1, PROMPTS, PROMPTS)
+    policy = ZeroDFL.restore(ZeroDFLConfig(), context(), held)
+    node = Kernel(context(), policy, FACTS, anew=zerodfl, documents=documents, under=under)
+    node.step(0.0, ev.Started())
+    effects = node.step(1.0, ev.Delivered("b", message("hello", "a")))
+    assert node.view().peers[0].state == "alive"
+    assert node.view().life == "waiting", "an answer does not say under which settings b runs"
+    effects = take(node, "ping", terms=Terms(ONE.digest, "", ONE.digest), fingerprint="other")
+    assert only(effects, ev.Switch) == [ev.Switch(ONE)]
+    assert "round.began" not in recorded(effects)
+    effects = node.step(1.0, ev.Switched(ONE.digest))
+    assert node.view().life == "running"
+    assert "round.began" in recorded(effects)
+
+
+def test_it_goes_on_under_the_old_settings_if_its_peers_do() -> None:
+    documents = Documents(held={ONE.digest: ONE}, accepted={ONE.digest})
+    policy = ZeroDFL.restore(ZeroDFLConfig(), context(), PolicyState(1, PROMPTS, PROMPTS))
+    node = Kernel(context(), policy, FACTS, anew=zerodfl, documents=documents, under=under)
+    node.step(0.0, ev.Started())
+    node.step(1.0, ev.Delivered("b", message("hello", "a")))
+    effects = take(node, "ping", terms=Terms("", ONE.digest, ONE.digest))
+    assert "round.began" in recorded(effects)
+    assert node.view().life == "running"

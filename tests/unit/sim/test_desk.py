@@ -22,7 +22,7 @@ def test_a_decision_outlives_a_restart_and_refusals_are_known_at_once() -> None:
     assert desk.again() == [Decided(ONE.digest, False), Decided(TWO.digest, True)]
     documents = desk.documents()
     assert documents.refused == {ONE.digest}
-    assert not documents.accepted, "the node prepares it first"
+    assert documents.accepted == {TWO.digest}, "the node prepares it before it starts"
 
 
 def test_what_is_older_than_the_one_in_force_is_no_news() -> None:

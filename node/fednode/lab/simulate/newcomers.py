@@ -155,7 +155,7 @@ class Growth:
         names = [*self._names, *self._drawn.joins, GHOST]
         for name in names:
             true = "" if name == GHOST or name in self._lies else f"key-{name}"
-            held = {at: self.leases.id_of(at, name) for at in honest}
+            held = {at: self.leases.id_of(at, name) for at in honest if at != name}
             known = {at: id for at, id in held.items() if id or not self._apart(at, name)}
             if wrong := {at: id for at, id in known.items() if id != true}:
                 return f"the key of {name} is {true or 'none'}, and nodes hold {wrong}"
