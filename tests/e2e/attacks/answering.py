@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from tests.e2e.attacks.http2 import ALPN, PING, SETTINGS, TIMEOUT_S, frame
+from tests.e2e.attacks.http2 import ALPN, PING, SETTINGS, TIMEOUT_S, frame, pem_file
 
 TIMES: Final = 100
 FLOOD: Final = frame(PING, payload=b"12345678") * TIMES
@@ -25,12 +24,8 @@ def answering_context(key: Ed25519PrivateKey, shown: x509.Certificate) -> ssl.SS
     """Return the TLS context of a server that shows a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(list(ALPN))
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    kind = serialization.PrivateFormat.PKCS8
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.pem"
-        path.write_bytes(key.private_bytes(pem, kind, plain) + shown.public_bytes(pem))
-        context.load_cert_chain(path)
+        context.load_cert_chain(pem_file(Path(folder) / "x.pem", key, shown))
     return context
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
@@ -30,6 +29,7 @@ from tests.e2e.attacks.http2 import (
     SETTINGS,
     context_of,
     frame,
+    pem_file,
     request,
     rest,
 )
@@ -116,11 +116,7 @@ def updated(lab: Lab, key: Ed25519PrivateKey, listed: x509.Certificate) -> None:
     if shutil.which("openssl") is None:
         print("key updates: not tried, there is no program openssl")
         return
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    path = lab.folder / "hostile.pem"
-    path.touch(0o600)
-    kind = serialization.PrivateFormat.PKCS8
-    path.write_bytes(key.private_bytes(pem, kind, plain) + listed.public_bytes(pem))
+    path = pem_file(lab.folder / "hostile.pem", key, listed)
     words = ["openssl", "s_client", "-connect", lab.at["a"], "-cert", str(path), "-key", str(path)]
     program = subprocess.Popen(
         [*words, "-alpn", "h2"],

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import ssl
 import struct
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,6 +29,7 @@ from tests.e2e.attacks.http2 import (
     WINDOW,
     Wire,
     frame,
+    in_threads,
     literal,
     request,
     rest,
@@ -206,9 +206,5 @@ def flood(
                 tally["closed or refused"] += 1
                 rest(AGAIN_S)
 
-    threads = [threading.Thread(target=attack, daemon=True) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds + 30)
+    in_threads(attack, CONNECTIONS, seconds)
     return dict(tally)

@@ -7,8 +7,9 @@ import socket
 import ssl
 import struct
 import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,15 @@ ALPN: Final = ("h2",)
 def rest(seconds: float) -> None:
     """Let an attacker's thread do nothing for a while."""
     select.select((), (), (), seconds)
+
+
+def in_threads(work: Callable[[], None], threads: int, seconds: float) -> None:
+    """Run the same work in so many threads, and wait for its end after some seconds."""
+    running = [threading.Thread(target=work, daemon=True) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(seconds + 30)
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
@@ -74,13 +84,18 @@ def context_of(
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if alpn:
         context.set_alpn_protocols(list(alpn))
-    pem = serialization.Encoding.PEM
-    kind, plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "x.pem"
-        path.write_bytes(key.private_bytes(pem, kind, plain) + shown.public_bytes(pem))
-        context.load_cert_chain(path)
+        context.load_cert_chain(pem_file(Path(folder) / "x.pem", key, shown))
     return context
+
+
+def pem_file(path: Path, key: Ed25519PrivateKey, shown: x509.Certificate) -> Path:
+    """Write a key and a certificate to a file that only its owner can read; return its path."""
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    kind = serialization.PrivateFormat.PKCS8
+    path.touch(0o600)
+    path.write_bytes(key.private_bytes(pem, kind, plain) + shown.public_bytes(pem))
+    return path
 
 
 def stranger_context() -> ssl.SSLContext:

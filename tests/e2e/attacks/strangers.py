@@ -32,7 +32,7 @@ from fednode.identity.identity import Identity
 from fednode.transports.address import Endpoint
 from fednode.transports.opening import Streams
 from fednode.transports.ports import free_ports
-from tests.e2e.attacks.http2 import ALPN, TIMEOUT_S, Wire, rest, stranger_context
+from tests.e2e.attacks.http2 import ALPN, TIMEOUT_S, Wire, in_threads, rest, stranger_context
 
 THREADS: Final = 2
 AGAIN_S: Final = 0.01
@@ -94,11 +94,7 @@ def _again(knock: Callable[[], None], seconds: float) -> dict[str, Any]:
                 tally["refused"] += 1
                 rest(AGAIN_S)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(seconds + 30)
+    in_threads(work, THREADS, seconds)
     return dict(tally)
 
 

@@ -7,6 +7,8 @@ import random
 import socket
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -26,9 +28,12 @@ from fednode.transports.session import (
     Session,
 )
 from fednode.transports.tls import Tls
+from tests.e2e.attacks.http2 import frame
 from tests.unit.identity.people import A, B, person
 
 GUARD_S = 20.0
+GREETING = frame(0xFA, payload=bytes(16_000))
+"""A frame of no known kind, which nobody answers."""
 SIZES = (1, RECORD - 1, RECORD, RECORD + 1, CHUNK, SEALED - 110, SEALED, 5 * CHUNK + 3)
 
 
@@ -59,8 +64,9 @@ def line(serving: bool) -> Line:
     return Line(Account(), time.monotonic, serving)
 
 
-@pytest.mark.parametrize("size", SIZES)
-async def test_bytes_come_out_as_they_went_in(size: int) -> None:
+@asynccontextmanager
+async def carried() -> AsyncIterator[tuple[Ends, Ends, Session]]:
+    """Carry bytes between a caller and a server; yield both plain ends and the server's session."""
     gates = [gate(A, "a"), gate(B, "b")]
     client, server = (Session(one._context(), one is gates[1]) for one in gates)
     (client_outside, server_outside), (ours, client_inside), (theirs, server_inside) = [
@@ -72,11 +78,7 @@ async def test_bytes_come_out_as_they_went_in(size: int) -> None:
             client.carry(client_outside, client_inside, line(serving=False)),
             server.carry(server_outside, server_inside, line(serving=True)),
         )
-        there, back = (bytes(range(256)) * (1 + size // 256))[:size], b"\xff" * size
-        ours.writer.write(there)
-        theirs.writer.write(back)
-        assert await exactly(theirs, size) == there
-        assert await exactly(ours, size) == back
+        yield ours, theirs, server
         ours.writer.close()
         client_outside.writer.close()
         assert all(await carrying)
@@ -84,6 +86,27 @@ async def test_bytes_come_out_as_they_went_in(size: int) -> None:
         ends.writer.close()
     for one in gates:
         await one.close()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_bytes_come_out_as_they_went_in(size: int) -> None:
+    async with carried() as (ours, theirs, _):
+        there, back = (bytes(range(256)) * (1 + size // 256))[:size], b"\xff" * size
+        ours.writer.write(there)
+        theirs.writer.write(back)
+        assert await exactly(theirs, size) == there
+        assert await exactly(ours, size) == back
+
+
+async def test_answers_of_tls_itself_are_not_left_to_grow() -> None:
+    async with carried() as (ours, theirs, server):
+        for _ in range(20):  # nothing goes back meanwhile
+            ours.writer.write(GREETING)
+            assert await exactly(theirs, len(GREETING)) == GREETING
+        assert server._unanswered <= 2 * CHUNK
+        theirs.writer.write(b"x")
+        assert await exactly(ours, 1) == b"x"
+        assert server._unanswered == 0
 
 
 class Chopped:
