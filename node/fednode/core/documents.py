@@ -80,13 +80,15 @@ class Documents:
     @property
     def next(self) -> Document | None:
         """The newest document that this node has accepted and does not run under yet."""
+        if not self.held:
+            return None
         known = [one for digest, one in self.held.items() if digest in self.accepted]
         return max(known, key=order, default=None)
 
     @property
     def newest(self) -> Document:
         """The newest document that this node knows."""
-        return max((self.force, *self.held.values()), key=order)
+        return max((self.force, *self.held.values()), key=order) if self.held else self.force
 
     @property
     def terms(self) -> Terms | None:

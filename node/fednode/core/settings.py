@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -172,7 +173,13 @@ class Timing:
 
     def suspicion_s(self, members: int) -> float:
         """Return how many seconds a suspect has to contradict, in a mesh of `members` nodes."""
-        return self.suspicion_mult * max(1.0, math.log10(max(members, 1))) * self.probe_interval_s
+        return self.suspicion_mult * _spread(members) * self.probe_interval_s
+
+
+@functools.lru_cache(maxsize=8)
+def _spread(members: int) -> float:
+    """Return how much longer news take in a mesh of so many nodes; each message asks for it."""
+    return max(1.0, math.log10(max(members, 1)))
 
 
 PRESETS: Final[Mapping[str, Timing]] = {

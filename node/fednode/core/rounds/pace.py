@@ -58,6 +58,8 @@ class Pace:
 
     def resting(self, live: Collection[str]) -> frozenset[str]:
         """Return the peers for which the round under way does not wait."""
+        if not (self._lateness.ballot or any(self._votes.values())):
+            return frozenset()
         ballots = {peer: vote for (of, peer), vote in self._votes.items() if of == self._number}
         return self._lateness.resting(self._number, ballots, {*live, self._name})
 
