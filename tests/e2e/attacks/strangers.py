@@ -124,10 +124,10 @@ def crowd(count: int, together: int, warm: int) -> str:
                 (*fednode, "start"), cwd=f"{home}/ward", env=os.environ | given, stderr=log
             )
             try:
-                time.sleep(SETTLES_S)
+                rest(SETTLES_S)
                 if warm:
                     asyncio.run(_knock(at, Path(home, "warm"), warm, together))
-                    time.sleep(SETTLES_S)
+                    rest(SETTLES_S)
                 before, told = memory(node.pid), list[float]()
                 over = threading.Event()
                 watching = threading.Thread(target=_watch, args=(node.pid, over, told))
@@ -137,7 +137,7 @@ def crowd(count: int, together: int, warm: int) -> str:
                 seconds = time.monotonic() - began
                 over.set()
                 watching.join()
-                time.sleep(SETTLES_S)
+                rest(SETTLES_S)
                 after = memory(node.pid)
             finally:
                 node.terminate()
