@@ -20,13 +20,14 @@ class LivesAreTrue(Check):
 
     What counts is what its disk had lost when it was switched on: what the node releases later is
     no loss. While its operator has not decided, also after a restart, it sends no message of its
-    policy and begins no round; one that is under way may end.
+    policy and begins no round. One that is under way may end: it begins when the node measures what
+    it adopted, unless the node is silent by then.
     """
 
     _released: Counter[str] = field(default_factory=Counter)
     _lost: dict[str, bool] = field(default_factory=dict)  # whether it had, when it was switched on
     _silent: dict[str, bool] = field(default_factory=dict)  # after its last step
-    _trained: Counter[str] = field(default_factory=Counter)  # the last round that it trained in
+    _begun: Counter[str] = field(default_factory=Counter)  # the last round under way
 
     def started(self, world: World, name: str) -> None:
         """Note whether the node knows of all its releases as it starts, and whether it is silent.
@@ -46,12 +47,14 @@ class LivesAreTrue(Check):
         if before and not silent:
             raise self.broken(world, name, "speaks again, and its operator has not decided")
         for one in effects:
-            if isinstance(one, Tune) and one.job.stage != MEASURE:
-                self._released[name] += 1
-                begun, self._trained[name] = self._trained[name], one.job.round
-                if before and one.job.round > begun:
+            if isinstance(one, Tune):
+                trains = one.job.stage != MEASURE
+                self._released[name] += trains
+                if before and trains and one.job.round > self._begun[name]:
                     text = f"begins round {one.job.round}, and its operator has not decided"
                     raise self.broken(world, name, text)
+                if trains or not before:
+                    self._begun[name] = one.job.round
             if isinstance(one, Record) and one.kind in {OLDER, TWICE}:
                 self._judge(world, name, one)
             if silent and isinstance(one, Send) and one.message.phase not in PHASES:
