@@ -354,6 +354,6 @@ async def test_its_operator_sees_each_enrolment_and_refusal_and_a_check_costs_no
         stop.set()
         await task
     kinds = ["checked", "refused", "enrolled", "renewed", "refused"]
-    assert [line.split()[1] for line in said] == kinds
+    assert [line.split()[0] for line in said] == kinds
     assert said[-1].endswith("[so far: 1 checked, 1 enrolled, 2 refused, 1 renewed]")
     assert not any(token in line for line in said)
