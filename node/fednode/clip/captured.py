@@ -213,7 +213,7 @@ class _Recorded:
         turn = _Turn()
         self._turn = weakref.ref(turn)
         copies = tuple(one.detach().clone() for one in self._found)
-        return turn, copies, [one.requires_grad for one in self._found]
+        return turn, copies, [_moves(one) for one in self._found]
 
     def backward(self, turn: _Turn, slopes: Sequence[Tensor]) -> list[Tensor | None]:
         """Return copies of the gradients of what was given; slopes: of all results."""

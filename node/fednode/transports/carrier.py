@@ -22,7 +22,7 @@ Side = tuple[str, Ends]
 
 @dataclass(slots=True)
 class Counts:
-    """What a relay counts of its life. refused: by reason."""
+    """Counts of a relay since its start. refused: by reason."""
 
     streams: int = 0
     bytes: int = 0

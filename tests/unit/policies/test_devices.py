@@ -89,37 +89,49 @@ class Steps:
     logits: Tensor
 
 
-def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
-    """Take two steps of each stage of a policy; the second one may wait for nothing."""
+def batch_of(frozen: backbone.Backbone, objective: Any, count: int = 5) -> Batch:
+    """Return what an objective reads of so many images."""
+    device = frozen.device
+    shown: dict[str, Any] = {"pixels": pixels(count).to(device)}
+    if not objective.looks:
+        norms = torch.ones(count, device=device)
+        shown = {"features": features(count).to(device), "norms": norms}
+    if objective.constant is not None:
+        drawn = torch.Generator().manual_seed(6)
+        constants = torch.rand(count, *objective.constant.shape, generator=drawn)
+        shown["constants"] = constants.to(device)
+    labels = LABELS[:count]
+    places: Any = {"numbers": tuple(labels.tolist()), "places": tuple(range(count))}
+    return Batch(labels=labels.to(device), index=torch.arange(count), **places, **shown)
+
+
+def begun(frozen: backbone.Backbone, name: str) -> Iterator[tuple[Any, Training]]:
+    """Yield a policy's objective and a training of each of its stages."""
     policy = registry.policy(name)
     known = inspect.signature(policy.config_type).parameters
     options = {"domains": ("x", "y"), "teacher": "template"}
     config = policy.config_type(**{key: options[key] for key in options if key in known})
-    one = registry.objective(name)(frozen, tuning(), config)
-    arrays = {**one.initial(0), **one.private(0)}
-    device = frozen.device
-    shown: dict[str, Any] = {"pixels": pixels().to(device)}
-    if not one.looks:
-        shown = {"features": features().to(device), "norms": torch.ones(5, device=device)}
-    if one.constant is not None:
-        drawn = torch.Generator().manual_seed(6)
-        shown["constants"] = torch.rand(5, *one.constant.shape, generator=drawn).to(device)
-    places: Any = {"numbers": tuple(LABELS.tolist()), "places": tuple(range(5))}
-    batch = Batch(labels=LABELS.to(device), index=torch.arange(5), **places, **shown)
-    found = []
+    objective = registry.objective(name)(frozen, tuning(), config)
+    arrays = {**objective.initial(0), **objective.private(0)}
     for stage in getattr(getattr(policy, "method", None), "stages", ("prompts",)):
         prompts = {
-            key: torch.tensor(np.array(value), device=device).requires_grad_()
+            key: torch.tensor(np.array(value), device=frozen.device).requires_grad_()
             for key, value in arrays.items()
         }
         local = stage == "aggregators"  # of PLAN, whose reference is each node's prompts
         reference = {f"a/{key}" if local else key: leaf.detach() for key, leaf in prompts.items()}
-        begun = one.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
-        training = Training(
-            prompts, frozenset(), begun, optimizer.build(tuning(), prompts, 0.05, EMPTY)
-        )
+        started = objective.begin(Given(job(stage, domain="x"), prompts, reference, {}, CLASSES))
+        descent = optimizer.build(tuning(), prompts, 0.05, EMPTY)
+        yield objective, Training(prompts, frozenset(), started, descent)
+
+
+def steps(frozen: backbone.Backbone, name: str) -> list[Steps]:
+    """Take two steps of each stage of a policy; the second one may wait for nothing."""
+    found = []
+    for one, training in begun(frozen, name):
+        batch, prompts = batch_of(frozen, one), training.prompts
         losses = training.step(batch)
-        with waiting_for_nothing(device.type):
+        with waiting_for_nothing(frozen.device.type):
             losses += training.step(batch)
         held = {key: leaf.detach().cpu() for key, leaf in prompts.items()}
         slopes = {key: leaf.grad.cpu() for key, leaf in prompts.items() if leaf.grad is not None}

@@ -20,12 +20,13 @@ from fednode.transports.address import parse
 from fednode.transports.base import Address, OnFrame
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.links import Links
-from fednode.transports.opening import RelayAt
+from fednode.transports.opening import NoRelay, RelayAt
 from fednode.transports.paths import Reach
 from fednode.transports.relay import Relay
-from fednode.transports.session import showing
+from fednode.transports.session import Ends, showing
 from fednode.transports.tls import Tls
 from fednode.transports.ways import Ways
+from fednode.wire.gen import relay_pb2 as pb
 from tests.unit.identity.people import made_key, trust
 
 GUARD_S = 20.0
@@ -142,3 +143,22 @@ async def until(true: Callable[[], object], limit_s: float = GUARD_S) -> None:
     async with asyncio.timeout(limit_s):
         while not true():  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0)
+
+
+HELD: list[Ends] = []
+"""Streams of a test, which `emptied` closes."""
+
+
+def emptied() -> None:
+    """Close the streams of a test."""
+    while HELD:
+        HELD.pop().writer.close()
+
+
+async def asked(links: Links, first: pb.FromNode) -> tuple[Ends | None, str, str]:
+    """Ask a relay for something; return the stream, or the code and sentence of its refusal."""
+    try:
+        HELD.append(await links._open(links.links[0], first, GUARD_S))
+        return HELD[-1], "ok", ""
+    except NoRelay as fault:
+        return None, fault.code, str(fault)

@@ -17,32 +17,30 @@ from fednode.transports import relay_frames as frames
 from fednode.transports.address import Endpoint
 from fednode.transports.carrier import PIECE
 from fednode.transports.links import Links, NoPath
-from fednode.transports.opening import NoRelay
 from fednode.transports.relay import DIALS_S, SILENT_S
 from fednode.transports.session import Ends, Inner
 from fednode.wire.gen import relay_pb2 as pb
 from tests.unit.identity.people import revocation
 from tests.unit.transports.relays import (
     GUARD_S,
+    HELD,
     NAMES,
     Node,
     Raised,
+    asked,
+    emptied,
     key_of,
     links_of,
     raised,
     until,
 )
 
-HELD: list[Ends] = []
-"""Streams of a test."""
-
 
 @pytest.fixture
 async def relay() -> AsyncIterator[Raised]:
     async with raised(watch=False) as one:
         yield one
-        while HELD:
-            HELD.pop().writer.close()
+        emptied()
 
 
 class Waiting:
@@ -65,15 +63,6 @@ class Waiting:
     async def answer(self, ends: Ends, relay: str, caller: str) -> None:
         self.calls.append((ends, caller))
         await self.over.wait()
-
-
-async def asked(links: Links, first: pb.FromNode) -> tuple[Ends | None, str, str]:
-    """Ask a relay for something; return the stream, or the code and sentence of its refusal."""
-    try:
-        HELD.append(await links._open(links.links[0], first, GUARD_S))
-        return HELD[-1], "ok", ""
-    except NoRelay as fault:
-        return None, fault.code, str(fault)
 
 
 async def dialled(links: Links, to: str) -> tuple[Ends | None, str, str]:

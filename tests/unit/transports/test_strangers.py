@@ -18,11 +18,19 @@ from fednode.transports.relay import PING_S
 from fednode.transports.session import Ends, showing
 from fednode.transports.strangers import ALL_AT_ONCE, BEGINNING, CALLS_AT_ONCE, PLACES, Strangers
 from fednode.wire.gen import relay_pb2 as pb
-from tests.unit.transports.relays import GUARD_S, NAMES, Raised, links_of, raised, until
+from tests.unit.transports.relays import (
+    GUARD_S,
+    HELD,
+    NAMES,
+    Raised,
+    asked,
+    emptied,
+    links_of,
+    raised,
+    until,
+)
 
 FIRST = NAMES["n1"][:BEGINNING]
-HELD: list[Ends] = []
-"""Streams of a test."""
 
 
 class Admitting:
@@ -50,8 +58,7 @@ class Admitting:
 async def relay() -> AsyncIterator[Raised]:
     async with raised(watch=False) as one:
         yield one
-        while HELD:
-            HELD.pop().writer.close()
+        emptied()
 
 
 @pytest.fixture
@@ -69,18 +76,8 @@ def stranger(relay: Raised) -> Links:
     return Links([relay.at], lambda: context, lambda der: judged(der, lambda _: "")[0])
 
 
-async def asked(relay: Raised, first: pb.FromNode) -> tuple[Ends | None, str, str]:
-    """Ask a relay for something, with a new key; return the stream, or code and sentence."""
-    links = stranger(relay)
-    try:
-        HELD.append(await links._open(links.links[0], first, GUARD_S))
-        return HELD[-1], "ok", ""
-    except NoRelay as fault:
-        return None, fault.code, str(fault)
-
-
 async def dialled(relay: Raised, to: str) -> tuple[Ends | None, str, str]:
-    return await asked(relay, pb.FromNode(dial=pb.Dial(to=to)))
+    return await asked(stranger(relay), pb.FromNode(dial=pb.Dial(to=to)))
 
 
 async def heard(ends: Ends) -> bytes:
@@ -143,7 +140,7 @@ async def test_a_node_without_an_invitation_is_as_absent_as_one_that_is_not_ther
 async def test_a_stranger_does_nothing_else(
     relay: Raised, node: Admitting, first: pb.FromNode
 ) -> None:
-    _, code, text = await asked(relay, first)
+    _, code, text = await asked(stranger(relay), first)
     assert (code, text.endswith("this relay does not know the key")) == ("refused", True)
     assert relay.relay.waiting == 1
 
