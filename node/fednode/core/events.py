@@ -63,11 +63,12 @@ class Relisted:
     """The operator changed peers.yaml.
 
     news: new peers, and peers with another address (else "") or id. gone: peers that are no longer
-    listed, and whose keys the host refuses from now on.
+    listed, and whose keys the host refuses from now on. own: this node's new address; "" for none.
     """
 
     news: tuple[Update, ...]
     gone: tuple[str, ...] = ()
+    own: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class Kernel(Peering):
             case ev.Told(news=news):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case ev.Relisted():
-                return [*relisted(self._swim, now, event), *self._changes(now)]
+                moved = self._moved(event.own) if event.own else []
+                return [*relisted(self._swim, now, event), *moved, *self._changes(now)]
             case ev.Offered(document=document):
                 return self.documents.offered(document)
             case ev.Decided(digest=digest, accepts=accepts):
@@ -203,6 +204,15 @@ class Kernel(Peering):
         members = self._members.remaining()
         due = ev.RoundDue(number, self._run.best.start(), self._run.behind(number), members)
         return [began, *self._tell(now, due)]
+
+    def _moved(self, address: str) -> list[ev.Effect]:
+        if self._life == Life.LEAVING:
+            return []
+        self._reach.moved(address)
+        return [
+            ev.Record("node.moved", f"this node is at {address} now"),
+            *self._swim.move(address),
+        ]
 
     def _awaited(self, peer: str) -> bool:
         return self._run.exchanges and peer in self._members and self._members[peer].live

@@ -232,6 +232,18 @@ def test_leave_says_goodbye_to_who_lives_and_ends_all_rounds() -> None:
     assert (answer.code, answer.detail) == ("busy", "this node is leaving the mesh")
 
 
+def test_a_node_that_moves_tells_all_its_peers_unless_it_leaves() -> None:
+    kernel = make()
+    begin(kernel)
+    effects = kernel.step(1.0, ev.Relisted((), own="a:2"))
+    assert recorded(effects) == ["node.moved"]
+    told = [(one.to, one.message.members[0].address) for one in only(effects, ev.Send)]
+    assert told == [("b", "a:2"), ("c", "a:2")]
+    assert kernel._reach.address == "a:2"
+    command(kernel, "leave")
+    assert kernel.step(2.0, ev.Relisted((), own="a:3")) == []
+
+
 def test_retune_adds_one_round_after_the_last_each_time() -> None:
     kernel = make(start=ALONE, max=1)
     round_of(kernel, begin(kernel), 1.0)

@@ -33,8 +33,9 @@ from fednode.core.members import lists
 from fednode.core.members.errands import Errands
 from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
+from fednode.core.members.own import Own
 from fednode.core.members.phases import Phase
-from fednode.core.members.table import ABSENT, INCARNATION_MAX, LIVE, Members
+from fednode.core.members.table import ABSENT, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
@@ -73,7 +74,7 @@ class Swim:
         self._context = context
         self._say = say
         self._timing = timing
-        self._incarnation = 0
+        self.own = Own(context)
         self._period = 0
         self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
         self._absentees = Rota(self.members, ABSENT, lambda: self._random("greet"))
@@ -84,14 +85,6 @@ class Swim:
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
         self._errands = Errands()
         self._gossip = Gossip(self.members)
-
-    @property
-    def own(self) -> Update:
-        """Return the news that this node tells about itself."""
-        context = self._context
-        return Update(
-            context.name, "alive", self._incarnation, context.address, context.id, context.proof
-        )
 
     @property
     def around_s(self) -> float:
@@ -108,6 +101,11 @@ class Swim:
             SetTimer(SYNC, self._timing.sync_interval_s),
         ]
         return [*clocks, *self.hellos(self.greetings.first(self._context.name))]
+
+    def move(self, address: str) -> list[Effect]:
+        """Take another address; return greetings, at most GREETED_MAX, and tell all with pings."""
+        self.own.move(address, (member.name for member in self.members.view()))
+        return self.hellos(self.greetings.first(self._context.name))
 
     def leave(self) -> list[Effect]:
         """Return a goodbye to every live peer."""
@@ -157,6 +155,9 @@ class Swim:
         phase, target = message.phase, message.facts.get(TARGET, "")
         self.health.sent(event)
         if isinstance(event, Delivered):
+            self.own.told(peer, message)
+            if event.note:
+                self.own.missed(peer)
             relayed = self._relayed(now, target, peer) if phase == Phase.INDIRECT else []
             return [*self.heard(now, peer), *relayed, *self._errands.end(peer, message, "ok")]
         unhelped = self._unhelped(now, target, peer) if phase == Phase.INDIRECT else []
@@ -353,18 +354,12 @@ class Swim:
 
     def _contradict(self, news: Update) -> list[Effect]:
         """Contradict doubts about this node; take over its incarnation from an earlier life."""
-        if news.incarnation >= INCARNATION_MAX:
-            return []
         if news.state == "revoked":
             return [Record("identity.revoked", "the mesh revoked this node's key", "error")]
-        if news.state == "alive":
-            self._incarnation = max(self._incarnation, news.incarnation)
-            return []
-        if news.incarnation >= self._incarnation:
-            self._incarnation = news.incarnation + 1
+        if self.own.contradicts(news):
             if news.state == "suspect":
                 self.health.worse()
-            self._gossip.add(self.own)
+            self._gossip.add(self.own.news)
         return []
 
     def _tell(self, peer: str) -> None:
@@ -375,25 +370,27 @@ class Swim:
     # Messages -------------------------------------------------------------------------------------
 
     def _ping(self, peer: str) -> Send:
-        message = replace(self._message(Phase.PING), members=self._gossip.take(peer))
+        own = (self.own.news,) if self.own.unknown_to(peer) else ()
+        message = replace(self._message(Phase.PING), members=(*own, *self._gossip.take(peer)))
         return Send(peer, message, self._timeout())
 
     def hellos(self, peers: Iterable[str]) -> list[Effect]:
         """Return a hello to each of the peers."""
-        limit, plain = self._timeout(), replace(self._message(Phase.HELLO), members=(self.own,))
+        own, limit = self.own.news, self._timeout()
+        plain = replace(self._message(Phase.HELLO), members=(own,))
         return [
-            Send(peer, replace(plain, members=(self.own, *about)) if about else plain, limit)
+            Send(peer, replace(plain, members=(own, *about)) if about else plain, limit)
             for peer in peers
             for about in [self._gossip.about(peer)]
         ]
 
     def _ask_list(self, peer: str) -> Send:
         message = self._message(Phase.MEMBERS, lists.question(self._list()))
-        return Send(peer, replace(message, members=(self.own,)))
+        return Send(peer, replace(message, members=(self.own.news,)))
 
     def _list(self) -> list[Update]:
         known = (member.update() for member in self.members.view())
-        return [self.own, *(update for update in known if update is not None)]
+        return [self.own.news, *(update for update in known if update is not None)]
 
     def _message(self, phase: str, facts: dict[str, str] | None = None) -> Message:
         message = self._say(phase)

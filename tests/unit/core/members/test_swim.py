@@ -251,9 +251,9 @@ def test_a_rumour_of_our_death_is_contradicted_with_a_higher_incarnation() -> No
     (ping,) = sends(made.timer(PROBE))
     assert Update("a", "alive", 5, "a:1") in ping.message.members
     made.learn(2.0, [Update("a", "dead", 3)])
-    assert made.own.incarnation == 5
+    assert made.own.news.incarnation == 5
     made.learn(2.0, [Update("a", "alive", 9)])  # from an earlier life
-    assert made.own.incarnation == 9
+    assert made.own.news.incarnation == 9
 
 
 @pytest.mark.parametrize("state", ["suspect", "dead"])
@@ -265,7 +265,7 @@ def test_a_rumour_of_our_own_incarnation_is_contradicted_too(state: Literal["sus
     assert Update("a", "alive", 5, "a:1") in ping.message.members
     # An older rumour is no news: each peer that knows incarnation 5 knows better.
     made.learn(3.0, [Update("a", state, 4)])
-    assert made.own.incarnation == 5
+    assert made.own.news.incarnation == 5
 
 
 def test_news_is_told_a_bounded_number_of_times_the_least_told_first() -> None:

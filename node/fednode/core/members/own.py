@@ -1,0 +1,69 @@
+"""What a node tells about itself: its address, its incarnation, and whom it has yet to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fednode.core.members.table import INCARNATION_MAX
+from fednode.core.policy import NodeContext
+from fednode.core.types import Message, Update
+
+DOUBTED: Final = frozenset({"suspect", "dead", "left"})
+
+
+class Own:
+    """The news of one node about itself.
+
+    A peer believes an address from the node that it belongs to, and from nobody else. So after a
+    change of address the node tells each peer itself, with every ping until the peer has answered.
+    """
+
+    def __init__(self, context: NodeContext) -> None:
+        self.address = context.address
+        self.incarnation = 0
+        self._name, self._id, self._proof = context.name, context.id, context.proof
+        self._untold: set[str] = set()
+        self._moved = False
+
+    @property
+    def news(self) -> Update:
+        """The news that others pass on."""
+        return Update(self._name, "alive", self.incarnation, self.address, self._id, self._proof)
+
+    def move(self, address: str, peers: Iterable[str]) -> None:
+        """Take another address, which the peers do not know yet."""
+        self.address, self._moved = address, True
+        self.incarnation = min(self.incarnation + 1, INCARNATION_MAX)
+        self._untold = set(peers)
+
+    def missed(self, peer: str) -> None:
+        """Note that a peer cannot reach this node: after a move, perhaps at the old address."""
+        if self._moved:
+            self._untold.add(peer)
+
+    def unknown_to(self, peer: str) -> bool:
+        """Tell whether a peer may not know this node's address."""
+        return peer in self._untold
+
+    def told(self, peer: str, message: Message) -> None:
+        """Note that a peer took a message."""
+        if peer not in self._untold:
+            return
+        if any((one.name, one.address) == (self._name, self.address) for one in message.members):
+            self._untold.discard(peer)
+
+    def contradicts(self, news: Update) -> bool:
+        """Take over an incarnation of an earlier life; tell whether a doubt is to be answered.
+
+        The incarnation is above that of the doubt then.
+        """
+        if news.incarnation >= INCARNATION_MAX:
+            return False
+        if news.state not in DOUBTED:
+            self.incarnation = max(self.incarnation, news.incarnation)
+            return False
+        if news.incarnation < self.incarnation:
+            return False
+        self.incarnation = news.incarnation + 1
+        return True
