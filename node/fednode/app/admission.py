@@ -91,7 +91,10 @@ def register_of(state: Path, identity: Identity) -> Register:
 
 
 class Admission:
-    """The admission of newcomers at one node, beside its transport."""
+    """The admission of newcomers at one node, beside its transport.
+
+    plan: what the node goes by now (fednode.app.network.NodeNetwork).
+    """
 
     def __init__(
         self, plan: NodePlan, identity: Identity, trust: Trust, refusals: Refusals
@@ -156,9 +159,9 @@ class Admission:
         """Take the members from a node that runs. backbone: the fingerprint of its model."""
         self._node, self._backbone = node, backbone
 
-    def follow(self, plan: NodePlan, document: bytes) -> None:
-        """Offer newcomers the settings of a plan. document: the one in force; b"" for none."""
-        self.plan, self._document = plan, document
+    def offer(self, document: bytes) -> None:
+        """Offer newcomers the settings of the document that is in force now."""
+        self._document = document
 
     def take_right(self, proof: bytes) -> str:
         """Take the right to admit that the mesh key gave to this node; return what it does now.

@@ -9,6 +9,7 @@ import secrets
 import signal
 import threading
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
@@ -77,7 +78,7 @@ async def live(plan: NodePlan, store: Store) -> None:
             log.info("%s", note)
         log.info("%s %s; look at it with: fednode status %s", plan.name, said, _place(plan, mesh))
         beside = [] if mesh.relay is None else [asyncio.create_task(mesh.relay.watch())]
-        enrolling = asyncio.create_task(get_lease(plan, mesh))
+        enrolling = asyncio.create_task(get_lease(mesh))
         loading = _loaded(plan, faces.working)
         if not (await _unless(stop, loading) and await _unless(stop, enrolling)):
             enrolling.cancel()
@@ -92,9 +93,9 @@ async def live(plan: NodePlan, store: Store) -> None:
             mesh.admission.attach(driver, learner.backbone)
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
-        beside.append(asyncio.create_task(keep_lease(plan, mesh)))
+        beside.append(asyncio.create_task(keep_lease(mesh)))
         if plan.own is not None:
-            watching = Watching(plan.own, plan, mesh, driver, lambda new: sums_fault(new, learner))
+            watching = Watching(mesh, driver, partial(_sums_fault, faces), faces.moved)
             beside.append(asyncio.create_task(watching.watch()))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
@@ -143,6 +144,11 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> No
     await stop.wait()
     await faces.draining()
     driver.stop()
+
+
+def _sums_fault(faces: Interfaces, plan: NodePlan) -> str:
+    settling = faces.settling
+    return "" if settling is None else sums_fault(plan, settling.learner)
 
 
 async def _compare_classes(faces: Interfaces) -> None:
@@ -205,7 +211,7 @@ def driver_of(
     tie(store, plan, facts)
     remember(plan.state, plan.name, plan.settings, learner.classes)
     inner = learner if compare is None else compare.learner
-    settling = Settling(plan, mesh, store, inner, process, faces.working)
+    settling = Settling(mesh, store, inner, process, faces.working)
     kernel = kernel_of(
         context_of(plan, mesh, learner, process),
         plan.policy.kind,

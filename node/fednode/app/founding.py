@@ -23,7 +23,7 @@ from fednode.settings.agreed import agreed
 from fednode.settings.peers import Peers
 from fednode.storage.files import put
 from fednode.transports.address import Endpoint
-from fednode.transports.grpc import check_free
+from fednode.transports.gates import check_free
 from fednode.transports.ports import free_ports
 
 PORT: Final = 7100

@@ -86,9 +86,13 @@ class Interfaces:
         self.settling = self.service.deciding = settling
         settling.swapped = self._swap
 
-    def _swap(self, plan: NodePlan, learner: Learner) -> None:
-        self._settings = plan.settings
-        self.service.swap(about_of(plan, self._mesh), learner)
+    def _swap(self, learner: Learner) -> None:
+        self._settings = self._mesh.plan.settings
+        self.service.swap(about_of(self._mesh.plan, self._mesh), learner)
+
+    def moved(self) -> None:
+        """Show people where the node is now."""
+        self.service.about = about_of(self._mesh.plan, self._mesh)
 
     async def draining(self) -> None:
         """Tell health probes that the node is about to stop."""

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,10 +58,12 @@ LOG = logging.getLogger("fednode")
 class NodeNetwork:
     """A node's identity, trust and transport, before it listens.
 
+    plan: what the node goes by now; other settings of the mesh and changes of peers.yaml change it.
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
     newcomers on this node's port; None in a mesh that does not grow.
     """
 
+    plan: NodePlan
     identity: Identity
     trust: Believes
     transport: GrpcTransport
@@ -69,6 +72,14 @@ class NodeNetwork:
     relay: Relay | None = None
     admission: Admission | None = None
     contacts: list[Update] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def go_by(self, change: Callable[[NodePlan], NodePlan]) -> None:
+        """Change the plan that the node goes by. Any thread may call it."""
+        with self._lock:
+            self.plan = change(self.plan)
+            if self.admission is not None:
+                self.admission.plan = self.plan
 
 
 def join(plan: NodePlan) -> NodeNetwork:
@@ -81,7 +92,7 @@ def join(plan: NodePlan) -> NodeNetwork:
     refusals = Refusals()
     if plan.peers.insecure:
         names = frozenset(peer.name for peer in plan.peers.peers)
-        return NodeNetwork(identity, Listed(names), GrpcTransport(), refusals)
+        return NodeNetwork(plan, identity, Listed(names), GrpcTransport(), refusals)
     listed = next((peer.id for peer in plan.peers.peers if peer.name == plan.name), None)
     if listed not in {None, identity.id} and not identity.proof:
         raise ConfigError(
@@ -121,7 +132,7 @@ def join(plan: NodePlan) -> NodeNetwork:
         relay=relay,
         guests=guests,
     )
-    mesh = NodeNetwork(identity, trust, GrpcTransport(tls), refusals, tls, relay, admission)
+    mesh = NodeNetwork(plan, identity, trust, GrpcTransport(tls), refusals, tls, relay, admission)
     mesh.contacts += [] if admission is None else admission.remembered()
     return mesh
 
@@ -190,15 +201,14 @@ def _is(trust: Trust, name: str, id: str) -> bool:
     return trust.id_of(name) == id
 
 
-async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
+async def get_lease(mesh: NodeNetwork) -> None:
     """Get a lease if one is wanted and somebody gives leases; try for some time.
 
     Raise FednodeError if that fails and the node has no lease to continue with.
     """
+    plan = mesh.plan
     if not plan.peers.grows or not mesh.identity.wants_lease():
         return
-    if mesh.admission is not None:
-        plan = mesh.admission.plan  # its relays may be others than at the start
     assert isinstance(mesh.trust, Trust)
     if mesh.admission is not None and mesh.admission.right:
         mesh.identity.take_lease(mesh.admission.own_lease(plan.address))
@@ -234,14 +244,14 @@ async def get_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
             return
 
 
-async def keep_lease(plan: NodePlan, mesh: NodeNetwork) -> None:
+async def keep_lease(mesh: NodeNetwork) -> None:
     """Renew the lease before it ends, for as long as the node runs."""
     while True:
         await asyncio.sleep(RENEWAL_S)
         if mesh.admission is not None:
             mesh.admission.remind()
         try:
-            await get_lease(plan, mesh)
+            await get_lease(mesh)
         except FednodeError as fault:
             LOG.warning("The lease could not be renewed: %s", fault)
 

@@ -176,7 +176,7 @@ def under(plan: NodePlan, content: Content) -> NodePlan:
     peers = with_relays(peers, content)
     made = replace(
         plan,
-        settings=placed(settings, peers, plan.name),
+        settings=replace(settings, data=plan.settings.data),  # each site's own
         peers=peers,
         note="",
         notes=tuple(overruled(source, content.settings)),

@@ -20,7 +20,7 @@ from fednode.app.documents import DocumentFolder, Known, document_of, named
 from fednode.app.network import NodeNetwork, relays_of
 from fednode.app.parts import learning_of
 from fednode.app.plan import NodePlan, private
-from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare
+from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare, renewed
 from fednode.core import events as ev
 from fednode.core.documents import AHEAD_MAX, order
 from fednode.core.run import Parts
@@ -48,12 +48,11 @@ LOG: Final = logging.getLogger("fednode")
 class Settling:
     """The settings documents of one running node; fednode.runtime.settling says what a driver asks.
 
-    plan: under the document in force. swapped: is told the plan and the learner after a switch.
+    swapped: is told the learner after a switch.
     """
 
     def __init__(
         self,
-        plan: NodePlan,
         mesh: NodeNetwork,
         store: Store,
         learner: Learner,
@@ -61,10 +60,10 @@ class Settling:
         working: Told = silent,
     ) -> None:
         """Set up. learner: of the plan, without privacy. process: the word of this start."""
-        self.plan, self.folder = plan, DocumentFolder.of(plan.state, plan.peers)
-        self.swapped: Callable[[NodePlan, Learner], None] = lambda plan, learner: None
+        self.folder = DocumentFolder.of(mesh.plan.state, mesh.plan.peers)
+        self.swapped: Callable[[Learner], None] = lambda _: None
         self._mesh, self._store, self._process = mesh, store, process
-        self._learner, self._working = learner, working
+        self.learner, self._working = learner, working
         self._wrapped: PrivateLearner | None = None
         self._beginning = store.beginning()
         self._anew = False
@@ -74,6 +73,11 @@ class Settling:
         self._preparing: dict[str, asyncio.Task[None]] = {}
         self._faults: dict[str, str] = {}  # why a document cannot be accepted, by its digest
         self._loading = asyncio.Lock()
+
+    @property
+    def plan(self) -> NodePlan:
+        """The plan under the document in force."""
+        return self._mesh.plan
 
     def attach(self, node: Driver) -> None:
         """Follow documents in this node; prepare again what was accepted before the start."""
@@ -126,7 +130,8 @@ class Settling:
         compare = Comparing(ready.plan.settings, ready.plan.name, ready.plan.state, ready.learner)
         learning = learning_of(ready.plan, wrapped, compare)
         self.folder.begin(document.digest, ready.anew)
-        self.plan, self._learner, self._wrapped = ready.plan, ready.learner, wrapped
+        self._mesh.go_by(lambda now: renewed(ready.plan, now, known.content))
+        self.learner, self._wrapped = ready.learner, wrapped
         self._anew = ready.anew
         if ready.anew:
             self._beginning = None
@@ -141,8 +146,8 @@ class Settling:
         if self._mesh.tls is not None and self._mesh.tls.links is not None:
             self._mesh.tls.links.change(relays_of(self.plan.peers))
         if self._mesh.admission is not None:
-            self._mesh.admission.follow(self.plan, document.proof)
-        self.swapped(self.plan, self._wrapped)
+            self._mesh.admission.offer(document.proof)
+        self.swapped(self._wrapped)
 
     def committed(self) -> None:
         """Tie the state directory to the settings in force, if it is not tied to them yet."""
@@ -319,7 +324,7 @@ class Settling:
             return await asyncio.to_thread(self._prepared, known)
 
     def _prepared(self, known: Known) -> Ready:
-        return prepare(known, self.plan, self._learner, self._working)
+        return prepare(known, self.plan, self.learner, self._working)
 
     def _decide(self, known: Known, accepts: bool) -> str:
         digest = known.document.digest

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from fednode.app.documents import DocumentFolder, Known
+from fednode.app.documents import DocumentFolder, Known, with_relays
 from fednode.app.network import NodeNetwork
 from fednode.app.parts import context_of
 from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, under
@@ -63,6 +63,12 @@ def prepare(known: Known, plan: NodePlan, learner: Learner, working: Told = sile
     if fault := sums_fault(fresh, made):
         raise ConfigError(fault)
     return Ready(fresh, made, anew(plan, changed(plan, known.content)))
+
+
+def renewed(made: NodePlan, now: NodePlan, content: Content) -> NodePlan:
+    """Return a plan that was made under a document, with the peers that the node goes by now."""
+    assert now.own is not None
+    return replace(made, own=now.own, peers=with_relays(now.own.peers, content))
 
 
 def _inputs(plan: NodePlan) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
 """A running node reads its peers.yaml again after a change: members, addresses, ids, revocations.
 
-All other keys, and the node's own entry, hold from the next start. A file that is wrong changes
-nothing, and the node says once what is wrong with it.
+The node's own address may change, too: it listens there first, then tells its peers. All other keys
+hold from the next start. A file that is wrong changes nothing, and the node says once what is wrong
+with it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from dataclasses import replace
 from typing import Final
 
 from fednode.app.network import NodeNetwork, trust_of
-from fednode.app.plan import NodePlan, Own, disagreements
+from fednode.app.plan import NodePlan, disagreements
 from fednode.core.events import Level, Record, Relisted
 from fednode.core.types import Update
-from fednode.errors import ConfigError, IdentityError
+from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity.lease import disarm
 from fednode.identity.trust import Listed, Trust
 from fednode.runtime.driver import Driver
@@ -37,15 +38,19 @@ class Watching:
 
     def __init__(
         self,
-        own: Own,
-        plan: NodePlan,
         mesh: NodeNetwork,
         node: Driver,
         fault: Callable[[NodePlan], str] = lambda _: "",
+        moved: Callable[[], None] = lambda: None,
     ) -> None:
-        """Set up. fault: returns why the node cannot run with a plan; "" if it can."""
-        self._file, self._held = PeersFile(own.place), own.peers
-        self._plan, self._mesh, self._node, self._fault = plan, mesh, node, fault
+        """Set up.
+
+        fault: returns why the node cannot run with a plan; "" if it can. moved: is called after the
+        node's own address changed.
+        """
+        assert mesh.plan.own is not None
+        self._file, self._held = PeersFile(mesh.plan.own.place), mesh.plan.own.peers
+        self._mesh, self._node, self._fault, self._moved = mesh, node, fault, moved
 
     async def watch(self) -> None:
         """Look at the file, for as long as the node runs."""
@@ -54,13 +59,27 @@ class Watching:
             try:
                 new = await asyncio.to_thread(self._file.look)
                 if new is not None:
+                    await self.move(new)
                     self.take(new)
             except ConfigError as fault:
                 self._say("warning", f"{' '.join(str(fault).splitlines())} Until then {KEPT}.")
 
+    async def move(self, new: Peers) -> None:
+        """Listen at the node's own address of a new peers.yaml; raise ConfigError if that fails."""
+        self._check(new)
+        before, after = self._mesh.plan.listen, self._planned(self._mesh.plan, new).listen
+        if before == after:
+            return
+        try:
+            await self._mesh.transport.move(after)
+        except AddressError as fault:
+            raise ConfigError(
+                f"{self._file.place} gives this node another address: {fault}."
+            ) from None
+
     def take(self, new: Peers) -> None:
         """Go on with the members of a new peers.yaml; raise ConfigError if that cannot be."""
-        held, trust = self._held, self._mesh.trust
+        held, trust, address = self._held, self._mesh.trust, self._mesh.plan.address
         self._check(new)
         trust_of(new)  # raises ConfigError for a wrong revocation
         before, after = self._others(held), self._others(new)
@@ -84,19 +103,42 @@ class Watching:
             Update(peer.name, "alive", 0, address, trust.id_of(peer.name))
             for peer, address, _ in changes
         )
-        if news or gone:
-            self._node.post(Relisted(news, tuple(gone)))
         self._held = new
+        self._mesh.go_by(lambda plan: self._planned(plan, new))
+        own = self._mesh.plan.address if self._mesh.plan.address != address else ""
+        if news or gone or own:
+            self._node.post(Relisted(news, tuple(gone), own))
         texts = [*(text for *_, text in changes), *(f"{name} is gone" for name in gone)]
+        if own:
+            self._moved()
+            texts.append(f"this node is reached at {own}")
         if texts:
             self._say("info", f"{self._file.place} was read again: {', '.join(texts)}")
         later = [key for key in LATER if getattr(new, key) != getattr(held, key)]
-        later += ["this node's own entry"] if self._own(new) != self._own(held) else []
+        later += self._later(held, new, own)
         if later:
             what = ", ".join(later)
             grows = "relays" in later and new.mesh_key is not None
             hint = " (relays: `fednode settings propose` changes those of all nodes)" * grows
             self._say("warning", f"{self._file.place} changed {what}: restart the node{hint}")
+
+    def _planned(self, plan: NodePlan, new: Peers) -> NodePlan:
+        """Return a plan with a new peers.yaml, but for what holds from the next start."""
+        assert plan.own is not None
+        kept = {key: getattr(plan.peers, key) for key in LATER}
+        fixed = {key: getattr(plan.own.peers, key) for key in LATER}
+        own = replace(plan.own, peers=replace(new, **fixed))
+        return replace(plan, peers=replace(new, **kept), own=own)
+
+    def _later(self, before: Peers, after: Peers, own: str) -> list[str]:
+        """Return what changed of the node's own entry and does not hold yet, in words."""
+        was, now = self._own(before), self._own(after)
+        if was is None or now is None or was == now:
+            return []
+        overruled = was.address != now.address and not own
+        key = "reach" if self._mesh.plan.settings.reach == "relay" else "advertise"
+        found = [f"this node's address (which its {key} overrules)"] if overruled else []
+        return [*found, *(["this node's id"] if was.id != now.id else [])]
 
     def _check(self, new: Peers) -> None:
         fixed = [key for key in FIXED if getattr(new, key) != getattr(self._held, key)]
@@ -107,19 +149,23 @@ class Watching:
             )
         if self._own(self._held) and not self._own(new):
             raise ConfigError(
-                f"{self._file.place} does not list this node, {self._plan.name!r}, any more: add "
+                f"{self._file.place} does not list this node, {self._name!r}, any more: add "
                 "its entry again, or end the node with `fednode leave`."
             )
-        plan = replace(self._plan, peers=replace(new, relays=self._plan.peers.relays))
+        plan = self._planned(self._mesh.plan, new)
         faults = disagreements(plan) or [text for text in (self._fault(plan),) if text]
         if faults:
             raise ConfigError(" ".join(faults))
 
+    @property
+    def _name(self) -> str:
+        return self._mesh.plan.name
+
     def _own(self, peers: Peers) -> PeerEntry | None:
-        return next((peer for peer in peers.peers if peer.name == self._plan.name), None)
+        return next((peer for peer in peers.peers if peer.name == self._name), None)
 
     def _others(self, peers: Peers) -> dict[str, PeerEntry]:
-        return {peer.name: peer for peer in peers.peers if peer.name != self._plan.name}
+        return {peer.name: peer for peer in peers.peers if peer.name != self._name}
 
     def _say(self, level: Level, text: str) -> None:
         self._mesh.refusals.show(Record("peers.listed", text, level))

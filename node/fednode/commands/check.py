@@ -268,7 +268,7 @@ def _of_files(given: Given) -> Iterator[Finding]:
 def _of_ports(plan: NodePlan) -> Iterator[Finding]:
     """Check all addresses that the node would listen on, and the metrics collector's settings."""
     from fednode.transports.address import RELAY, parse
-    from fednode.transports.grpc import check_free
+    from fednode.transports.gates import check_free
 
     settings = plan.settings
     wanted: list[Callable[[], object]] = [

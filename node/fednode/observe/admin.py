@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection
 from fednode.errors import AddressError
 from fednode.observe.status import NodeService, ReadOnly
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.grpc import check_free
+from fednode.transports.gates import check_free
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
 NODE: Final = status_pb2.DESCRIPTOR.services_by_name["Node"].full_name

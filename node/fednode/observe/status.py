@@ -71,7 +71,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """
         self._admits, self._working = admits, working
         self._dial, self._why = dial, why
-        self._store, self._caller, self._about = store, caller, about
+        self._store, self._caller, self.about = store, caller, about
         self._began = time.monotonic()
         self._watchers: Counter[str] = Counter()
         self._quota = Quota(LimitSettings(messages_s=ASKS_S))
@@ -95,17 +95,17 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     def swap(self, about: About, learner: Learner) -> None:
         """Answer under other settings from now on."""
-        self._about, self._learner = about, learner
+        self.about, self._learner = about, learner
 
     @property
     def name(self) -> str:
         """Return the node's name."""
-        return self._about.name
+        return self.about.name
 
     @property
     def tells_classes(self) -> bool:
         """Tell whether members see the names of this node's classes."""
-        return self._about.tells_classes
+        return self.about.tells_classes
 
     def register(self, server: Any) -> None:
         """Add this service to a grpc.aio server."""
@@ -113,7 +113,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     def read(self) -> Reading:
         """Return the present reading for metrics."""
-        about, now = self._about, self.now()
+        about, now = self.about, self.now()
         peers = Counter(peer.state for peer in now.peers)
         furthest = max((peer.round for peer in now.peers if peer.state in LIVE), default=0)
         return Reading(
@@ -156,7 +156,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         machine may be the operator.
         """
         caller = await self._known(context)
-        if caller in {"", None, self._about.node_id}:
+        if caller in {"", None, self.about.node_id}:
             return ""
         over = self._quota.refuse(str(caller), 0, asyncio.get_running_loop().time())
         if over:
@@ -165,7 +165,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
 
     def now(self, member: bool = False) -> status_pb2.StatusReply:
         """Return the present status of the node. member: without what only the operator sees."""
-        about, learner = self._about, self._learner
+        about, learner = self.about, self._learner
         reply_now = reply.loading(about, time.monotonic() - self._began, self.page)
         reply_now.working = self._working()
         notes, warnings = [about.caution] if about.caution else [], list[str]()
@@ -292,11 +292,11 @@ class NodeService(status_pb2_grpc.NodeServicer):
         self, request: status_pb2.ControlRequest, context: Any
     ) -> status_pb2.ControlReply:
         """Pass a command to the kernel; return what it does."""
-        caller, own = self._caller(context), self._about.node_id
+        caller, own = self._caller(context), self.about.node_id
         if request.command == SPONSOR:  # the mesh key decides, whoever brings its word
             return await self._sponsored(request.proof, context)
         if caller not in {"", own}:
-            text = f"only the key of {self._about.name!r} itself may command it, not {caller}"
+            text = f"only the key of {self.about.name!r} itself may command it, not {caller}"
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
         known = (*get_args(Command), "revoke", *DECISIONS)
         if request.command not in known:

@@ -27,7 +27,7 @@ from fednode.observe.page import Page
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.transports.address import Endpoint, parse
-from fednode.transports.grpc import check_free
+from fednode.transports.gates import check_free
 
 COOKIE: Final = "fednode_token"
 HEALTH: Final = "/healthz"

@@ -9,9 +9,7 @@ and both ends send keepalive pings. A peer that went away is dialled again with 
 from __future__ import annotations
 
 import asyncio
-import errno
 import functools
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
 
@@ -32,6 +30,7 @@ from fednode.transports.exchange import (
 )
 from fednode.transports.exits import OPEN
 from fednode.transports.framing import FRAME_BYTES_MAX, PIECE_BYTES, REPLY_BYTES_MAX, wire_bytes
+from fednode.transports.gates import check_free, in_use
 from fednode.transports.places import Place, Places
 from fednode.transports.tls import Tls
 
@@ -104,6 +103,7 @@ class GrpcTransport:
         self._exchange: ExchangeService | None = None
         self._frame_bytes = FRAME_BYTES_MAX
         self._server: Any = None
+        self._at: Endpoint | None = None
         self._peers: dict[Place, _Peer] = {}
         self._places = Places()
         self._dropped: set[asyncio.Task[None]] = set()
@@ -143,13 +143,31 @@ class GrpcTransport:
         try:
             port = server.add_insecure_port(self._tls.inside if self._tls else inside)
         except RuntimeError as fault:
-            raise _in_use(endpoint) from fault
+            raise in_use(endpoint) from fault
         self._server = server
         await server.start()
         if self._tls is None:
             return str(endpoint.at(port))
         self._tls.wait_at_relays()
-        return str(endpoint if endpoint.relayed else endpoint.at(await self._tls.listen(endpoint)))
+        if not endpoint.relayed:
+            endpoint = endpoint.at(await self._tls.listen(endpoint))
+        self._at = endpoint
+        return str(endpoint)
+
+    async def move(self, address: Address) -> None:
+        """Serve at another address, and for MOVE_GRACE_S at the one before, too.
+
+        Raise AddressError if it cannot serve there; then it goes on as before.
+        """
+        endpoint = self._endpoint(address, "listen on")
+        if self._tls is None or self._at is None:
+            raise AddressError(
+                f"cannot move to {address}: without keys a node has one address until it restarts"
+            )
+        if not endpoint.relayed:
+            await self._tls.listen(endpoint)
+        self._tls.gates.leave(self._at)
+        self._at = endpoint
 
     def caller(self, context: Any) -> str | None:
         """Return the id behind a call; "" without keys; None if no id belongs to the connection."""
@@ -348,32 +366,6 @@ def _loopback(address: Address, doing: str) -> Endpoint:
             "is allowed; use 127.0.0.1, [::1] or localhost"
         )
     return endpoint
-
-
-def check_free(endpoint: Endpoint) -> None:
-    """Raise AddressError if the port cannot be bound.
-
-    The operating system is asked first because it gives a reason; gRPC would give none and write to
-    stderr.
-    """
-    family = socket.AF_INET6 if ":" in endpoint.numeric else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As gRPC's own socket: a port whose last connections linger counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((endpoint.numeric, endpoint.port))
-    except OSError as fault:
-        if fault.errno == errno.EADDRINUSE:
-            raise _in_use(endpoint) from fault
-        reason = fault.strerror or str(fault)
-        raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
-
-
-def _in_use(endpoint: Endpoint) -> AddressError:
-    return AddressError(
-        f"cannot listen on {endpoint}: the port {endpoint.port} is in use; "
-        "stop the other process or choose another port"
-    )
 
 
 def _sentence(to: Address, fault: grpc.aio.AioRpcError, timeout_s: float) -> str:

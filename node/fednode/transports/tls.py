@@ -30,11 +30,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from OpenSSL import SSL
 
-from fednode.errors import AddressError
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
 from fednode.transports.carrier import PIECE, spare
 from fednode.transports.exits import Exits, Tell
+from fednode.transports.gates import Gates
 from fednode.transports.line import Line
 from fednode.transports.lines import Lines
 from fednode.transports.links import Links
@@ -112,7 +112,7 @@ class Tls:
         """How many visitors it serves at a time; None for VISITORS_MAX."""
         self.visited: Callable[[], object] = lambda: None
         """Called when a visitor has gone."""
-        self._servers: list[asyncio.Server] = []
+        self.gates = Gates(self._enter, CHUNK)
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: Counter[str] = Counter()
         self._count = 0
@@ -158,17 +158,10 @@ class Tls:
         return self._callers.get(peer.removeprefix("unix:"), ("", ""))[1]
 
     async def listen(self, endpoint: Endpoint) -> int:
-        """Open the gate at an address; return the port. Raise AddressError if that fails."""
-        try:
-            server = await asyncio.start_server(
-                self._enter, endpoint.numeric, endpoint.port, limit=CHUNK, backlog=256
-            )
-        except OSError as fault:
-            reason = fault.strerror or str(fault)
-            raise AddressError(f"cannot listen on {endpoint}: {reason}; choose another") from fault
-        self._servers.append(server)
+        """Open a gate at an address; return the port. Raise AddressError if that fails."""
+        port = await self.gates.open(endpoint)
         self._lines.sweep()
-        return int(server.sockets[0].getsockname()[1])
+        return port
 
     def wait_at_relays(self) -> None:
         """Let relays call this node from now on."""
@@ -178,9 +171,7 @@ class Tls:
     async def close(self) -> None:
         """Drop everything. Idempotent."""
         self._lines.close()
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        self.gates.close()
         self.exits.close()
         if self.links is not None:
             await self.links.close()

@@ -66,7 +66,7 @@ def scene(plan: NodePlan, **given: Any) -> Iterator[Scene]:
     """Make the parts of a node that has a state directory."""
     network, store = join(plan), Store(plan.state)
     learner = learner_of(plan.settings, plan.name)
-    settling = Settling(plan, network, store, learner, "process", **given)
+    settling = Settling(network, store, learner, "process", **given)
     driver = FakeDriver(settling, FakeKernel(settling.folder.documents))
     try:
         yield Scene(plan, network, store, learner, settling, driver)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +12,7 @@ import pytest
 from fednode.app.documents import DocumentFolder
 from fednode.app.founding import mesh_key_of
 from fednode.app.network import client_of
+from fednode.app.plan import NodePlan
 from fednode.app.settling import Settling
 from fednode.core.documents import AHEAD_MAX
 from fednode.core.events import Decided, Offered
@@ -19,6 +22,8 @@ from fednode.identity import lease as leases
 from fednode.identity.document import sign
 from fednode.identity.trust import Trust
 from fednode.learn.closed_form import ClosedFormSums
+from fednode.learn.learner import Learner
+from fednode.settings.peers import PeerEntry
 from fednode.storage.store import Store
 from tests.unit.app.documents import content, document
 from tests.unit.app.founders import MESH, founded, identity_of
@@ -178,8 +183,8 @@ async def test_a_switch_makes_the_plan_the_learner_and_the_files_those_of_the_do
     with scene(founded(tmp_path, monkeypatch)) as made:
         await attached(made)
         made.store.bind({"policy.name": "promptfl"})
-        shown = []
-        made.settling.swapped = lambda plan, learner: shown.append((plan.policy.name, learner))
+        shown = list[Learner]()
+        made.settling.swapped = shown.append
         found = made.settling.checked(document(made.plan, 1, settings={"policy": {"name": "gda"}}))
         assert found is not None
         made.settling.offered(found)
@@ -199,7 +204,7 @@ async def test_a_switch_makes_the_plan_the_learner_and_the_files_those_of_the_do
         again.close()
         assert "name: gda" in (made.plan.state / "settings.yaml").read_text()
         made.settling.begun(found)
-        assert [name for name, _ in shown] == ["gda"]
+        assert [one.schema for one in shown] == [learning.learner.schema]
 
 
 async def test_the_relays_of_a_document_hold_as_soon_as_it_does(
@@ -225,6 +230,33 @@ async def test_the_relays_of_a_document_hold_as_soon_as_it_does(
         await client.close()
 
 
+async def test_a_document_is_prepared_and_taken_with_the_peers_that_the_node_goes_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_peer(name: str) -> Callable[[NodePlan], NodePlan]:
+        def change(plan: NodePlan) -> NodePlan:
+            assert plan.own is not None
+            more = PeerEntry(name, "127.0.0.1:9", LISTED["b"])
+            peers = replace(plan.own.peers, peers=(*plan.own.peers.peers, more))
+            return replace(plan, peers=peers, own=replace(plan.own, peers=peers))
+
+        return change
+
+    with scene(founded(tmp_path, monkeypatch)) as made:
+        await attached(made)
+        made.network.go_by(with_peer("before"))
+        digest = offered(made, document(made.plan, 1, settings=LONGER))
+        await made.settling.take("1")
+        assert "before" in [one.name for one in made.settling._ready[digest].plan.others]
+        made.network.go_by(with_peer("after"))
+        made.settling.switch(made.settling.folder.known[digest].document)
+        parts = made.settling.under(digest, cast("Any", None))
+        assert {"before", "after"} <= set(parts.context.peers)
+        assert made.network.admission is not None
+        assert made.network.admission.plan is made.network.plan is made.settling.plan
+        assert made.settling.plan.settings.rounds.max == 30
+
+
 async def test_more_rounds_let_the_run_go_on_with_the_same_learner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +268,7 @@ async def test_more_rounds_let_the_run_go_on_with_the_same_learner(
         made.settling.offered(found)
         await made.settling.take("1")
         made.settling.switch(found)
-        assert made.settling._learner is made.learner
+        assert made.settling.learner is made.learner
         assert not made.settling.folder.unbound
         assert made.settling.plan.settings.rounds.max == 30
 

@@ -13,17 +13,18 @@ import pytest
 
 from fednode.app import watching
 from fednode.app.network import NodeNetwork, client_of, trust_of
-from fednode.app.plan import NodePlan, make
+from fednode.app.plan import make
 from fednode.app.watching import Watching
 from fednode.core.events import Record, Relisted
 from fednode.core.types import Update
-from fednode.errors import ConfigError
+from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
 from fednode.identity.lease import armour
 from fednode.identity.trust import Listed
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
-from fednode.settings.peers import PeerEntry, Peers, load_peers
+from fednode.settings.peers import PeerEntry, Peers, RelayEntry, load_peers
+from fednode.transports import gates
 from tests.contract.faults import pause
 from tests.unit.app.canary import Node, keyed, running
 from tests.unit.identity.people import MESH, MESH_KEY, STRANGER, A, B, lease, made_key, revocation
@@ -55,21 +56,38 @@ class Stub:
     turned: list[tuple[str, float]] = field(default_factory=list)
     said: list[Record] = field(default_factory=list)
     fault: str = ""
+    moved: list[str] = field(default_factory=list)
+    listens: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         text = "mesh: mesh\ninsecure: true\npeers: [{name: a, address: '127.0.0.1:7100'}]\n"
         file = self.folder / "peers.yaml"
         file.write_text(text)
         made = make(file, None, "a", ("tuning.kind=closed-form",), self.folder / "a")
-        self.plan: NodePlan = replace(made, peers=self.held)
         names = frozenset(peer.name for peer in self.held.peers)
         self.trust: Any = Listed(names) if self.held.insecure else trust_of(self.held)
         refusals = Refusals()
         refusals.show = self.said.append
-        mesh: Any = NodeNetwork(None, self.trust, self, refusals)  # type: ignore[arg-type]
         assert made.own is not None
-        own = replace(made.own, peers=self.held)
-        self.watching = Watching(own, self.plan, mesh, self, lambda _: self.fault)  # type: ignore[arg-type]
+        plan = replace(made, peers=self.held, own=replace(made.own, peers=self.held))
+        self.mesh = NodeNetwork(plan, None, self.trust, self, refusals)  # type: ignore[arg-type]
+        self.watching = Watching(
+            self.mesh,
+            self,  # type: ignore[arg-type]
+            lambda _: self.fault,
+            lambda: self.moved.append(self.mesh.plan.address),
+        )
+
+    async def move(self, address: str) -> None:
+        """Listen as a transport does."""
+        if address.endswith(":1"):
+            raise AddressError(f"cannot listen on {address}: Permission denied; choose another")
+        self.listens.append(address)
+
+    async def read(self, new: Peers) -> None:
+        """Do what the watcher does with a new file."""
+        await self.watching.move(new)
+        self.watching.take(new)
 
     def post(self, event: Relisted) -> None:
         self.posted.append(event)
@@ -192,9 +210,67 @@ def test_what_holds_from_the_next_start_is_said(pair: Stub) -> None:
     key = keys.written(MESH_KEY.public_key())
     with pytest.raises(ConfigError, match="changed mesh_key, which makes another mesh"):
         pair.watching.take(listed(entry("a"), entry("b"), mesh_key=key))
-    pair.watching.take(listed(entry("a", 7999), entry("b")))
-    assert pair.texts() == ["FILE changed this node's own entry: restart the node"]
+    pair.watching.take(listed(entry("a", 0, IDS["c"]), entry("b")))
+    assert pair.texts() == ["FILE changed this node's id: restart the node"]
     assert pair.posted == []
+
+
+async def test_another_address_of_its_own_is_listened_at_and_told(pair: Stub) -> None:
+    await pair.read(listed(entry("a", 7999), entry("b")))
+    assert pair.listens == pair.moved == ["127.0.0.1:7999"]
+    assert pair.posted == [Relisted((), own="127.0.0.1:7999")]
+    assert pair.texts() == ["FILE was read again: this node is reached at 127.0.0.1:7999"]
+    assert pair.mesh.plan.address == "127.0.0.1:7999"
+    await pair.read(listed(entry("a", 7999), entry("b"), entry("c")))
+    assert len(pair.moved) == 1
+    assert [one.name for one in pair.mesh.plan.others] == ["b", "c"]
+
+
+async def test_an_address_at_which_it_cannot_listen_changes_nothing(pair: Stub) -> None:
+    text = "FILE gives this node another address: cannot listen on 127.0.0.1:1: Permission denied"
+    with pytest.raises(ConfigError) as caught:
+        await pair.read(listed(entry("a", 1), entry("b"), entry("c")))
+    assert str(caught.value).replace(str(pair.folder / "peers.yaml"), "FILE").startswith(text)
+    assert (pair.posted, pair.moved) == ([], [])
+    assert pair.trust.name_of(IDS["c"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "posted", "listens", "texts"),
+    [
+        (
+            {"advertise": "10.0.0.5:7100"}, [], [],
+            ["FILE changed this node's address (which its advertise overrules): restart the node"],
+        ),
+        (
+            {"listen": "0.0.0.0:7100"}, [Relisted((), own="127.0.0.1:7999")], [],
+            ["FILE was read again: this node is reached at 127.0.0.1:7999"],
+        ),
+    ],
+)  # fmt: skip
+async def test_what_node_yaml_says_of_the_address_holds(
+    pair: Stub,
+    settings: dict[str, str],
+    posted: list[Relisted],
+    listens: list[str],
+    texts: list[str],
+) -> None:
+    pair.mesh.go_by(
+        lambda plan: replace(plan, settings=replace(plan.settings, **settings))  # type: ignore[arg-type]
+    )
+    await pair.read(listed(entry("a", 7999), entry("b")))
+    assert (pair.posted, pair.listens, pair.texts()) == (posted, listens, texts)
+
+
+async def test_a_node_moves_to_a_relay_if_there_is_one(pair: Stub) -> None:
+    relayed = replace(entry("a"), address="relay")
+    with pytest.raises(ConfigError, match=r"peers\.yaml lists none: add `relays`"):
+        await pair.read(listed(relayed, entry("b")))
+    relays = (RelayEntry("127.0.0.1:9", IDS["c"]),)
+    pair.mesh.go_by(lambda plan: replace(plan, peers=replace(plan.peers, relays=relays)))
+    await pair.read(listed(relayed, entry("b")))
+    assert (pair.listens, pair.posted) == (["relay"], [Relisted((), own="relay")])
+    assert pair.mesh.plan.peers.relays == relays, "they are of a settings document, and hold"
 
 
 async def test_a_wrong_file_is_said_once_and_the_old_list_stays(
@@ -219,8 +295,7 @@ async def test_a_wrong_file_is_said_once_and_the_old_list_stays(
 async def watched(folder: Path, name: str) -> AsyncIterator[tuple[Node, Client]]:
     """Run a whole node that watches its peers.yaml, and a client with its key."""
     async with running(folder, name, *CLOSED) as node:
-        assert node.plan.own is not None
-        watch = Watching(node.plan.own, node.plan, node.mesh, node.driver).watch()
+        watch = Watching(node.mesh, node.driver, moved=node.faces.moved).watch()
         task = asyncio.create_task(watch)
         async with client_of(load_peers(folder / "peers.yaml"), folder / name) as client:
             yield node, client
@@ -228,7 +303,7 @@ async def watched(folder: Path, name: str) -> AsyncIterator[tuple[Node, Client]]
 
 
 async def until(node: Node, client: Client, holds: Callable[[Any], bool]) -> Any:
-    while not holds(reply := await client.status(node.plan.address)):
+    while not holds(reply := await client.status(node.mesh.plan.address)):
         await pause(0.05)
     return reply
 
@@ -264,3 +339,43 @@ async def test_a_listed_mesh_takes_a_third_node_and_lets_it_go_while_its_rounds_
             )
             before = dict(reply.merged_with)[1]
             await until(a, ask_a, lambda reply: dict(reply.merged_with)[1] >= before + 3)
+
+
+@pytest.mark.e2e
+async def test_a_node_moves_to_another_address_while_its_rounds_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LOOK_S", 0.05)
+    monkeypatch.setattr(gates, "MOVE_GRACE_S", 0.1)
+    keyed(tmp_path, "a", "b")
+    text = (tmp_path / "peers.yaml").read_text()
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "peers.yaml").write_text(text)
+    (own / "a").symlink_to(tmp_path / "a")
+
+    def merges(more: int = 3) -> Callable[[Any], bool]:
+        return lambda reply: dict(reply.merged_with).get(1, 0) >= more
+
+    async with (
+        asyncio.timeout(GUARD_S),
+        watched(own, "a") as (a, ask_a),  # its own peers.yaml; b's names the old address for ever
+        watched(tmp_path, "b") as (b, ask_b),
+    ):
+        await until(a, ask_a, merges())
+        old = a.mesh.plan.address
+        new = f"127.0.0.7:{old.partition(':')[2]}"
+        await asyncio.to_thread((own / "peers.yaml").write_text, text.replace(old, new, 1))
+        reply = await until(b, ask_b, lambda reply: reply.peers[0].address == new)
+        await until(b, ask_b, merges(dict(reply.merged_with)[1] + 3))
+        assert a.mesh.plan.address == new
+        assert (await ask_a.status(new)).address == new
+        while True:  # the old address is left
+            try:
+                _, writer = await asyncio.open_connection(*old.split(":"))
+            except ConnectionRefusedError:
+                break
+            writer.close()
+            await pause(0.05)
+        reply = await until(b, ask_b, lambda reply: reply.peers[0].state == "alive")
+        await until(b, ask_b, merges(dict(reply.merged_with)[1] + 3))
