@@ -1,6 +1,7 @@
 """The files of a register: records as JSON, with a lock against other processes.
 
-tokens.json       for each token: its SHA-256, its name ("": any), the uses left, its end
+tokens.json       for each token: its SHA-256, its name ("": any), the uses left, its end; also the
+                  newest tokens that ended early, so that they are refused with the reason
 requests.json     for each key that knocked and waits for the operator: name, id, address
 enrolled.json     for each enrolled node: name, id, address, lease
 revoked.txt       revocations, one line each
@@ -33,7 +34,7 @@ class Token:
     digest: SHA-256 of the token's text. name: the only name that it is good for; "": any. expires:
     seconds since the epoch; 0: no end. taken: the id that used the token of a link; "" before.
     again: it takes the name from the key that has it. approval: "" if none is needed; WANTED, or
-    the id that the operator approved.
+    the id that the operator approved. ended: why nobody can use it any more; "" if one can.
     """
 
     digest: str
@@ -43,6 +44,7 @@ class Token:
     taken: str = ""
     again: bool = False
     approval: str = ""
+    ended: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from fednode.admission.calls import Guesses
 from fednode.admission.files import Enrolled, Files
-from fednode.admission.tokens import Tokens
+from fednode.admission.tokens import REPLACED, Tokens
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -76,7 +76,8 @@ class Register:
             parse(address)
         except AddressError as fault:
             raise IdentityError(str(fault)) from fault
-        if self.tokens.fitting(token, name) is None:
+        shown = self.tokens.fitting(token, name)
+        if shown is None or shown.ended:
             self._guesses.add(source)
         with self._files.alone():
             self._require_right(id, mesh, name, token)
@@ -90,16 +91,19 @@ class Register:
         revoked = {leases.peek(proof).id for proof in self.revocations()}
         if id in revoked or self.is_revoked(id):
             raise IdentityError(f"the key {id} was revoked")
-        if all(node.id != id for node in self.enrolled()) and self.id_of(name) != id:
+        if all(node.id != id for node in self.enrolled()) and self._known(name) != id:
             self.tokens.require(token, name, id)
         if mesh != self.mesh:
             raise IdentityError(f"the token is of mesh {self.mesh!r}, not {mesh[:64]!r}")
 
+    def _known(self, name: str) -> str:
+        """Return the id that the mesh gives a name; "" if none, or if that key was lost."""
+        return "" if self.tokens.is_given_again(name) else self.id_of(name)
+
     def _lease(self, id: str, name: str, address: str, token: str, dry: bool) -> bytes:
         held = {node.name: node for node in self.enrolled()}
-        holder = held[name].id if name in held else self.id_of(name)
-        freed = self.tokens.fitting(token, name)
-        if holder not in {"", id} and not (name not in held and freed and freed.again):
+        holder = held[name].id if name in held else self._known(name)
+        if holder not in {"", id}:
             raise IdentityError(
                 f"the name {name!r} belongs to another key: where that key is lost, the operator "
                 "frees the name (`fednode invite --again`, or `fednode introducer free`)"
@@ -166,13 +170,23 @@ class Register:
         Raise ConfigError if no key has the name.
         """
         with self._files.alone():
-            held = self.enrolled()
-            left = [node for node in held if node.name != name]
-            if len(left) == len(held):
+            if not self._forget(name):
                 raise ConfigError(f"--name is {name!r}, and no key has that name: it is free.")
-            self._files.put_enrolled(left)
-            self.tokens.end_used(name)
+            self.tokens.end(name, REPLACED, used=True)
         return self.tokens.new(name)
+
+    def give_again(self, name: str, days: float, approve: bool = False) -> bytes:
+        """Free a name for another key; return the token of a link for it, and end all others."""
+        with self._files.alone():
+            self._forget(name)
+            return self.tokens.add_link(name, days, True, approve)
+
+    def _forget(self, name: str) -> bool:
+        """Forget the key that has a name; tell whether there was one."""
+        held = self.enrolled()
+        left = [node for node in held if node.name != name]
+        self._files.put_enrolled(left)
+        return len(left) < len(held)
 
     def revocations(self) -> list[bytes]:
         """Return all revocations, oldest first."""

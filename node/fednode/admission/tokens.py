@@ -18,6 +18,10 @@ LINK_TOKEN_BYTES: Final = 12
 """A link is short, and few guesses are answered."""
 WANTED: Final = "wanted"
 REQUESTS_MAX: Final = 64
+REPLACED: Final = "was replaced by a newer link: use the newer one"
+WITHDRAWN: Final = "was ended by its sender: ask for a new one"
+ENDED_MAX: Final = 64
+"""Tokens that ended early and are still known, so that their owners learn the reason."""
 
 
 class Knocked(IdentityError):
@@ -48,40 +52,58 @@ class Tokens:
         again: the link takes the name from the key that has it in the mesh. approve: a key that
         shows it only knocks, until the operator approves that key.
         """
-        made = secrets.token_bytes(LINK_TOKEN_BYTES)
         with self._files.alone():
-            self._drop(name)
-            ends = int(self._clock() + days * DAY_S)
-            approval = WANTED if approve else ""
-            token = Token(digest_of(made.hex()), name, 1, ends, "", again, approval)
-            self._files.put_tokens([*self._files.tokens(), token])
+            return self.add_link(name, days, again, approve)
+
+    def add_link(self, name: str, days: float, again: bool, approve: bool) -> bytes:
+        """Do what `for_link` does; the caller holds the lock.
+
+        The key of a name is lost if the name is given again, so links that it used end, too. A
+        name that was freed stays free, if a second link replaces the first one.
+        """
+        again = again or self.is_given_again(name)
+        self.end(name, REPLACED, used=again)
+        made, ends = secrets.token_bytes(LINK_TOKEN_BYTES), int(self._clock() + days * DAY_S)
+        approval = WANTED if approve else ""
+        token = Token(digest_of(made.hex()), name, 1, ends, "", again, approval)
+        self._files.put_tokens([*self._files.tokens(), token])
         return made
 
     def end_links(self, name: str) -> int:
         """End the links for a name that nobody used yet; return how many there were."""
         with self._files.alone():
-            return self._drop(name)
+            return self.end(name, WITHDRAWN)
 
     def is_link_open(self) -> bool:
         """Tell whether a link can be used now that nobody used."""
-        now = self._clock()
-        return any(not token.taken and now <= token.expires for token in self._files.tokens())
+        return any(map(self._is_open, self._files.tokens()))
 
-    def _drop(self, name: str) -> int:
+    def is_given_again(self, name: str) -> bool:
+        """Tell whether a link can be used now that takes a name from the key that has it."""
+        return any(
+            token.again and token.name == name and self._is_open(token)
+            for token in self._files.tokens()
+        )
+
+    def _is_open(self, token: Token) -> bool:
+        return not token.taken and not token.ended and self._clock() <= token.expires
+
+    def end(self, name: str, why: str, used: bool = False) -> int:
+        """End the tokens for a name; return how many there were. The caller holds the lock.
+
+        why: what a caller with such a token is told. used: end those that were used, too.
+        """
         self._files.put_requests([one for one in self.requests() if one.name != name])
         held = self._files.tokens()
-        left = [token for token in held if token.name != name or token.taken]
-        self._files.put_tokens(left)
-        return len(held) - len(left)
-
-    def end_used(self, name: str) -> None:
-        """Forget the links for a name that were used, because its key was lost."""
-        held = self._files.tokens()
-        left = [token for token in held if not (token.taken and token.name == name)]
-        self._files.put_tokens(left)
+        ending = [token for token in held if token.name == name and (used or not token.taken)]
+        ended = [token for token in held if token.ended]
+        ended += [replace(token, ended=why) for token in ending if not token.ended]
+        left = [token for token in held if not token.ended and token not in ending]
+        self._files.put_tokens([*ended[-ENDED_MAX:], *left])
+        return sum(not token.ended for token in ending)
 
     def fitting(self, token: str, name: str) -> Token | None:
-        """Return the record of a token that is good for a name; None if there is none."""
+        """Return the record of a token that is for a name, which may have ended, or None."""
         digest = digest_of(token)
         for candidate in self._files.tokens():
             if secrets.compare_digest(candidate.digest, digest) and candidate.name in {"", name}:
@@ -100,6 +122,9 @@ class Tokens:
                 f"the token is wrong, spent, or for another name than {name!r}: ask for a new one "
                 "(`fednode invite`, or `fednode introducer token`)"
             )
+        if fitting.ended:
+            what = "link" if fitting.expires else "token"
+            raise IdentityError(f"the {what} for {name!r} {fitting.ended}")
         if fitting.taken not in {"", id}:
             raise StolenLink(
                 f"the link for {name!r} was used before, by another key: ask for a new link, and "
@@ -160,7 +185,7 @@ class Tokens:
                 raise ConfigError(f"Nobody knocks as {name!r}; {names} does.")
             self._files.put_requests([one for one in held if one.name != name])
             if not good:
-                self._drop(name)
+                self.end(name, WITHDRAWN)
                 return asked
             self._files.put_tokens(
                 [

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from fednode.admission import link as links
 from fednode.admission.register import Register
+from fednode.admission.tokens import LINK_TOKEN_BYTES
 from fednode.admission.words import words_of
 from fednode.app.admission import MEMBERS_SHOWN, Admission
 from fednode.app.plan import NodePlan
@@ -44,28 +46,32 @@ def link_for(
     """
     site = named("SITE", site)
     addresses = [address for address in (plan.address, *more) if address != RELAY]
+    if site == plan.name:
+        raise ConfigError(f"SITE is {site!r}, which is this node's own name: choose another.")
     faults = [text for at in addresses for text in address_faults("--address", site, at, False)]
     if faults or len(addresses) > links.ADDRESSES_MAX:
         few = f"There are {len(addresses)} addresses; a link has {links.ADDRESSES_MAX} at most."
         raise ConfigError("\n".join(faults) or few)
-    if any(node.name == site for node in register.enrolled()):
-        if not again:
-            raise ConfigError(
-                f"{site!r} is a member already: choose another name, or give --again if that site "
-                "has lost its key."
-            )
-        register.free(site)
-    return links.written(
-        links.Link(
-            mesh=plan.peers.mesh,
-            mesh_key=str(plan.peers.mesh_key),
-            maker=links.half_of(identity.id),
-            token=register.tokens.for_link(site, days, again, approve),
-            name=site,
-            addresses=tuple(addresses),
-            relays=plan.peers.relays[: links.RELAYS_MAX],
+    if not again and any(node.name == site for node in register.enrolled()):
+        raise ConfigError(
+            f"{site!r} is a member already: choose another name, or give --again if that site "
+            "has lost its key."
         )
+    link = links.Link(
+        mesh=plan.peers.mesh,
+        mesh_key=str(plan.peers.mesh_key),
+        maker=links.half_of(identity.id),
+        token=bytes(LINK_TOKEN_BYTES),
+        name=site,
+        addresses=tuple(addresses),
+        relays=plan.peers.relays[: links.RELAYS_MAX],
     )
+    links.written(link)  # before the register changes, so that no token is made that nobody sees
+    if again:
+        token = register.give_again(site, days, approve)
+    else:
+        token = register.tokens.for_link(site, days, approve=approve)
+    return links.written(replace(link, token=token))
 
 
 def drawn(link: str) -> str:

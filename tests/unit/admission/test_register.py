@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fednode.admission.calls import ASKED_MAX
 from fednode.admission.register import Register
 from fednode.admission.tokens import StolenLink
 from fednode.errors import IdentityError
@@ -55,9 +56,25 @@ def test_a_freed_name_is_not_taken_back_by_the_lost_key(tmp_path: Path) -> None:
     made = book(tmp_path)
     token = made.tokens.for_link("a", 7).hex()
     made.enrol(A_ID, MESH, "a", ADDRESS, token)
-    made.free("a")
-    with pytest.raises(IdentityError, match="the token is wrong"):
+    made.id_of = {"a": A_ID}.get  # type: ignore[assignment]
+    newer = made.give_again("a", 7).hex()
+    assert [one.name for one in made._files.tokens() if not one.ended] == ["a"]  # what is seen
+    with pytest.raises(IdentityError, match="the link for 'a' was replaced by a newer link"):
         made.enrol(A_ID, MESH, "a", ADDRESS, token)
+    with pytest.raises(IdentityError, match="no token was given"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, "")
+    assert made.enrol(B_ID, MESH, "a", ADDRESS, newer)
+
+
+def test_whoever_shows_an_ended_link_again_and_again_is_a_guesser(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    token = made.tokens.for_link("a", 7).hex()
+    made.tokens.end_links("a")
+    for _ in range(ASKED_MAX):
+        with pytest.raises(IdentityError, match="was ended by its sender"):
+            made.enrol(A_ID, MESH, "a", ADDRESS, token, "10.0.0.7")
+    with pytest.raises(IdentityError, match="too many wrong tokens"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, token, "10.0.0.7")
 
 
 def test_a_name_that_the_mesh_gave_to_another_key_is_not_given_again(tmp_path: Path) -> None:

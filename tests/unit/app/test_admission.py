@@ -11,9 +11,11 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fednode.admission import link as links
 from fednode.app import admission as admission_module
 from fednode.app.admission import register_of, right_of
 from fednode.app.founding import mesh_key_of
+from fednode.app.inviting import link_for
 from fednode.core.types import Update
 from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity import lease as leases
@@ -103,6 +105,47 @@ async def test_a_stranger_and_a_copied_link_are_refused_and_a_false_founder_gets
         other = sponsor(plan.address, lambda id: False)
         with pytest.raises(IdentityError, match="its key is not that of the node that made"):
             await enrol(thief, other, AWAY, link.token.hex())
+
+
+async def test_the_earlier_links_of_a_name_are_dead_after_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon holds its register open; the operator's commands open it beside the daemon."""
+    plan = founded(tmp_path, monkeypatch)
+    own = identity_of(plan)
+
+    def invited(again: bool = False) -> str:
+        register = register_of(plan.state, own)
+        token = links.read(link_for("b", plan, own, register, again=again)).token.hex()
+        assert sum(not one.ended and not one.taken for one in register._files.tokens()) == 1
+        return token
+
+    async with admits(plan) as network:
+        asked = sponsor(plan.address, lambda _: True)
+        lost, found = (
+            Identity(tmp_path / "lost", MESH, "b"),
+            Identity(tmp_path / "found", MESH, "b"),
+        )
+        used = invited()
+        await enrol(lost, asked, AWAY, used)
+        assert network.trust.id_of("b") == lost.id
+        first, second = invited(again=True), invited(again=True)
+        for key in (lost, found):
+            for dead in (used, first):
+                with pytest.raises(Refused, match="the link for 'b' was replaced by a newer link"):
+                    await enrol(key, asked, AWAY, dead)
+        with pytest.raises(Refused, match="no token was given"):
+            await enrol(lost, asked, AWAY, "")
+        assert register_of(plan.state, own).tokens.end_links("b") == 1
+        with pytest.raises(Refused, match="the link for 'b' was ended by its sender"):
+            await enrol(found, asked, AWAY, second)
+        assert network.admission is not None
+        # Of two leases of the same second, the keys decide which one counts.
+        network.admission.register._clock = lambda: time.time() + 2
+        await enrol(found, asked, AWAY, invited(again=True))
+        assert network.trust.id_of("b") == found.id
+        with pytest.raises(Refused, match="the link for 'b' was replaced by a newer link"):
+            await enrol(lost, asked, AWAY, used)
 
 
 async def test_memory_is_given_back_after_a_crowd_of_strangers_and_not_before(

@@ -40,8 +40,20 @@ def test_who_cannot_be_invited_is_said(
     founded(tmp_path, monkeypatch)
     assert "SITE is 'B'" in fednode.fault("invite", "B")
     assert "--days is 0" in fednode.fault("invite", "b", "--days", "0")
-    assert "'a' is a member already" in fednode.fault("invite", "a")
+    assert "SITE is 'a', which is this node's own name" in fednode.fault("invite", "a")
     assert "has port 0" in fednode.fault("invite", "b", "--address", "10.0.0.7:0")
     many = [word for port in range(1, 5) for word in ("--address", f"10.0.0.7:{port}")]
     assert "a link has 4 at most" in fednode.fault("invite", "b", *many)
-    assert fednode("invite", "a", "--again") == 0
+    assert "SITE is 'a', which is this node's own name" in fednode.fault("invite", "a", "--again")
+
+
+def test_a_command_that_makes_no_link_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan, fednode = founded(tmp_path, monkeypatch), Fednode(capsys)
+    files = plan.state / "admission"
+    before = {file.name: file.read_bytes() for file in files.iterdir()}
+    long = "b" * 63
+    for words in ((long,), (long, "--again")):
+        assert "letters too long for a link" in fednode.fault("invite", *words)
+    assert {file.name: file.read_bytes() for file in files.iterdir()} == before

@@ -47,7 +47,7 @@ def test_a_site_knocks_and_is_admitted_or_refused(
             assert register.enrol(*asked)
         else:
             assert fednode("refuse", "b") == 0
-            with pytest.raises(IdentityError, match="the token is wrong"):
+            with pytest.raises(IdentityError, match="the link for 'b' was ended by its sender"):
                 register.enrol(*asked)
     assert "Nobody knocks as 'b'; nobody does." in fednode.fault("admit", "b")
     token = register.tokens.for_link("c", 7, approve=True).hex()
