@@ -165,6 +165,7 @@ def test_commands_that_need_neither_start_without_torch_and_pydantic() -> None:
     assert ran.returncode == 0, ran.stderr
     assert "Commands:" in ran.stdout
     assert "Nobody answers at 127.0.0.1:1" in ran.stderr
+    assert "If its mesh has keys, add --peers or --state." in ran.stderr
 
 
 def test_the_simulator_and_the_policies_start_without_torch() -> None:

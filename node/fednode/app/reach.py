@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,17 +15,22 @@ PEERS: Final = Path("peers.yaml")
 Target = tuple[str, str]
 """Name and address of a node; the name is empty if only an address was given."""
 Targets = Sequence[Target]
+KEYS: Final = " If its mesh has keys, add --peers or --state."
 Make = Callable[[], Client]
 """Return a client; call it on the event loop that uses the client."""
 
 
 def reach(address: str | None, peers_path: Path | None, state: Path | None) -> tuple[Make, Targets]:
-    """Return a client maker and the nodes to ask: one (host:port or name), or all of peers.yaml."""
+    """Return a client maker and the nodes to ask: one (host:port or name), or all of peers.yaml.
+
+    Without a file and a state directory, an address is asked with a key if the peers.yaml here is
+    of a mesh with TLS, and in plain text if there is none.
+    """
     by_place = address is not None and ":" in address
     relayed = address is not None and address.startswith(f"{RELAY}:")
-    if by_place and peers_path is None and state is None and not relayed:
+    if by_place and peers_path is None and state is None and not relayed and not PEERS.exists():
         assert address is not None
-        return Client, [("", address)]
+        return partial(Client, hint=KEYS), [("", address)]
     if address is None and peers_path is None and not PEERS.exists():
         raise ConfigError(
             "There is no peers.yaml here: give the address of a node (host:port), or --peers FILE "

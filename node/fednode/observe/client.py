@@ -46,10 +46,17 @@ class Client:
     """
 
     def __init__(
-        self, timeout_s: float = TIMEOUT_S, transport: GrpcTransport | None = None
+        self,
+        timeout_s: float = TIMEOUT_S,
+        transport: GrpcTransport | None = None,
+        hint: str = "",
     ) -> None:
-        """Set up. transport: for a mesh that speaks TLS; it is closed with the client."""
-        self._timeout_s = timeout_s
+        """Set up.
+
+        transport: for a mesh that speaks TLS; it is closed with the client. hint: what else to try
+        if nobody answers.
+        """
+        self._timeout_s, self._hint = timeout_s, hint
         self._transport = transport
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -162,6 +169,7 @@ class Client:
         if code == grpc.StatusCode.UNAVAILABLE:
             return Unreachable(
                 f"Nobody answers at {address}: start the node, or give the address in peers.yaml."
+                + self._hint
             )
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unreachable(f"{address} did not answer within {self._timeout_s:g} s.")

@@ -9,7 +9,6 @@ import pytest
 from fednode.app.reach import reach
 from fednode.errors import ConfigError
 from fednode.identity import keys
-from fednode.observe.client import Client
 from tests.unit.commands.run import PEERS
 from tests.unit.identity.people import MESH_KEY
 
@@ -24,8 +23,22 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_address_needs_no_file(here: Path) -> None:
     make, targets = reach("127.0.0.1:9", None, None)
-    assert make is Client
+    assert (make()._transport, targets) == (None, [("", "127.0.0.1:9")])
+
+
+def test_an_address_is_asked_with_a_key_if_the_file_here_is_of_a_mesh_with_tls(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "peers.yaml").write_text(PEERS)
+    make, targets = reach("127.0.0.1:9", None, None)
+    assert (make()._transport, targets) == (None, [("", "127.0.0.1:9")])
+    monkeypatch.setenv("HOME", str(here))
+    key = keys.written(MESH_KEY.public_key())
+    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
+    make, targets = reach("127.0.0.1:9", None, None)
     assert targets == [("", "127.0.0.1:9")]
+    with pytest.raises(ConfigError, match="speaks TLS, and no node of it has a key below"):
+        make()
 
 
 def test_without_an_address_all_of_peers_yaml_is_asked(here: Path) -> None:
