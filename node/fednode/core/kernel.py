@@ -86,7 +86,8 @@ class Kernel(Peering):
                 return [*self._swim.learn(now, news), *self._changes(now)]
             case ev.Relisted():
                 moved = self._moved(event.own) if event.own else []
-                return [*relisted(self._swim, now, event), *moved, *self._changes(now)]
+                effects = [*relisted(self._swim, now, event), *moved, *self._changes(now)]
+                return [*effects, *self._start_if_ready(now)]
             case ev.Offered(document=document):
                 return self.documents.offered(document)
             case ev.Decided(digest=digest, accepts=accepts):
@@ -209,7 +210,10 @@ class Kernel(Peering):
         if self._life == Life.LEAVING:
             return []
         self._reach.moved(address)
-        return self._swim.move(address)
+        return [
+            ev.Record("node.moved", f"this node is at {address} now"),
+            *self._swim.move(address),
+        ]
 
     def _awaited(self, peer: str) -> bool:
         return self._run.exchanges and peer in self._members and self._members[peer].live

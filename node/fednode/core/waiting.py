@@ -64,7 +64,7 @@ class FirstWait:
         if chosen is None and self._all:
             silent = len(self._silent())
             return silent if not self.context.introduced else int(not ready)
-        wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members))
+        wanted = min(PEERS_MAX if chosen is None else chosen, len(self.members.expected()))
         if chosen is not None and self.context.introduced and not self.adopted:
             wanted = chosen  # more members will come than are known
         return max(0, wanted - ready)
@@ -86,15 +86,13 @@ class FirstWait:
 
     def _silent(self) -> list[str]:
         """Return the listed peers, or all known ones on one machine, that do not take part yet."""
-        names = self.context.peers if self._all else [member.name for member in self.members.view()]
+        names = self.members.listed if self._all else set(self.members.expected())
         if self.meets is not None:
-            names = [name for name in self.meets if self.members[name].live]
-        known = (name for name in sorted(names) if name in self.members)
+            names = {name for name in self.meets if self.members[name].live}
         return [
             name
-            for name in known
-            if self.members[name].state != "revoked"
-            and not (self.members[name].live and self.takes_part(name))
+            for name in self.members.expected()
+            if name in names and not (self.members[name].live and self.takes_part(name))
         ]
 
     @property

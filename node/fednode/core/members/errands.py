@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from fednode.core.events import Answer, Effect
@@ -10,6 +11,14 @@ from fednode.core.members.phases import Phase
 from fednode.core.types import Message
 
 ERRANDS_MAX: Final = 64
+
+
+@dataclass(slots=True)
+class Probe:
+    """A ping that failed. helpers: members that may still get through."""
+
+    helpers: set[str]
+    reason: str
 
 
 class Errands:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from fednode.core.events import (
@@ -30,12 +30,13 @@ from fednode.core.events import (
     Undelivered,
 )
 from fednode.core.members import lists
-from fednode.core.members.errands import Errands
+from fednode.core.members.errands import Errands, Probe
 from fednode.core.members.gossip import Gossip
 from fednode.core.members.health import Health
 from fednode.core.members.own import Own
 from fednode.core.members.phases import Phase
-from fednode.core.members.table import ABSENT, LIVE, Members
+from fednode.core.members.places import Places
+from fednode.core.members.table import ABSENT, GONE, LIVE, Members
 from fednode.core.members.turns import Greetings, Rota
 from fednode.core.members.unreached import become
 from fednode.core.policy import NodeContext
@@ -53,14 +54,6 @@ INDIRECT_LIMIT: Final = 2.5
 """Time limit of an indirect ping, in units of probe_timeout_s."""
 
 
-@dataclass(slots=True)
-class Probe:
-    """A ping that failed. helpers: members that may still get through."""
-
-    helpers: set[str]
-    reason: str
-
-
 class Swim:
     """Membership of one node; see the file's header.
 
@@ -70,6 +63,7 @@ class Swim:
     def __init__(self, context: NodeContext, timing: Timing, say: Callable[[str], Message]) -> None:
         """Begin. say: returns a message of a phase, with the node's round and its contents."""
         self.members = Members(context.peers)
+        self.places = Places(self.members)
         self.health = Health()
         self._context = context
         self._say = say
@@ -79,7 +73,6 @@ class Swim:
         self._rota = Rota(self.members, LIVE, lambda: self._random("probe"))
         self._absentees = Rota(self.members, ABSENT, lambda: self._random("greet"))
         self.greetings = Greetings(self.members)
-        self._listed = frozenset(context.peers)
         self._compared = -1  # the interval in which this node last sent entries of its list
         self._probes: dict[str, Probe] = {}
         self._asked: dict[str, int] = {}  # by peer: the interval when helpers were last asked
@@ -104,7 +97,7 @@ class Swim:
 
     def move(self, address: str) -> list[Effect]:
         """Take another address; return greetings, at most GREETED_MAX, and tell all with pings."""
-        self.own.move(address, (member.name for member in self.members.view()))
+        self.own.move(address, self.members.remaining())
         return self.hellos(self.greetings.first(self._context.name))
 
     def leave(self) -> list[Effect]:
@@ -170,7 +163,8 @@ class Swim:
         self.members.failed(peer, now, event.reason)
         errands = self._errands.end(peer, message, "silent")
         warned = become(before, self.members[peer])
-        return [*errands, *unhelped, *warned, *self._ask_others(now, peer, event.reason)]
+        asked = [*self.places.failed(peer), *self._ask_others(now, peer, event.reason)]
+        return [*errands, *unhelped, *warned, *asked]
 
     def _speaks(self, now: float, peer: str) -> bool:
         """Tell whether a member that cannot be reached spoke lately: it lives, nobody need ask."""
@@ -191,16 +185,19 @@ class Swim:
         """Note a sign of life of a peer."""
         before = self.members[peer].state
         self.members.heard(peer, now, round_number)
-        if self.members[peer].state == before == "alive":
+        after = self.members[peer].state
+        if after == before == "alive":
             self._probes.pop(peer, None)
             return []
-        if before != "unknown" or peer not in self._listed:  # each node greets all that it lists
+        if after == "left":  # it answered what was sent before
+            return self._cleared(peer)
+        if before != "unknown" or peer not in self.members.listed:  # each node greets its list
             self._tell(peer)
         back: list[Effect] = self._cleared(peer)
         if before in {"dead", "left"}:
             if lists.asks(len(self.members.live()), self._random(f"back {peer}")):
                 back.append(self._ask_list(peer))
-        elif before == "unknown" and peer not in self._listed and round_number is not None:
+        elif before == "unknown" and peer not in self.members.listed and round_number is not None:
             back.append(self._ping(peer))  # a newcomer: see whether it is where it says
         return back
 
@@ -303,7 +300,7 @@ class Swim:
     def _run_errand(self, target: str, token: int) -> list[Effect]:
         if target == self._context.name:
             return [Answer(token, "ok")]
-        if target not in self.members:
+        if target not in self.members or self.members[target].state in GONE:
             return [Answer(token, "silent", f"{target[:64]!r} is not known here")]
         if self._errands.full:
             return [Answer(token, "busy", "this node runs too many errands already")]

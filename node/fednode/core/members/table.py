@@ -103,6 +103,8 @@ class _Names:
 class Members:
     """All peers by name, sorted. changes: state changes, as (name, before, after).
 
+    listed: the names in peers.yaml.
+
     redo: the last words of peers about their run (node/fednode/core/redo.py), without "". runs: how
     often peers began their rounds again, as far as they said it. reworded: the peers whose word or
     run changed, until the kernel takes them.
@@ -115,6 +117,7 @@ class Members:
         self._table = {name: Member(name=name) for name in sorted(names)}
         self._live, self._absent = _Names(), _Names(self._table)
         self._remaining: frozenset[str] | None = None
+        self.listed = set(names)
         self.changes: list[tuple[str, str, str]] = []
         self.redo: dict[str, Again] = {}
         self.runs: dict[str, int] = {}
@@ -147,6 +150,18 @@ class Members:
             names = (name for name, member in self._table.items() if member.state not in GONE)
             self._remaining = frozenset(names)
         return self._remaining
+
+    def expected(self) -> list[str]:
+        """Return the names of the peers that may take part, sorted.
+
+        A listed peer that said goodbye may come back.
+        """
+        return [one.name for one in self._table.values() if not self._ended(one)]
+
+    def _ended(self, member: Member) -> bool:
+        """Tell whether a peer was revoked, or left and is not listed."""
+        left = member.state == "left" and member.name not in self.listed
+        return left or member.state == "revoked"
 
     # What this node sees for itself ---------------------------------------------------------------
 
@@ -242,7 +257,7 @@ class Members:
     def refused(self, name: str, now: float, reason: str) -> None:
         """Note that a peer answers but one of the two nodes refuses the other."""
         held = self._table[name]
-        if held.state not in SHUT:
+        if held.state not in SHUT and not self._ended(held):
             self._put(replace(held, state="refused", failures=0, heard_at=now, reason=reason))
 
     def quarantine(self, name: str, reason: str) -> None:
@@ -269,16 +284,24 @@ class Members:
         if held.state == "suspect":
             self._put(replace(held, state="dead"))
 
-    def left(self, name: str, now: float, reason: str = "it left the mesh") -> None:
-        """Note that a peer said goodbye, or that it is no longer listed."""
+    def left(self, name: str, now: float) -> None:
+        """Note that a peer said goodbye."""
         held = self._table[name]
         if held.state not in SHUT:
+            self._put(replace(held, state="left", heard_at=now, reason="it left the mesh"))
+
+    def unlist(self, name: str, now: float, reason: str) -> None:
+        """Note that a peer is no longer listed, whatever else was held against it."""
+        self.listed.discard(name)
+        held = self._table.get(name)
+        if held is not None and held.state != "revoked":
             self._put(replace(held, state="left", heard_at=now, reason=reason))
 
-    def expect(self, name: str) -> None:
-        """Greet a peer that left, because the operator listed it again."""
-        held = self._table[name]
-        if held.state == "left":
+    def list(self, name: str) -> None:
+        """Note that a peer is listed; greet it, if it left before."""
+        self.listed.add(name)
+        held = self._table.get(name)
+        if held is not None and held.state == "left":
             self._put(replace(held, state="unknown", failures=0, reason=""))
 
     # What others say ------------------------------------------------------------------------------

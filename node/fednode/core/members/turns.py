@@ -53,7 +53,7 @@ class Greetings:
 
         The order begins behind the node's own name, so that not all nodes greet the same members.
         """
-        names = [member.name for member in self._members.view()]
+        names = sorted(self._members.remaining())
         behind = bisect(names, own)
         return sorted(self.add([*names[behind:], *names[:behind]]))
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fednode.core.events import CancelTimer, Effect, Introduce, Relisted, Send
+import pytest
+
+from fednode.core.events import (
+    Answer,
+    CancelTimer,
+    Delivered,
+    Effect,
+    Introduce,
+    Relisted,
+    Send,
+)
 from fednode.core.members.listing import UNLISTED, relisted
 from fednode.core.members.swim import SUSPECT, Swim
 from fednode.core.types import Update
-from tests.unit.core.members.test_swim import swim
+from tests.unit.core.members.test_swim import errand_for, swim, unanswered
 from tests.unit.core.scenes import only
 
 
@@ -64,3 +74,45 @@ def test_another_id_alone_moves_nobody_and_brings_back_a_name_that_was_revoked()
     assert node.members["b"].state == "revoked"
     change(node, entry("b", "", "B3"))
     assert node.members["b"].state == "unknown"
+
+
+@pytest.mark.parametrize("code", ["ok", "refused", "busy", "unreachable"])
+def test_an_answer_to_what_was_sent_before_brings_nobody_back(code: str) -> None:
+    node = swim(("b", "c"))
+    (hello,) = only(node.hellos(["c"]), Send)
+    change(node, gone=("c",))
+    ended = Delivered("c", hello.message) if code == "ok" else unanswered(hello, code)
+    assert not only(node.sent(1.0, ended), Send)
+    assert node.members["c"].state == "left"
+    assert node.members.remaining() == {"b"}
+
+
+def test_nobody_has_an_errand_to_a_peer_that_is_gone() -> None:
+    node = swim(("b", "c"))
+    change(node, gone=("c",))
+    (answer,) = node.received(1.0, errand_for("c"), 7) or []
+    assert isinstance(answer, Answer)
+    assert (answer.token, answer.code) == (7, "silent")
+
+
+def test_a_node_that_moves_tells_nobody_who_is_gone() -> None:
+    node = swim(("b", "c"))
+    change(node, gone=("c",))
+    assert [one.to for one in only(node.move("a:2"), Send)] == ["b"]
+    assert not node.own.unknown_to("c")
+
+
+def test_the_end_of_a_quarantine_brings_nobody_back_who_is_gone() -> None:
+    node = swim(("b", "c"))
+    node.members.quarantine("c", "it lies")
+    change(node, gone=("c",))
+    node.members.release("c")
+    assert node.members["c"].state == "left"
+
+
+def test_if_nobody_answers_at_the_address_of_the_file_the_peer_is_called_where_it_was() -> None:
+    node = swim(("b", "c"))
+    node.learn(0.0, [entry("b", "b:1", "B")], "b")
+    (hello,) = only(change(node, entry("b", "b:2", "B")), Send) or only(node.hellos(["b"]), Send)
+    effects = [one for _ in range(2) for one in node.sent(1.0, unanswered(hello))]
+    assert only(effects, Introduce) == [Introduce("b", "b:1")]
