@@ -210,10 +210,7 @@ class Kernel(Peering):
         if self._life == Life.LEAVING:
             return []
         self._reach.moved(address)
-        return [
-            ev.Record("node.moved", f"this node is at {address} now"),
-            *self._swim.move(address),
-        ]
+        return self._swim.move(address)
 
     def _awaited(self, peer: str) -> bool:
         return self._run.exchanges and peer in self._members and self._members[peer].live
