@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fednode.admission.files import opened
 from fednode.admission.register import Register
+from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 
@@ -32,3 +33,13 @@ class Roster(Register):
     def mesh_key(self) -> str:
         """The public mesh key, for peers.yaml."""
         return keys.written(self.key.public_key())
+
+    def id_for(self, name: str) -> str:
+        """Return the id of the enrolled node of a name; raise ConfigError if there is none."""
+        for node in self.enrolled():
+            if node.name == name:
+                return node.id
+        names = ", ".join(node.name for node in self.enrolled()) or "none"
+        raise ConfigError(
+            f"--name is {name!r}, and the names that are enrolled are {names}: give --id, too."
+        )

@@ -108,9 +108,8 @@ def key(state: Path, mesh_name: str) -> None:
 @STATE
 @MESH
 @click.option("--name", required=True, help="Name of the node.")
-@click.option(
-    "--id", "node_id", required=True, help="Its id, as `fednode identity show` prints it."
-)
-def revoke(state: Path, mesh_name: str, name: str, node_id: str) -> None:
+@click.option("--id", "node_id", help="Its id [that of the enrolled node of this name].")
+def revoke(state: Path, mesh_name: str, name: str, node_id: str | None) -> None:
     """Revoke a node's key; print the line for `revoked` in peers.yaml."""
-    click.echo(Roster(state, named("--mesh", mesh_name)).revoke(name, node_id))
+    roster = Roster(state, named("--mesh", mesh_name))
+    click.echo(roster.revoke(name, roster.id_for(name) if node_id is None else node_id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -130,12 +131,26 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
         # The introducer is off from here on, and nobody misses it.
         before = await until(tmp_path, at["a"], "a", lambda reply: alive(reply, "b", "c"))
         await until(tmp_path, at["a"], "a", lambda reply: reply.round > before.round + 5)
-        place = ("--state", str(tmp_path / "c"))
-        shown = await fednode("identity", "show", "--mesh", "m", "--name", "c", *place)
-        id = shown.splitlines()[0]
-        line = await fednode("introducer", "revoke", *book, "--name", "c", "--id", id)
+        # No peers.yaml names the nodes, and each knows the names and addresses of all others.
         peers = ("--peers", str(tmp_path / "peers.yaml"), "--state", str(tmp_path / "a"))
-        await fednode("identity", "revoke", at["a"], line, *peers)
+        for name in at:
+            reply = json.loads(await fednode("status", name, *peers, "--format", "json"))
+            assert reply["name"] == name
+            known = {peer["name"]: peer["address"] for peer in reply["peers"]}
+            assert {name: at[name]} | known == at
+        replies = json.loads(await fednode("status", *peers, "--format", "json"))
+        assert [reply["name"] for reply in replies] == ["a", "b", "c"]
+        seen = json.loads(await fednode("top", *peers, "--times", "1", "--format", "json"))
+        assert set(seen["nodes"]) == set(at.values())
+        lines = (await fednode("logs", *peers, "--format", "json")).splitlines()
+        assert {json.loads(one)["node"] for one in lines} == {"a", "b", "c"}
+        assert await fednode("pause", "a", *peers) == "a was asked to pause"
+        assert await fednode("resume", "a", *peers) == "a was asked to resume"
+        said = await fednode("check", "--live", *words("a")[1:])
+        for name in "bc":
+            assert f"note: {name} reaches a at {at['a']}; the clocks agree." in said
+        line = await fednode("introducer", "revoke", *book, "--name", "c")
+        await fednode("identity", "revoke", "a", line, *peers)
         for name in "ab":
             await until(
                 tmp_path, at[name], name,

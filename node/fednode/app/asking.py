@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from fednode.app.reach import Target, Targets
 from fednode.errors import FednodeError
 from fednode.observe.client import Client
-from fednode.transports.address import RELAY
+from fednode.transports.address import RELAY, asked_at
 from fednode.wire.gen import status_pb2
 
 if TYPE_CHECKING:  # `fednode status ADDRESS` starts without settings
     from fednode.app.plan import NodePlan
 
+Target = tuple[str, str]
+"""Name and address of a node; the name is empty if only an address was given."""
+Targets = Sequence[Target]
 Replies = list[tuple[Target, status_pb2.StatusReply | None]]
 GONE: Final = frozenset({"left", "revoked"})
 MORE_MAX: Final = 128
@@ -27,7 +31,12 @@ async def ask_all(client: Client, targets: Targets) -> Replies:
     answer; they are asked, too.
     """
     replies = await _ask(client, targets)
-    return replies + await _ask(client, _unlisted(replies))
+    return replies + await _ask(client, await _unlisted(client, replies))
+
+
+async def everyone(client: Client, targets: Targets) -> Targets:
+    """Return the nodes, and the further members that those nodes name which answer."""
+    return [*targets, *await _unlisted(client, await _ask(client, targets))]
 
 
 async def ask_peers(plan: NodePlan) -> tuple[list[status_pb2.Peer], FednodeError | None]:
@@ -52,14 +61,21 @@ async def _ask(client: Client, targets: Targets) -> Replies:
     return list(zip(targets, replies, strict=True))
 
 
-def _unlisted(replies: Replies) -> Targets:
+async def _unlisted(client: Client, replies: Replies) -> Targets:
     known = {reply.name for _, reply in replies if reply is not None}
     known |= {name for (name, _), _ in replies}
-    more = {
-        peer.name: peer.address
-        for _, reply in replies
-        if reply is not None
-        for peer in reply.peers
-        if peer.name not in known and peer.state not in GONE and peer.address not in {"", RELAY}
-    }
+    more = dict[str, str]()
+    for (_, where), reply in replies:
+        named = () if reply is None else reply.peers
+        new = [
+            peer
+            for peer in named
+            if peer.name not in known and peer.state not in GONE and peer.address
+        ]
+        ids = dict[str, str]()
+        if any(peer.address == RELAY and peer.name not in more for peer in new):
+            with contextlib.suppress(FednodeError):
+                ids = {peer.name: peer.id for peer in await client.peers(where)}
+        more |= {peer.name: asked_at(peer.address, ids.get(peer.name, "")) for peer in new
+                 if peer.address != RELAY or ids.get(peer.name)}  # fmt: skip
     return sorted(more.items())[:MORE_MAX]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import time
@@ -20,7 +21,7 @@ from fednode.identity import lease as leases
 from fednode.identity.document import Content, peek, sign
 from fednode.identity.identity import Identity
 from fednode.settings.agreed import agreed
-from fednode.settings.peers import Peers
+from fednode.settings.peers import Peers, load_peers
 from fednode.storage.files import put
 from fednode.transports.address import Endpoint
 from fednode.transports.gates import check_free
@@ -159,10 +160,7 @@ def admitting() -> NodePlan:
     ]
     here = [folder for folder in known if folder == Path.cwd()]
     if not known:
-        raise ConfigError(
-            "No node of this machine admits newcomers: found a mesh with `fednode found`, or ask "
-            "its founder for the link."
-        )
+        raise ConfigError(f"No node of this machine admits newcomers: {_who_admits()}")
     if not here and len(known) > 1:
         places = ", ".join(map(str, known))
         raise ConfigError(
@@ -170,3 +168,16 @@ def admitting() -> NodePlan:
         )
     folder = (here or known)[0]
     return make(folder / "peers.yaml", folder / "node.yaml", None, (), None)
+
+
+def _who_admits() -> str:
+    """Return what to do where no node of this machine admits newcomers."""
+    with contextlib.suppress(ConfigError):
+        peers = load_peers(Path("peers.yaml"))
+        if peers.introducer is not None:
+            return (
+                f"the introducer at {peers.introducer} enrols the nodes of {peers.mesh!r}. Its "
+                "operator admits a node with `fednode introducer token`, and removes one with "
+                "`fednode introducer revoke`."
+            )
+    return "found a mesh with `fednode found`, or ask its founder for the link."

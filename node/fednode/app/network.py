@@ -29,6 +29,8 @@ from fednode.identity.trust import Believes, Listed, Trust
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import read_yaml
+from fednode.storage.runs import SETTINGS
 from fednode.transports.address import RELAY, asked_at
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
@@ -297,6 +299,24 @@ def places_of(peers: Peers, state: Path | None) -> dict[str, str]:
         return asked_at(peer.address, id)
 
     return {peer.name: place(peer) for peer in peers.peers}
+
+
+def own_places(mesh: str, state: Path | None) -> dict[str, str]:
+    """Return where a command asks the nodes of a mesh on this machine that say where they are.
+
+    A node that peers.yaml does not list says so by `advertise`. state: of the only node to look at.
+    """
+    root = Path.home().joinpath(ROOT, mesh)
+    held = sorted(file.parent for file in root.glob(f"*/{SETTINGS}"))
+    places = dict[str, str]()
+    for folder in held if state is None else [key_folder(mesh, state)]:
+        with contextlib.suppress(ConfigError):  # no such file, or no key
+            tree = read_yaml(folder / SETTINGS).tree
+            name, address = str(tree.get("name") or ""), str(tree.get("advertise") or "")
+            if name and address:
+                id = identity_in(folder, mesh, name).id if address == RELAY else ""
+                places[name] = asked_at(address, id)
+    return places
 
 
 def place_of(plan: NodePlan) -> Address:

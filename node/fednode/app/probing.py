@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fednode.app.network import IDENTITY, client_of, identity_in, join, places_of
+from fednode.app.asking import everyone
+from fednode.app.network import IDENTITY, client_of, identity_in, join, place_of, places_of
 from fednode.app.plan import NodePlan
 from fednode.errors import FednodeError, Unreachable
 from fednode.identity.enrol import introducer as at
@@ -80,12 +81,22 @@ async def probe(plan: NodePlan, running: bool) -> list[Probed]:
     """
     place = contextlib.nullcontext() if running else _answering(plan)
     async with client_of(plan.peers, plan.state) as client, place:
-        asked = [
-            _probed(client, peer, where, plan.name)
-            for peer, where in places_of(plan.peers, plan.state).items()
-            if peer != plan.name
-        ]
+        others = await _others(plan, client, running)
+        asked = [_probed(client, peer, where, plan.name) for peer, where in others.items()]
         return [probed for probed in await asyncio.gather(*asked) if probed is not None]
+
+
+async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, str]:
+    """Return the other nodes and where they are asked: those of peers.yaml, and further members.
+
+    running: the node answers itself, and names members.
+    """
+    places = places_of(plan.peers, plan.state)
+    places.pop(plan.name, None)
+    if running:
+        places[plan.name] = place_of(plan)
+    named = dict(await everyone(client, list(places.items())))
+    return {name: where for name, where in named.items() if name != plan.name}
 
 
 async def _probed(client: Client, peer: str, address: str, name: str) -> Probed | None:
@@ -148,36 +159,35 @@ async def _answering(plan: NodePlan) -> AsyncIterator[None]:
 
 
 async def compared_with_peers(
-    plan: NodePlan, learner: Learner, ours: str
+    plan: NodePlan, learner: Learner, ours: str, running: bool
 ) -> list[tuple[bool, str]]:
     """Return a sentence on each peer that is silent or not as this node is, and whether it is well.
 
-    ours: the fingerprint of this node's settings.
+    ours: the fingerprint of this node's settings. running: the node answers itself.
     """
     findings, told = list[tuple[bool, str]](), dict[str, list[str]]()
     slowest = 0.0
-    places = places_of(plan.peers, plan.state)
     async with client_of(plan.peers, plan.state) as client:
-        for peer in plan.others:
-            began = time.monotonic()
+        for peer, where in sorted((await _others(plan, client, running)).items()):
+            began, relayed = time.monotonic(), where.partition(":")[0] == RELAY
+            address = RELAY if relayed else where
             try:
-                reply = await client.status(places[peer.name])
+                reply = await client.status(where)
             except Unreachable:
-                findings.append((True, f"{peer.name} at {peer.address} does not answer yet."))
+                findings.append((True, f"{peer} at {address} does not answer yet."))
                 continue
             except FednodeError as fault:
-                findings.append((False, f"{peer.name}: {fault}"))
+                findings.append((False, f"{peer}: {fault}"))
                 continue
-            told[peer.name] = list(reply.classes)
-            if peer.address == RELAY:
+            told[peer] = list(reply.classes)
+            if relayed:
                 slowest = max(slowest, time.monotonic() - began)
             own = next((member for member in reply.peers if member.name == plan.name), None)
             if own is not None and own.unreached:
-                findings.append((False, f"{peer.name} cannot reach {plan.name}: {own.unreached}."))
-            differing = _differing(plan, learner, ours, peer.name, reply)
+                findings.append((False, f"{peer} cannot reach {plan.name}: {own.unreached}."))
+            differing = _differing(plan, learner, ours, peer, reply)
             if differing:
-                said = "; ".join(differing)
-                findings.append((False, f"{peer.name} at {peer.address}: {said}."))
+                findings.append((False, f"{peer} at {address}: {'; '.join(differing)}."))
     texts = compared(learner.classes, told, CLASSES_NAMED) if plan.compares_classes else []
     texts += slow(slowest, plan.settings.membership.timing.probe_timeout_s)
     return findings + [(True, text) for text in texts]

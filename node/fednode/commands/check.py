@@ -35,6 +35,7 @@ from fednode.terminal.paths import PATH, PEERS, settings_here
 from fednode.terminal.progress import Shown
 
 FAULTY = 2
+NO_PEERS = "there is no peers.yaml here: name one with --peers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
         return
     running = False
     if given.live:
-        running = yield from _of_running(plan, given)
+        running = yield from _of_running(plan, given, stranger)
     if given.peers is not None and not running:
         yield from _of_ports(plan)
     if given.peers is not None and (plan.peers.relays or plan.peers.introducer):
@@ -170,13 +171,13 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
         yield from _of_callers(plan, running)
 
 
-def _of_running(plan: NodePlan, given: Given) -> Generator[Finding, None, bool]:
+def _of_running(plan: NodePlan, given: Given, stranger: str) -> Generator[Finding, None, bool]:
     """Say and return whether the node runs already."""
     from fednode.app import probing
 
     if given.peers is None:
-        text = "--live asks the peers, and there is no peers.yaml here: name one with --peers."
-        yield Finding("fault", text)
+        why = "this node's place in the mesh is not known" if stranger else NO_PEERS
+        yield Finding("fault", f"--live asks the peers, and {why}.")
         return False
     running = uvloop.run(probing.runs(plan))
     if running:
@@ -203,11 +204,11 @@ def _of_introducer(plan: NodePlan, live: bool) -> Iterator[Finding]:
         yield Finding("note", f"{text}, then run this command again.")
 
 
-def _of_peers(plan: NodePlan, learner: Learner, ours: str) -> Iterator[Finding]:
+def _of_peers(plan: NodePlan, learner: Learner, ours: str, running: bool) -> Iterator[Finding]:
     """Compare this node with the peers that answer."""
     from fednode.app import probing
 
-    for good, text in uvloop.run(probing.compared_with_peers(plan, learner, ours)):
+    for good, text in uvloop.run(probing.compared_with_peers(plan, learner, ours, running)):
         yield Finding("note" if good else "fault", text)
 
 
@@ -365,7 +366,7 @@ def _of_learner(
         if _enrols(plan):
             return
         try:
-            yield from _of_peers(plan, learner, fingerprint(facts))
+            yield from _of_peers(plan, learner, fingerprint(facts), running)
         except FednodeError as fault:
             yield from _each("fault", fault)
 

@@ -14,7 +14,8 @@ import uvloop
 from rich.console import Console
 from rich.text import Text
 
-from fednode.app.reach import Make, Target, Targets, reach
+from fednode.app.asking import Target, Targets, everyone
+from fednode.app.reach import Make, reach
 from fednode.errors import FednodeError, Unreachable
 from fednode.observe.client import Client
 from fednode.observe.events import LEVELS
@@ -47,21 +48,29 @@ def logs(
     follow: bool,
     as_json: bool,
 ) -> None:
-    """Show the records of the node at ADDRESS: host:port, or its name in peers.yaml.
+    """Show the records of the node at ADDRESS: host:port, or its name.
 
-    Without ADDRESS, the records of all nodes of peers.yaml are shown, sorted by time. A node keeps
+    Without ADDRESS, the records of all members are shown, sorted by time. A node keeps
     the latest 1,000 records of each run; older records are in fednode.log in its state directory.
     """
     make, targets = reach(address, peers_path, state)
-    uvloop.run(_run(make, targets, level, last, follow, as_json))
+    uvloop.run(_run(make, targets, address is None, level, last, follow, as_json))
 
 
 async def _run(
-    make: Make, targets: Targets, level: str, last: int, follow: bool, as_json: bool
+    make: Make,
+    targets: Targets,
+    whole: bool,
+    level: str,
+    last: int,
+    follow: bool,
+    as_json: bool,
 ) -> None:
     console = Console(soft_wrap=True)
-    single = len(targets) == 1
     async with make() as client:
+        if whole:
+            targets = await everyone(client, targets)
+        single = len(targets) == 1
         past = await asyncio.gather(*(_past(client, target, level) for target in targets))
         lines = sorted(
             (line for lines_of in past if lines_of is not None for line in lines_of),

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import uvloop
 
-from fednode.app.asking import Replies, ask_all
-from fednode.app.reach import Make, Targets, reach
+from fednode.app.asking import Replies, Targets, ask_all
+from fednode.app.reach import Make, reach
 from fednode.errors import Unreachable
 from fednode.terminal import show
 from fednode.terminal.formats import format_option, plain
@@ -28,10 +28,10 @@ from fednode.wire.gen import status_pb2
 def status(
     address: str | None, peers_path: Path | None, state: Path | None, quiet: bool, as_json: bool
 ) -> None:
-    """Show the status of the node at ADDRESS: host:port, or its name in peers.yaml.
+    """Show the status of the node at ADDRESS: host:port, or its name.
 
-    Without ADDRESS, one line is shown for every node of peers.yaml, and for members that joined
-    later; `fednode top` shows them live.
+    Without ADDRESS, one line is shown for every node of peers.yaml (if it lists none: of this
+    machine), and for the members that these nodes know; `fednode top` shows them live.
     The exit code is 5 if a node does not answer, and 7 if a node ended its rounds and merged no
     peer's prompts.
 
@@ -56,7 +56,8 @@ def status(
         if single and answers[0].page:
             _show_page(answers[0], state)
     if not answers:
-        raise Unreachable(f"None of the {len(targets)} nodes of peers.yaml answers: start them.")
+        asked = ", ".join(name or where for name, where in targets)
+        raise Unreachable(f"None of the {len(targets)} nodes answers ({asked}): start them.")
     if not quiet:
         show.require_merged(answers)
     if len(answers) < len(replies):

@@ -15,8 +15,8 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from fednode.app.asking import Replies, ask_all
-from fednode.app.reach import Make, Targets, reach
+from fednode.app.asking import Replies, Targets, ask_all
+from fednode.app.reach import Make, reach
 from fednode.terminal import live
 from fednode.terminal.formats import format_option, plain
 from fednode.terminal.live import LiveNode, Past
@@ -34,9 +34,9 @@ EVERY_S: Final = 1.0
 def top(
     address: str | None, peers_path: Path | None, state: Path | None, times: int, as_json: bool
 ) -> None:
-    """Show all nodes of peers.yaml live: rounds, losses, bytes, and who sends to whom.
+    """Show all nodes live: rounds, losses, bytes, and who sends to whom.
 
-    ADDRESS (host:port, or a name in peers.yaml) shows one. With `--format json` each look is a
+    ADDRESS (host:port, or a name) shows one. With `--format json` each look is a
     line of JSON.
     """
     make, targets = reach(address, peers_path, state)

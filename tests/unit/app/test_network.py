@@ -21,4 +21,4 @@ def test_any_key_of_the_mesh_on_this_machine_may_ask(fednode: Fednode, tmp_path:
     assert key_folder("clinic", Path("elsewhere/b")) == Path("elsewhere/b")
     (tmp_path / "b").mkdir()
     assert key_folder("clinic", Path("b")) == Path("b")
-    assert fednode.fault("status").startswith("None of the 2 nodes of peers.yaml answers")
+    assert fednode.fault("status").startswith("None of the 2 nodes answers (a, b)")

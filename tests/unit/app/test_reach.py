@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fednode.app import reach as reach_module
+from fednode.app.asking import Targets
 from fednode.app.reach import reach
 from fednode.errors import ConfigError
 from fednode.identity import keys
+from fednode.identity.identity import Identity
+from fednode.observe.client import Client
 from tests.unit.commands.run import PEERS
 from tests.unit.identity.people import MESH_KEY
 
@@ -52,7 +56,7 @@ def test_a_name_is_looked_up_and_an_address_beside_a_file_is_kept(here: Path) ->
     (here / "peers.yaml").write_text(PEERS)
     assert reach("b", None, None)[1] == [B]
     assert reach("10.0.0.1:5", here / "peers.yaml", None)[1] == [("", "10.0.0.1:5")]
-    with pytest.raises(ConfigError, match=r"No peer is called 'z' in peers.yaml; there are a, b"):
+    with pytest.raises(ConfigError, match=r"No peer is called 'z' in peers.yaml, and no .* a, b:"):
         reach("z", None, None)
 
 
@@ -63,3 +67,31 @@ def test_nothing_to_ask_says_what_to_give(here: Path) -> None:
     (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
     with pytest.raises(ConfigError, match="lists no nodes, because they enrol"):
         reach(None, None, None)
+    with pytest.raises(ConfigError, match="there are no names: give one of these names"):
+        reach("z", None, None)
+
+
+def test_nodes_of_this_machine_are_known_and_name_the_others(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mesh of an introducer: peers.yaml lists nobody."""
+    monkeypatch.setenv("HOME", str(here))
+    key = keys.written(MESH_KEY.public_key())
+    (here / "peers.yaml").write_text("mesh: m\nintroducer: door:7099\nmesh_key: " + key + "\n")
+    for name, advertise in (("c", "null"), ("b", "relay"), ("a", A[1])):
+        state = here / ".local/state/fednode/m" / name
+        Identity(state / "identity", "m", name)
+        (state / "settings.yaml").write_text(f"name: {name}\nadvertise: {advertise}\n")
+    own = Identity(here / ".local/state/fednode/m/b/identity", "m", "b")
+    assert reach(None, None, None)[1] == [A, ("b", f"relay:{own.id}")]
+    assert reach(None, None, Path("a"))[1] == [A]
+    assert reach("a", None, None)[1] == [A]
+    asked = list[Targets]()
+
+    async def names(client: Client, targets: Targets) -> Targets:
+        asked.append(targets)
+        return [*targets, ("d", "10.0.0.4:1")]
+
+    monkeypatch.setattr(reach_module, "everyone", names)
+    assert reach("d", None, Path("a"))[1] == [("d", "10.0.0.4:1")]
+    assert asked == [[A]]

@@ -70,7 +70,14 @@ def test_a_revocation_is_a_line_for_peers_yaml(
     assert fednode("introducer", "revoke", *given, "--name", "a", "--id", A) == 0
     statement = leases.peek(disarm(fednode.out.strip()))
     assert (statement.kind, statement.name, statement.id) == ("revocation", "a", A)
-    assert Roster(tmp_path / "book", MESH).revocations() == [disarm(fednode.out.strip())]
+    book = Roster(tmp_path / "book", MESH)
+    assert book.revocations() == [disarm(fednode.out.strip())]
+    book.enrol(B, MESH, "b", ADDRESS, book.tokens.new())
+    said = fednode.fault("introducer", "revoke", *given, "--name", "z")
+    assert said == "--name is 'z', and the names that are enrolled are b: give --id, too."
+    assert fednode("introducer", "revoke", *given, "--name", "b") == 0
+    assert leases.peek(disarm(fednode.out.strip())).id == B
+    assert book.enrolled() == []
 
 
 def test_an_invitation_names_the_files_that_it_wrote(fednode: Fednode, tmp_path: Path) -> None:

@@ -56,11 +56,11 @@ def test_what_a_hostile_node_says_is_text(
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
     assert "Nobody answers at 127.0.0.1:7191" in fednode.fault("status", "a")
     assert fednode("status") == Unreachable.exit_code
-    assert "None of the 2 nodes of peers.yaml answers" in fednode.err
+    assert "None of the 2 nodes answers (a, b): start them." in fednode.err
     said = fednode.fault("status", "z")
     assert said == (
-        "No peer is called 'z' in peers.yaml; there are a, b: give one of these names, or an "
-        "address as host:port."
+        "No peer is called 'z' in peers.yaml, and no node that answers knows one; there are a, b: "
+        "give one of these names, or an address as host:port."
     )
     assert "has no port" in fednode.fault("status", "127.0.0.1:")
     peers.unlink()
@@ -76,8 +76,8 @@ def test_a_mesh_that_lists_nobody_is_not_called_silent(
     text = f"mesh: m\nmesh_key: {key}\nintroducer: 127.0.0.1:7099\n"
     (tmp_path / "peers.yaml").write_text(text)
     assert fednode.fault(command) == (
-        "peers.yaml lists no nodes, because they enrol with an introducer: give the address of a "
-        "node, host:port."
+        "peers.yaml lists no nodes, because they enrol with an introducer, and none of them ran on "
+        "this machine: give the address of a node, host:port."
     )
 
 

@@ -45,7 +45,7 @@ def track(
 ) -> None:
     """Write the rounds of a node to an experiment tracker, and follow it to its last round.
 
-    NODE is host:port, or a name in peers.yaml. FOLDER is the output of `fednode experiment`: each
+    NODE is host:port, or a name. FOLDER is the output of `fednode experiment`: each
     finished cell becomes a run. Started again, the command writes what is new, and nothing twice.
     """
     tracker = shipped(kind)
