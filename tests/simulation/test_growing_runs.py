@@ -24,6 +24,14 @@ def test_a_mesh_that_grows_while_its_settings_change_ends_well(seed: int) -> Non
     assert play(scenario, draw(scenario, configs, seed)).violation is None
 
 
+@pytest.mark.parametrize("seed", [510782, 511027, 511664])
+def test_seeds_that_once_broke_end_well(seed: int) -> None:
+    """Members of equal settings know each other through one of other settings; a crash comes
+    between the operator's answer and the kernel's."""
+    scenario, configs = load(FILE)
+    assert play(scenario, draw(scenario, configs, seed)).violation is None
+
+
 def test_seeds_draw_newcomers_rival_proposals_and_both_kinds_of_liars() -> None:
     scenario, configs = load(FILE)
     cases = [draw(scenario, configs, seed) for seed in range(1, 60)]
@@ -42,6 +50,10 @@ def _joins_after_a_proposal(case: ScenarioCase) -> bool:
 
 def revocations_stay_among_sites_of_equal_settings(patch: Patch) -> None:
     patch.setattr(Gossip, "_ended", lambda self: [])
+
+
+def leases_stay_among_sites_of_equal_settings(patch: Patch) -> None:
+    patch.setattr(Gossip, "_leases", lambda self, but: [])
 
 
 def newcomers_merge_whatever_comes(patch: Patch) -> None:
@@ -69,6 +81,9 @@ def newcomers_are_told_no_settings(patch: Patch) -> None:
     ("plant", "seed", "checker"),
     [
         (revocations_stay_among_sites_of_equal_settings, 8, "OneKeyAName"),
+        pytest.param(
+            leases_stay_among_sites_of_equal_settings, 510782, "OneKeyAName", marks=pytest.mark.slow
+        ),
         (newcomers_merge_whatever_comes, 13, "OneDocumentARound"),
         pytest.param(newcomers_are_told_no_settings, 2, "AllEndsWell", marks=pytest.mark.slow),
     ],

@@ -16,6 +16,8 @@ from fednode.core.types import Message
 Verdict = tuple[AckCode, str, str]
 """Code, reason (for counting), sentence (for people)."""
 TAKEN: Verdict = ("ok", "", "")
+CONFIGURATION: Final = "configuration"
+"""The reason to refuse a member that runs under other settings."""
 LATER: Final = "settings"
 """The reason to refuse a message of a round while its sender and this node change settings."""
 
@@ -72,7 +74,7 @@ class Gate:
             return "busy", LATER, f"{context.name!r} begins the same settings after its round"
         if follows:
             return "stale", LATER, f"{context.name!r} runs under newer settings already"
-        return "refused", "configuration", self._differs(message)
+        return "refused", CONFIGURATION, self._differs(message)
 
     def _differs(self, message: Message) -> str:
         """Return in which settings the sender of a message differs from this node."""

@@ -14,9 +14,10 @@ from dataclasses import replace
 from fednode.core import events as ev
 from fednode.core.changes import Changes
 from fednode.core.documents import Documents
-from fednode.core.gate import LATER, Verdict
+from fednode.core.gate import CONFIGURATION, LATER, Verdict
 from fednode.core.life import Life
 from fednode.core.lives import Lives
+from fednode.core.members.apart import heard_apart
 from fednode.core.members.links import Links
 from fednode.core.members.phases import NOTED, PHASES, Phase
 from fednode.core.members.reach import Reach
@@ -94,8 +95,8 @@ class Peering(ABC):
         if heard:  # whatever the gate says of its settings, as for revocations below
             effects += self.documents.pass_on(now, sender, self._message)
         if code != "ok" and heard:
-            ended = [update for update in message.members if update.state == "revoked"]
-            effects += [*self._swim.learn(now, ended, sender), *self._changes(now)]
+            told = heard_apart(self._swim, now, message.members, sender, reason == CONFIGURATION)
+            effects += [*told, *self._changes(now)]
         if code != "ok":
             return [*effects, *self._refuse(now, message, token, (code, reason, text))]
         if message.phase == Phase.SETTINGS:

@@ -161,11 +161,11 @@ def test_a_node_that_cannot_change_goes_on_as_before() -> None:
 
 
 def test_a_revocation_is_learnt_from_a_member_that_runs_under_other_settings() -> None:
-    """Such members take nothing else from each other; a revoked key must be out at both."""
+    """Such members take no other news of known members; a revoked key must be out at both."""
     node = kernel()
     take(node, "hello", sender="c")
     assert node.view().peers[1].state == "alive"
-    news = (Update("c", "revoked", 0, "", "id-c", b"proof"), Update("d", "alive", 0, "", "id-d"))
+    news = (Update("c", "revoked", 0, "", "id-c", b"proof"), Update("c", "alive", 9, "c:2", "id"))
     effects = take(node, "hello", fingerprint="ab", policy="promptfl", members=news)
     assert answer(effects)[0] == "refused"
     assert [(peer.name, peer.state) for peer in node.view().peers] == [
@@ -176,6 +176,23 @@ def test_a_revocation_is_learnt_from_a_member_that_runs_under_other_settings() -
     (hello,) = only(greeting, ev.Send)
     assert hello.to == "b"
     assert [update.name for update in hello.message.members] == ["a", "c"], "it is passed on"
+
+
+def test_members_meet_through_a_member_that_runs_under_other_settings() -> None:
+    """Its own address and key count, and members that it names; what it says of others does not."""
+    node = kernel()
+    take(node, "hello", sender="c")
+    other: dict[str, Any] = {"fingerprint": "ab", "policy": "promptfl"}
+    own, new = Update("b", "alive", 3, "b:2", "id-b"), Update("d", "alive", 0, "d:1", "id-d")
+    news = (own, new, Update("c", "dead", 9, "c:9", "id-x"))
+    effects = take(node, "hello", members=news, **other)
+    assert answer(effects)[0] == "refused"
+    assert [one.to for one in only(effects, ev.Send)] == ["d"]
+    for _ in range(100):
+        node.step(2.0, ev.Misbehaved("b", "it lies"))
+    more = (Update("e", "alive", 0, "e:1", "id-e"),)
+    take(node, "hello", members=more, **other)
+    assert [peer.name for peer in node.view().peers] == ["b", "c", "d"], "of a liar it takes none"
 
 
 def test_a_node_that_restarts_hears_the_settings_of_live_peers_before_its_next_round() -> None:

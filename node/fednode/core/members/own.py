@@ -22,14 +22,14 @@ class Own:
     def __init__(self, context: NodeContext) -> None:
         self.address = context.address
         self.incarnation = 0
-        self._name, self._id, self._proof = context.name, context.id, context.proof
+        self.name, self._id, self._proof = context.name, context.id, context.proof
         self._untold: set[str] = set()
         self._moved = False
 
     @property
     def news(self) -> Update:
         """The news that others pass on."""
-        return Update(self._name, "alive", self.incarnation, self.address, self._id, self._proof)
+        return Update(self.name, "alive", self.incarnation, self.address, self._id, self._proof)
 
     def move(self, address: str, peers: Iterable[str]) -> None:
         """Take another address, which the peers do not know yet."""
@@ -50,7 +50,7 @@ class Own:
         """Note that a peer took a message."""
         if peer not in self._untold:
             return
-        if any((one.name, one.address) == (self._name, self.address) for one in message.members):
+        if any((one.name, one.address) == (self.name, self.address) for one in message.members):
             self._untold.discard(peer)
 
     def contradicts(self, news: Update) -> bool:

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
 from fednode.core.documents import NONE, order
-from fednode.core.events import Answer, Decided, Effect, Event, Offered, Received, Switch
+from fednode.core.events import Answer, Effect, Event, Offered, Received, Switch
 from fednode.core.members.phases import PHASES, Phase
 from fednode.core.policy import PolicyKind
 from fednode.core.settings import STRICT, bounded
 from fednode.core.types import Document, Message, Terms
 from fednode.lab.simulate.check import Check, Violation
+from fednode.sim.desk import Desk
 from fednode.sim.host import Liar
 from fednode.sim.setup import Setup
 from fednode.sim.world import World
@@ -203,19 +204,14 @@ class OneDocumentARound(Check):
     than the one in force. It takes no message of a round whose sender ran under other settings.
     """
 
-    _accepted: dict[str, set[str]] = field(default_factory=dict)
-
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         """Judge each switch, and each message of a round that the node takes."""
         if name in self.liars:
             return
         desk = world.hosts[name].desk
-        if isinstance(event, Decided):
-            accepted = self._accepted.setdefault(name, set())
-            (accepted.add if event.accepts else accepted.discard)(event.digest)
         for effect in effects:
             if isinstance(effect, Switch):
-                self._judge(world, name, effect.document, desk.force)
+                self._judge(world, name, effect.document, desk)
         if isinstance(event, Received) and event.message.phase not in PHASES:
             taken = any(
                 isinstance(one, Answer) and one.token == event.token and one.code == "ok"
@@ -227,11 +223,11 @@ class OneDocumentARound(Check):
                 )
                 raise self.broken(world, name, text)
 
-    def _judge(self, world: World, name: str, document: Document, force: Document) -> None:
-        number = document.number
+    def _judge(self, world: World, name: str, document: Document, desk: Desk) -> None:
+        number, force = document.number, desk.force
         if world.signed.get(document.proof) != document:
             raise self.broken(world, name, f"begins settings {number}, which nobody signed")
-        if document.digest not in self._accepted.get(name, ()):
+        if not desk.decided.get(document.digest):  # which outlives a crash
             raise self.broken(world, name, f"begins settings {number}, which it did not accept")
         if order(document) <= order(force):
             raise self.broken(world, name, f"goes from settings {force.number} to {number}")
