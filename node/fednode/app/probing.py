@@ -89,14 +89,13 @@ async def probe(plan: NodePlan, running: bool) -> list[Probed]:
 async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, str]:
     """Return the other nodes and where they are asked: those of peers.yaml, and further members.
 
-    running: the node answers itself, and names members.
+    running: the node answers itself, and names members. They may not know a node that never ran.
     """
     places = places_of(plan.peers, plan.state)
-    places.pop(plan.name, None)
     if running:
-        places[plan.name] = place_of(plan)
-    named = dict(await everyone(client, list(places.items())))
-    return {name: where for name, where in named.items() if name != plan.name}
+        places = dict(await everyone(client, list({**places, plan.name: place_of(plan)}.items())))
+    places.pop(plan.name, None)
+    return places
 
 
 async def _probed(client: Client, peer: str, address: str, name: str) -> Probed | None:
