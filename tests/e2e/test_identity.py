@@ -161,6 +161,11 @@ async def test_nodes_enrol_meet_through_each_other_and_a_revoked_one_is_out(
         reply = await until(tmp_path, at["b"], "b", lambda reply: sum(reply.refused.values()) > 0)
         assert any("revoked" in event.text for event in reply.events)
         await c.stop(10.0)
+    # All nodes restart, the introducer is off, and no peers.yaml names anybody.
+    async with running(tmp_path, "a", *words("a")), running(tmp_path, "b", *words("b")):
+        for name, other in (("a", "b"), ("b", "a")):
+            reply = await until(tmp_path, at[name], name, partial(all_alive, names=other))
+            assert [peer.name for peer in reply.peers] == [other]
 
 
 async def keyed_pair(folder: Path, fednode: Say) -> dict[str, str]:

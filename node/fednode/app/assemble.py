@@ -94,6 +94,8 @@ async def live(plan: NodePlan, store: Store) -> None:
         door.open(driver.on_frame)
         beside.append(asyncio.create_task(_pass_on(stop, driver, faces)))
         beside.append(asyncio.create_task(keep_lease(mesh)))
+        if mesh.met is not None:
+            beside.append(asyncio.create_task(mesh.met.watch(lambda: driver.view().peers)))
         if plan.own is not None:
             watching = Watching(mesh, driver, partial(_sums_fault, faces), faces.moved)
             beside.append(asyncio.create_task(watching.watch()))
@@ -106,6 +108,8 @@ async def live(plan: NodePlan, store: Store) -> None:
             await mesh.relay.drain(RELAY_DRAIN_S)
         for task in beside:
             task.cancel()
+        if mesh.met is not None:
+            mesh.met.note(driver.view().peers)
         log.info(GOES_ON, plan.name, driver.view().round)
     finally:
         await faces.close()

@@ -15,6 +15,8 @@ from typing import Final
 
 from fednode.app.admission import Admission, admission_of
 from fednode.app.documents import DocumentFolder, with_relays
+from fednode.app.met import FILE as MET
+from fednode.app.met import Met
 from fednode.app.plan import NodePlan
 from fednode.app.saved import ROOT
 from fednode.core.events import Record
@@ -62,7 +64,8 @@ class NodeNetwork:
 
     plan: what the node goes by now; other settings of the mesh and changes of peers.yaml change it.
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
-    newcomers on this node's port; None in a mesh that does not grow.
+    newcomers on this node's port; None in a mesh that does not grow. met: members with leases; None
+    in a mesh without them. contacts: members to greet at the start.
     """
 
     plan: NodePlan
@@ -73,6 +76,7 @@ class NodeNetwork:
     tls: Tls | None = None
     relay: Relay | None = None
     admission: Admission | None = None
+    met: Met | None = None
     contacts: list[Update] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -135,6 +139,9 @@ def join(plan: NodePlan) -> NodeNetwork:
         guests=guests,
     )
     mesh = NodeNetwork(plan, identity, trust, GrpcTransport(tls), refusals, tls, relay, admission)
+    if plan.peers.mesh_key is not None:
+        mesh.met = Met(plan.state / IDENTITY / MET)
+        mesh.contacts += mesh.met.remembered(trust)
     mesh.contacts += [] if admission is None else admission.remembered()
     return mesh
 
