@@ -9,8 +9,6 @@ import difflib
 import importlib
 import keyword
 import sys
-import tempfile
-import traceback
 from types import ModuleType
 from typing import Final
 
@@ -18,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fednode import __version__
+from fednode.defects import reported
 from fednode.errors import ConfigError, FednodeError
 
 COMMANDS: Final = {
@@ -146,15 +145,7 @@ def main(arguments: list[str] | None = None) -> None:
         click.echo(f"fednode: stopped by Ctrl-C. {_kept(fault)}".rstrip(), err=True)
         sys.exit(INTERRUPTED)
     except Exception as fault:
-        with tempfile.NamedTemporaryFile(
-            "w", prefix="fednode-crash-", suffix=".txt", delete=False
-        ) as report:
-            report.write(traceback.format_exc())
-        click.echo(
-            f"fednode: a defect of fednode itself ({type(fault).__name__}: {fault}); the details "
-            f"are in {report.name}: please report them.",
-            err=True,
-        )
+        click.echo(f"fednode: {reported(fault)}", err=True)
         sys.exit(DEFECT)
     sys.exit(code if isinstance(code, int) else 0)
 

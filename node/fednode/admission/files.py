@@ -14,9 +14,9 @@ import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from fednode.errors import StateError
 from fednode.identity.lease import armour, disarm
@@ -66,6 +66,9 @@ class Enrolled:
     lease: str
 
 
+Record = TypeVar("Record", Token, Request, Enrolled)
+
+
 @dataclass(frozen=True, slots=True)
 class Files:
     """The files of a register, in a folder; a missing file holds nothing."""
@@ -78,7 +81,7 @@ class Files:
 
     def tokens(self) -> list[Token]:
         """Return all tokens."""
-        return [Token(**entry) for entry in self._read("tokens.json")]
+        return self._read(Token, "tokens.json")
 
     def put_tokens(self, tokens: Sequence[Token]) -> None:
         """Store all tokens."""
@@ -86,7 +89,7 @@ class Files:
 
     def requests(self) -> list[Request]:
         """Return the keys that knocked and were neither approved nor refused."""
-        return [Request(**entry) for entry in self._read("requests.json")]
+        return self._read(Request, "requests.json")
 
     def put_requests(self, requests: Sequence[Request]) -> None:
         """Store the keys that knocked."""
@@ -94,7 +97,7 @@ class Files:
 
     def enrolled(self) -> list[Enrolled]:
         """Return all enrolled nodes, by name."""
-        return [Enrolled(**entry) for entry in self._read("enrolled.json")]
+        return self._read(Enrolled, "enrolled.json")
 
     def put_enrolled(self, nodes: Sequence[Enrolled]) -> None:
         """Store all enrolled nodes, by name."""
@@ -111,15 +114,24 @@ class Files:
         lines = [armour(held) for held in (*self.revocations(), proof)]
         put(self.folder / "revoked.txt", "".join(f"{line}\n" for line in lines), ELSEWHERE)
 
-    def _read(self, name: str) -> list[dict[str, Any]]:
-        path = self.folder / name
+    def _read(self, kind: type[Record], name: str) -> list[Record]:
+        """Return the records in a file; raise StateError if it is damaged or of a newer version.
+
+        What an older version does not know would be lost when it writes the file again.
+        """
+        path, known = self.folder / name, {one.name for one in fields(kind)}
         if not path.exists():
             return []
         try:
             entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as fault:
             raise StateError(f"{path} is damaged ({fault}): restore it from a backup.") from fault
-        return entries
+        if new := {key for entry in entries for key in entry} - known:
+            raise StateError(
+                f"{path} was written by a newer version of fednode (it holds "
+                f"{', '.join(sorted(new))}): restart this node with that version."
+            )
+        return [kind(**entry) for entry in entries]
 
     def _write(self, name: str, content: list[dict[str, Any]]) -> None:
         put(self.folder / name, json.dumps(content, indent=1), ELSEWHERE)

@@ -20,6 +20,7 @@ from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
 VISIT_S: Final = 15.0
 """Longest duration of a newcomer's connection; an enrolment is one call."""
 VISIT_STREAMS: Final = 2
+BROKEN: Final = "the register of this node cannot be used now; its log says why"
 VISIT_MESSAGE_BYTES: Final = 4 << 10
 """Bytes of a message of a newcomer; a call to enrol needs half of them at most."""
 Say = Callable[[str], None]
@@ -112,8 +113,8 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
         """Return the book's answer to a call, and log it; end the call if the book refuses it."""
         id, source, book = self._caller(context) or "", self._source(context), self._book
         asked = request.mesh, request.name, request.address, request.token
-        known = any(node.id == id for node in book.enrolled())
         try:
+            known = any(node.id == id for node in book.enrolled())
             lease = book.enrol(id, *asked, source, dry)
         except StolenLink as fault:
             self._alarm(f"a copied link: {fault} (from {source}, key {id})")
@@ -126,7 +127,7 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except StateError as fault:
             self._log.add("failed", f"failed at {request.name[:64]!r}: {fault}")
-            await context.abort(grpc.StatusCode.INTERNAL, str(fault))
+            await context.abort(grpc.StatusCode.INTERNAL, BROKEN)
         what = "checked" if dry else "renewed" if known else "enrolled"
         self._log.add(
             what, f"{what} {request.name!r} at {request.address} ({source}), key {id[:12]}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
@@ -16,11 +17,16 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
+from fednode.defects import reported
+
 CALLS_PER_KEY: Final = 64
 STREAMS_PER_KEY: Final = 8
 """Streams of answers at a time, which are counted apart from the other calls."""
 STREAM_MAX_S: Final = 3600.0
 """A stream of answers ends after this time, without an error; its reader asks again."""
+
+FAILED: Final = "a defect of fednode ended this call; the log of the node that answers says where"
+LOG: Final = logging.getLogger("fednode")
 
 
 class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
@@ -30,6 +36,7 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Set the limits up. caller: returns the id behind a call; "" or None if it proves none."""
         self._caller = caller
         self._held: Counter[tuple[str, bool]] = Counter()
+        self._reported = set[type[Exception]]()
         self._limited: dict[str, Any] = {}  # the handlers, by the method's name
 
     async def intercept_service(
@@ -55,28 +62,50 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     def _one(self, handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def answer(request: Any, context: Any) -> Any:
-            if not self._caller(context):  # as in `_place`, without its cost
-                return await handle(request, context)
-            async with self._place(context, streams=False):
-                return await handle(request, context)
+            try:
+                if not self._caller(context):  # as in `_place`, without its cost
+                    return await handle(request, context)
+                async with self._place(context, streams=False):
+                    return await handle(request, context)
+            except grpc.aio.BaseError:  # the handler ended the call
+                raise
+            except Exception as fault:
+                await self._fail(fault, context)
 
         return answer
+
+    async def _fail(self, fault: Exception, context: Any) -> None:
+        """End a call that met a defect; the caller learns no details."""
+        if type(fault) not in self._reported:  # a file for each kind, not for each call
+            self._reported.add(type(fault))
+            LOG.error("A call ended by %s", reported(fault))
+        await context.abort(grpc.StatusCode.INTERNAL, FAILED)
 
     def _flow(self, handle: Callable[..., Any]) -> Callable[..., Any]:
         """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
 
         async def replies(request: Any, context: Any) -> AsyncIterator[Any]:
-            async with (
-                self._place(context, streams=True),
-                _ending(),
-                contextlib.aclosing(handle(request, context)) as answers,
-            ):
-                async for answer in answers:
-                    yield answer
+            try:
+                async with (
+                    self._place(context, streams=True),
+                    _ending(),
+                    contextlib.aclosing(handle(request, context)) as answers,
+                ):
+                    async for answer in answers:
+                        yield answer
+            except grpc.aio.BaseError:
+                raise
+            except Exception as fault:
+                await self._fail(fault, context)
 
         async def write(request: Any, context: Any) -> None:
-            async with self._place(context, streams=True), _ending():
-                await handle(request, context)
+            try:
+                async with self._place(context, streams=True), _ending():
+                    await handle(request, context)
+            except grpc.aio.BaseError:
+                raise
+            except Exception as fault:
+                await self._fail(fault, context)
 
         return replies if inspect.isasyncgenfunction(handle) else write
 

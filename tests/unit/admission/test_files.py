@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def test_records_are_read_as_they_were_put_and_a_missing_file_holds_nothing(tmp_
     again = Files(tmp_path / "new")
     assert (again.tokens(), again.requests(), again.enrolled()) == ([token], [request], [a, b])
     assert again.revocations() == [b"one", b"two"]
+
+
+def test_a_file_of_a_newer_version_is_not_taken_because_its_new_parts_would_be_lost(
+    tmp_path: Path,
+) -> None:
+    entry = {"digest": "d", "name": "b", "uses": 1, "colour": "red"}
+    (tmp_path / "tokens.json").write_text(json.dumps([entry]))
+    with pytest.raises(StateError, match=r"tokens.json was written by a newer version of fednode"):
+        Files(tmp_path).tokens()
+    older = {"digest": "d", "name": "b", "uses": 1, "taken": "x"}
+    (tmp_path / "tokens.json").write_text(json.dumps([older]))
+    assert Files(tmp_path).tokens()[0].taken == "x", "an older version may know fewer parts"
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
 
 import grpc
 import pytest
@@ -144,3 +147,41 @@ async def test_a_key_keeps_no_memory_but_its_own(
         call.cancel()
     await asyncio.gather(bad.close(), good.close())
     await asyncio.gather(hostile.close(), honest.close())
+
+
+class Failing(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
+    """A service with a defect."""
+
+    async def Check(self, request: object, context: object) -> object:
+        raise RuntimeError("at /home/ada")
+
+    async def Watch(self, request: object, context: object) -> AsyncIterator[object]:
+        yield health_pb2.HealthCheckResponse()
+        raise RuntimeError("at /home/ada")
+
+
+async def test_a_defect_ends_a_call_with_a_sentence_and_is_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    failing = person(A, "a").transport()
+    failing.add_service(partial(health_pb2_grpc.add_HealthServicer_to_server, Failing()))
+    place = await failing.listen("127.0.0.1:0", who)
+    asking = person(B, "b").transport()
+    channel = await asking.channel(place)
+    stub = health_pb2_grpc.HealthStub(channel)
+    for call in (stub.Check, stub.Check):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call(health_pb2.HealthCheckRequest(), timeout=GUARD_S)
+        assert (caught.value.code().name, caught.value.details()) == ("INTERNAL", calls.FAILED)
+    watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=GUARD_S)
+    assert await ended(watch) == "INTERNAL"
+    assert await watch.details() == calls.FAILED
+    (said,) = [one for one in caplog.messages if "RuntimeError" in one]
+    assert said.startswith(
+        "A call ended by a defect of fednode itself (RuntimeError: at /home/ada)"
+    )
+    assert sum("crash" in name for name in os.listdir(tmp_path)) == 1
+    await channel.close()
+    for one in (asking, failing):
+        await one.close()
