@@ -103,8 +103,8 @@ def join(plan: NodePlan) -> NodeNetwork:
     if listed not in {None, identity.id} and not identity.proof:
         raise ConfigError(
             f"peers.yaml gives {plan.name!r} the id {listed}, and the key in "
-            f"{plan.state / IDENTITY} has {identity.id}: give that id, or the state directory "
-            "that holds the key."
+            f"{plan.state / IDENTITY} has {identity.id}: give the state directory that holds the "
+            "listed key, or list this id on all nodes if the key was made anew on purpose."
         )
     trust = trust_of(plan.peers)
     trust.keep_in(plan.state / IDENTITY / KEPT)
@@ -144,6 +144,21 @@ def join(plan: NodePlan) -> NodeNetwork:
         mesh.contacts += mesh.met.remembered(trust)
     mesh.contacts += [] if admission is None else admission.remembered()
     return mesh
+
+
+def require_key(plan: NodePlan) -> None:
+    """Raise ConfigError if peers.yaml says which key a node has, and there is none here.
+
+    A new key would be of no use, and would suggest to put its id in the place of the true one.
+    """
+    listed = next((peer.id for peer in plan.peers.peers if peer.name == plan.name), None)
+    folder = plan.state / IDENTITY
+    if listed and not plan.peers.insecure and not (folder / keys.KEY_FILE).is_file():
+        raise ConfigError(
+            f"{plan.name!r} has a key already, with the id that peers.yaml gives, and it is not in "
+            f"{folder}: start the node as the user who made the key, or give its state directory "
+            "with --state."
+        )
 
 
 def relays_of(peers: Peers) -> tuple[RelayAt, ...]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from fednode.app.assemble import run
+from fednode.app.network import require_key
 from fednode.app.plan import NodePlan, make
 from fednode.errors import ConfigError
 from fednode.observe import logs
@@ -44,6 +45,7 @@ def start(
 
 def begin(plan: NodePlan) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
+    require_key(plan)
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

@@ -10,7 +10,7 @@ import uvloop
 
 from fednode.app.asking import Replies, Targets, ask_all
 from fednode.app.reach import Make, reach
-from fednode.errors import Unreachable
+from fednode.errors import FednodeError, Unreachable
 from fednode.terminal import show
 from fednode.terminal.formats import format_option, plain
 from fednode.terminal.paths import PATH
@@ -57,7 +57,8 @@ def status(
             _show_page(answers[0], state)
     if not answers:
         asked = ", ".join(name or where for name, where in targets)
-        raise Unreachable(f"None of the {len(targets)} nodes answers ({asked}): start them.")
+        why = uvloop.run(_reason(make, targets))
+        raise Unreachable(f"None of the {len(targets)} nodes answers ({asked}): {why}")
     if not quiet:
         show.require_merged(answers)
     if len(answers) < len(replies):
@@ -73,6 +74,16 @@ def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:
     page = link(reply.page, reply.mesh, reply.name, state)
     if page:
         click.echo(f"page: {page}")
+
+
+async def _reason(make: Make, targets: Targets) -> str:
+    """Return why the first of some nodes does not answer, if it is there; else what to do."""
+    try:
+        async with make() as client:
+            await client.status(targets[0][1])
+    except FednodeError as fault:
+        return str(fault) if "nobody answers" not in str(fault).lower() else "start them."
+    return "ask again."
 
 
 async def _ask(make: Make, targets: Targets, single: bool) -> Replies:

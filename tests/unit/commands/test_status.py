@@ -9,6 +9,7 @@ import pytest
 
 from fednode.commands.status import status
 from fednode.errors import Unreachable
+from fednode.observe.client import Client
 from tests.command_line import named
 from tests.unit.commands.canned import node
 from tests.unit.commands.run import Fednode
@@ -51,6 +52,25 @@ def test_what_a_hostile_node_says_is_text(
         assert fednode(*command, *form) == (Unreachable.exit_code if silent else 0)
     assert "52;c;" in fednode.out
     assert all(line.isprintable() for line in fednode.out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("127.0.0.1:7191 hung up: it refuses this node's key.", "hung up: it refuses this node's"),
+        ("Cannot send to 127.0.0.1:7191: nobody answers at 127.0.0.1:7191.", "start them."),
+    ],
+)
+def test_nodes_that_refuse_are_not_called_silent(
+    why: str, said: str, fednode: Fednode, peers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(self: Client, address: str) -> None:
+        raise Unreachable(why)
+
+    monkeypatch.setattr(Client, "status", refused)
+    assert fednode("status") == Unreachable.exit_code
+    assert "None of the 2 nodes answers (a, b): " in fednode.err
+    assert said in fednode.err
 
 
 def test_faults_are_sentences(fednode: Fednode, peers: Path) -> None:
