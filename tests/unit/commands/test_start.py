@@ -10,6 +10,7 @@ import pytest
 
 from fednode.app.plan import NodePlan
 from fednode.commands import start as module
+from fednode.errors import ConfigError
 from fednode.storage.store import Store
 from tests.command_line import named
 from tests.unit.commands.run import Fednode
@@ -68,9 +69,9 @@ def test_a_node_whose_key_is_elsewhere_gets_no_new_one(
     assert fednode("init", "--tls", "--nodes", "2", "--mesh", "clinic") == 0
     assert fednode("start", "--name", "a") == 0
     other = tmp_path / "other"
-    said = fednode.fault("start", "--name", "a", "--state", other)
-    assert said.startswith("'a' has a key already, with the id that peers.yaml gives, and it is")
-    assert str(other / "identity") in said
+    assert fednode("start", "--name", "a", "--state", other) == ConfigError.exit_code
+    text = "fednode: 'a' has a key already, with the id that peers.yaml gives, and it is not in "
+    assert f"{text}{other / 'identity'}: start the node as" in fednode.err
     assert not other.exists()
     assert len(ran) == 1
 
