@@ -41,6 +41,10 @@ class Build(Protocol):
         """
         ...
 
+    def lists(self, peers: tuple[str, ...]) -> None:
+        """Let the kernels from the next start on know these peers."""
+        ...
+
     def begins(self, before: str, after: str) -> bool:
         """Tell whether the rounds begin anew between two documents, by their digests."""
         ...
@@ -117,7 +121,9 @@ class Host:
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
         events: events that arrived during that commit
-        addresses: addresses that peers announced; a peer can be reached only at its name
+        listed: the addresses in its peers.yaml, by peer; empty if peers are reached at their names
+        addresses: where it calls peers, if not at their names: as listed or as they announced
+        away: its operator has taken it out of service
     """
 
     build: Build
@@ -133,11 +139,13 @@ class Host:
     full: bool = False
     disk_s: float = 0.0
     clock_s: float = 0.0
+    away: bool = False
     liar: Liar | None = None
     waiting: deque[Effect] | None = None
     events: deque[Event] = field(default_factory=deque)
     timers: dict[str, int] = field(default_factory=dict)
     answers: dict[int, InFlight] = field(default_factory=dict)
+    listed: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     history: list[Snapshot] = field(default_factory=list)

@@ -18,6 +18,10 @@ from fednode.core.types import Update
 class Believes(Protocol):
     """What a host decides before its kernel sees a message; names are those of hosts."""
 
+    def connects(self, sender: str, to: str) -> bool:
+        """Tell whether neither of two hosts ends a connection between them before a message."""
+        ...
+
     def refusal(self, sender: str, to: str) -> str:
         """Return why two hosts do not speak with each other; "" if they do."""
         ...
@@ -36,6 +40,10 @@ class Anyone:
     """Every host is believed to be who it says it is. hosts: the names that there are."""
 
     hosts: Container[str]
+
+    def connects(self, sender: str, to: str) -> bool:
+        """Return True."""
+        return True
 
     def refusal(self, sender: str, to: str) -> str:
         """Return ""."""
@@ -75,6 +83,10 @@ class Leases:
         self._names: defaultdict[str, Names] = defaultdict(Names)  # by host
         self._signed: dict[bytes, Claim | Ended] = {}
         self._given = set[str]()  # names
+
+    def connects(self, sender: str, to: str) -> bool:
+        """Return True: a refused host is told so."""
+        return True
 
     def named(self, name: str) -> bool:
         """Tell whether somebody gave a lease on a name."""

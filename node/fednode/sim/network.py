@@ -25,7 +25,8 @@ class Network:
     """Links between hosts, with delays and losses.
 
     delay_s: shortest and longest delay of a frame. loss, duplicates: shares (0..1) of frames.
-    relays: between the nodes; None if all can dial each other.
+    relays: between the nodes; None if all can dial each other. places: the address of each node
+    whose address is not its name.
     """
 
     chance: random.Random
@@ -33,6 +34,7 @@ class Network:
     loss: float = 0.0
     duplicates: float = 0.0
     relays: Relays | None = None
+    places: dict[str, str] = field(default_factory=dict)
     _cut: set[Link] = field(default_factory=set)
     _barred: set[Link] = field(default_factory=set)
     _clogged: dict[Link, list[Callable[[], None]]] = field(default_factory=dict)
@@ -81,9 +83,9 @@ class Network:
         """Let one node call the other again."""
         self._barred.discard((sender, to))
 
-    def callable(self, sender: str, to: str) -> bool:
-        """Tell whether one node finds the other where the other says that it is."""
-        barred = (sender, to) in self._barred
+    def callable(self, sender: str, to: str, address: str) -> bool:
+        """Tell whether one node finds the other at the address that it calls."""
+        barred = (sender, to) in self._barred or address != self.places.get(to, to)
         return not barred and (self.relays is None or self.relays.reaches(sender, to))
 
     def clog(self, sender: str, to: str) -> None:

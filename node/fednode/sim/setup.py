@@ -34,6 +34,8 @@ class Setup:
     same prompts, "own" if each node draws its own. private: privacy is on at all nodes. amended:
     the settings under each settings document, by its digest. counted: the nodes must agree on how
     many rounds there are. shown: the id and the lease of each node, in a mesh that grows by leases.
+    places: the address of each node, in a mesh where addresses change. remote: listed peers are on
+    other machines.
     """
 
     policy: PolicyKind
@@ -50,6 +52,8 @@ class Setup:
     amended: dict[str, Setup] = field(default_factory=dict)
     counted: bool = False
     shown: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
+    remote: bool = False
 
     def first(self, name: str, learner: Learner) -> Tensors:
         """Return a node's initial prompts."""
@@ -78,10 +82,11 @@ class Setup:
             guard=self.guard,
             start=self.start,
             private=self.private,
-            address=name if self.shown else "",
+            address=self.places.get(name, name if self.shown else ""),
             id=self.shown.get(name, ("", b""))[0],
             proof=self.shown.get(name, ("", b""))[1],
             introduced=bool(self.shown),
+            remote=self.remote,
         )
 
 
@@ -116,6 +121,10 @@ class _Builder:
             documents=documents,
             under=self._parts,
         )
+
+    def lists(self, peers: tuple[str, ...]) -> None:
+        """Let the kernels from the next start on know these peers."""
+        self._peers = peers
 
     def begins(self, before: str, after: str) -> bool:
         """Tell whether the rounds begin anew between two documents."""

@@ -123,7 +123,7 @@ class World:
         for name in names:
             host = self.hosts[name]
             host.boot += 1
-            host.timers, host.answers, host.addresses = {}, {}, {}
+            host.timers, host.answers, host.addresses = {}, {}, dict(host.listed)
             host.waiting, host.events = None, deque()
             host.resume()
             host.kernel = host.build(host.durable, host.past, host.desk.documents())
@@ -309,7 +309,8 @@ class World:
 
     def _send(self, sender: str, boot: int, to: str, message: Message, limit_s: float) -> None:
         address = self.hosts[sender].addresses.get(to, to)
-        if address != to or not self.network.callable(sender, to):
+        reached = self.network.callable(sender, to, address)
+        if not (reached and self.trust.connects(sender, to)):
             reason = f"nobody answers at {address}"
             self._post(sender, boot, 0.0, ev.Undelivered(to, message, "unreachable", reason))
             return

@@ -45,11 +45,11 @@ def test_a_link_is_cut_one_way_until_it_is_mended() -> None:
 def test_a_barred_node_cannot_call_and_the_other_can() -> None:
     one = network()
     one.bar("a", "b")
-    assert not one.callable("a", "b")
-    assert one.callable("b", "a")
+    assert not one.callable("a", "b", "b")
+    assert one.callable("b", "a", "a")
     assert one.passes("a", "b")  # its answers still pass
     one.unbar("a", "b")
-    assert one.callable("a", "b")
+    assert one.callable("a", "b", "b")
 
 
 def test_a_clogged_link_holds_arrivals_until_it_is_cleared() -> None:
@@ -78,5 +78,5 @@ def test_healing_ends_every_fault_and_lets_what_was_held_arrive_in_order() -> No
         act()
     assert seen == ["b->a", "c->a"]
     assert len(one.arrivals("a", "b")) == 1
-    assert one.callable("a", "c")
+    assert one.callable("a", "c", "c")
     assert not one.hold("b", "a", seen.append, "late")

@@ -37,8 +37,8 @@ def schedule(world: World, fault: Fault) -> None:
 
 
 def switch_on(world: World, name: str) -> None:
-    """Start a node if it is off."""
-    if world.hosts[name].kernel is None:
+    """Start a node if it is off and in service."""
+    if world.hosts[name].kernel is None and not world.hosts[name].away:
         world.start(name)
 
 

@@ -14,7 +14,7 @@ def well(world: World, honest: Sequence[str]) -> bool:
 
     No two of them may still want to begin their rounds again: they can do so together.
     """
-    if any(host.kernel is None for host in world.hosts.values()):
+    if any(host.kernel is None and not host.away for host in world.hosts.values()):
         return False
     waiting = 0
     for name in honest:

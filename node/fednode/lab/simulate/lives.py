@@ -81,10 +81,10 @@ def unfound(world: World, honest: Sequence[str]) -> str:
     """Return which node does not count releases that an honest peer knows of; "" if none."""
     for peer in honest:
         for name, mark in world.kernel(peer).lives.marks.items():
-            own = world.kernel(name).lives
-            if name in honest and mark.released > own.released:
+            own = world.kernel(name).lives.released if name in honest else mark.released
+            if mark.released > own:
                 return (
-                    f"{name} counts {own.released} releases, and {peer} knows of {mark.released} "
+                    f"{name} counts {own} releases, and {peer} knows of {mark.released} "
                     f"until round {mark.round}"
                 )
     return ""

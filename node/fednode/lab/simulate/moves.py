@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from fednode.core import events as ev
+from fednode.core.members.table import GONE
 from fednode.core.rounds.draw import span, wanted
 from fednode.core.rounds.transfer import ADOPTED, DIGEST, OF, STATE, VOUCH, number_in
 from fednode.core.types import Message
@@ -27,7 +28,7 @@ class MovesByProof(Check):
     that gave or vouched for that state. Where a node leaves out rounds, the supporters are the
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
     They must be more than half of all members that began and that the node knew of since it adopted
-    last; a revoked key is no member. Half is enough if the node, since it adopted last,
+    last; a revoked or unlisted key is no member. Half is enough if the node, since it adopted last,
     saw no other member alive whose rounds run (node/fednode/core/redo.py). In a mesh of two nodes
     the other is enough.
     After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
@@ -104,9 +105,9 @@ class MovesByProof(Check):
         self._judge(world, name, f"goes to round {number} after {before}", beyond, True)
 
     def _members(self, world: World, name: str) -> int:
-        """Return how many members the node knows, itself included, without revoked ones."""
+        """Return how many members the node knows, itself included, without those that are gone."""
         peers = world.kernel(name).view().peers
-        return 1 + sum(peer.state != "revoked" for peer in peers)
+        return 1 + sum(peer.state not in GONE for peer in peers)
 
     def _alive(self, world: World, name: str) -> int:
         """Return how many peers the node sees alive with rounds that run."""

@@ -39,14 +39,18 @@ from fednode.lab.simulate.checkers import ALL
 from fednode.lab.simulate.documents import (
     DocumentSettings,
     DrawnDocument,
-    Proposals,
     draw_documents,
     place_documents,
-    require_settled,
-    unsettled,
 )
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
+from fednode.lab.simulate.listing import (
+    DrawnListing,
+    GoneStayOut,
+    ListingSettings,
+    draw_listing,
+    place_listing,
+)
 from fednode.lab.simulate.lives import decide, unfound
 from fednode.lab.simulate.newcomers import (
     SPONSOR_LIES,
@@ -55,6 +59,7 @@ from fednode.lab.simulate.newcomers import (
     NewcomerSettings,
     draw_newcomers,
 )
+from fednode.lab.simulate.parts import Parts
 from fednode.lab.simulate.relays import DrawnRelays, RelaySettings, draw_relays, place_relays
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
@@ -84,7 +89,7 @@ class Scenario:
     private: whether privacy is on at all nodes. relays: None if all nodes can dial each other.
     documents: None if the mesh's settings stay as they are; else the policies of `meshes` take the
     same arrays.
-    newcomers: None if nobody joins later.
+    newcomers: None if nobody joins later. listing: None if no peers.yaml changes.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -103,6 +108,7 @@ class Scenario:
     relays: RelaySettings | None = None
     documents: DocumentSettings | None = None
     newcomers: NewcomerSettings | None = None
+    listing: ListingSettings | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -117,6 +123,8 @@ class Scenario:
             raise ValueError(f"nodes is {list(self.nodes)} and liars names {COLLUDE!r}; {text}.")
         for key in ("fault_s", "heal_s", "deadline_s"):
             positive(key, getattr(self, key))
+        if self.listing is not None and (self.newcomers or self.documents or self.redo):
+            raise ValueError("listing goes with no newcomers, documents and redo.")
         for kind in self.liars:
             if kind not in KINDS and kind != FLIPPED:
                 raise ValueError(f"liars names {kind!r}; there are {', '.join([*KINDS, FLIPPED])}.")
@@ -147,21 +155,25 @@ class ScenarioCase:
     documents: tuple[DrawnDocument, ...] = ()
     kinds: tuple[Any, ...] = ()
     newcomers: DrawnNewcomers | None = None
+    listing: DrawnListing | None = None
 
     @property
-    def joins(self) -> Mapping[str, tuple[float, str]]:
-        """The nodes that join later: when, and by which sponsor."""
-        return self.newcomers.joins if self.newcomers else {}
+    def later(self) -> Mapping[str, tuple[str, ...]]:
+        """The nodes that join later, and the peers that each of them knows at first."""
+        joins = self.newcomers.joins if self.newcomers else {}
+        later = self.listing.later if self.listing else ()
+        return {**{name: (one,) for name, (_, one) in joins.items()}, **dict.fromkeys(later, ())}
 
     @property
     def honest(self) -> list[str]:
-        """The nodes that do not lie."""
-        return [name for name in (*self.names, *self.joins) if name not in self.liars]
+        """The nodes that do not lie, and that are members at the end."""
+        names = self.listing.last(self.names) if self.listing else (*self.names, *self.later)
+        return [name for name in names if name not in self.liars]
 
     @property
     def agrees(self) -> bool:
         """Whether all nodes end with equal bits."""
-        settled = not (self.liars or self.documents or self.newcomers)
+        settled = not (self.liars or self.documents or self.newcomers or self.listing)
         return self.mesh.agrees and self.mode == "sync" and settled
 
     def lines(self) -> list[str]:
@@ -172,7 +184,7 @@ class ScenarioCase:
         lies = ", ".join(f"{name} {kind}" for name, kind in self.liars.items()) or "nobody lies"
         machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
         mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
-        parts = [str(part) for part in (self.relays, self.newcomers) if part]
+        parts = [str(part) for part in (self.relays, self.newcomers, self.listing) if part]
         first = f"{mesh}; {lies}; {network}; {machines}"
         return [first, *parts, *map(str, self.documents), *map(str, self.faults)]
 
@@ -221,6 +233,9 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
     if scenario.newcomers is not None:
         joins, lies = draw_newcomers(scenario.newcomers, names, chance, scenario.fault_s)
         case = replace(case, newcomers=joins, liars={**case.liars, **lies})
+    if scenario.listing is not None:
+        listing = draw_listing(scenario.listing, names, chance, scenario.fault_s)
+        case = replace(case, listing=listing)
     if scenario.relays is None:
         return case
     drawn, more = draw_relays(scenario.relays, names, chance, scenario.fault_s)
@@ -268,29 +283,20 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
 
 def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     """Run a case until it ends or breaks a promise."""
-    (world, proposals, growth), honest = _world(scenario, case), case.honest
+    (world, parts), honest = _world(scenario, case), case.honest
     broken: Violation | None = None
     try:
-        world.start(*case.names)
-        if growth is not None:
-            growth.begin()
+        for name in case.names:
+            switch_on(world, name)
+        parts.begin()
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
-        if proposals is not None:
-            proposals.decide_again()
-        if growth is not None:
-            growth.settle()
+        parts.settle()
         until = world.now + scenario.heal_s
-        while (
-            not judge.well(world, honest)
-            or unsettled(proposals, honest)
-            or (growth is not None and growth.wrong(honest))
-        ):
+        while not judge.well(world, honest) or parts.wrong(honest):
             decide(world)
             if world.now >= until:
-                require_settled(proposals, honest)
-                if growth is not None:
-                    growth.judge(honest)
+                parts.judge(honest)
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
@@ -305,8 +311,10 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     return CaseEnd(case, world.events, world.now, ends.digest(world), broken)
 
 
-def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | None, Growth | None]:
+def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Parts]:
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
+    limits = case.seed, scenario.fault_s
+    listing = place_listing(world, scenario.listing, case.listing, case.names, *limits)
     growth = None
     if case.newcomers is not None:
         lies = {name: lie for name, lie in case.liars.items() if lie in SPONSOR_LIES}
@@ -314,6 +322,8 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | N
     kind = registry.policy(str(case.mesh.policy["name"]))
     others = len(case.names) - 1
     start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
+    remote = case.listing is not None and case.listing.remote
+    start = StartSettings() if remote else start
     rounds = RoundSettings(
         mode=case.mode,
         max=scenario.rounds,
@@ -332,14 +342,16 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | N
         counted=scenario.documents is not None,
         tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
         shown=growth.leases.shown if growth is not None else {},
+        places=world.network.places,
+        remote=remote,
     )
     world.network.duplicates = case.duplicates
     place_relays(world, case.relays, case.names, case.seed)
     world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
     learners = {name: _learner(case, name) for name in case.names}
     world.place(plan, learners, TUNE_S)
-    for name, (_, sponsor) in case.joins.items():
-        world.place_one(plan, name, (sponsor,), _learner(case, name), TUNE_S)
+    for name, peers in case.later.items():
+        world.place_one(plan, name, peers, _learner(case, name), TUNE_S)
     chance, plot = random.Random(case.seed), Plot.drawn(random.Random(case.seed))
     for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
@@ -353,7 +365,10 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Proposals | N
     both, given = list(zip(kinds, case.kinds, strict=False)), scenario.documents
     drawn, liars = case.documents, case.liars
     proposals = place_documents(world, plan, given, drawn, liars, both, case.seed)
-    return world, proposals, growth
+    if listing is not None:
+        listing.begin()
+        world.checkers.append(GoneStayOut(liars=tuple(case.liars)))
+    return world, Parts(proposals, growth, listing)
 
 
 def _learner(case: ScenarioCase, name: str) -> Learner:
@@ -363,7 +378,7 @@ def _learner(case: ScenarioCase, name: str) -> Learner:
 
 def _domains(case: ScenarioCase) -> dict[str, str]:
     among = case.mesh.domains
-    names = (*case.names, *case.joins) if among else ()
+    names = (*case.names, *case.later) if among else ()
     return {name: among[at % len(among)] for at, name in enumerate(names)}
 
 
