@@ -112,6 +112,11 @@ class Inviting:
         ]
         return self._with_words([own, *known][:MEMBERS_SHOWN])
 
+    def mesh_words(self) -> str:
+        """Return the words of the mesh key, which newcomers see; "" while they are worked out."""
+        mesh_key = str(self._admission.plan.peers.mesh_key)
+        return self._with_words([Site("", "", mesh_key)])[0].words
+
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site, as `fednode invite` does; raise ConfigError if it cannot be."""
         mesh_key = keys.read_group(str(self._admission.plan.peers.mesh_key))

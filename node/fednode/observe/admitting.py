@@ -45,6 +45,9 @@ class Admitting(Protocol):
     def members(self) -> list[Site]:
         """Return the members whose keys are known."""
 
+    def mesh_words(self) -> str:
+        """Return the words of the mesh key; "" while they are worked out."""
+
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site."""
 

@@ -43,11 +43,12 @@ class Newcomers:
         """Return what the templates show to a reader."""
         admitting = self._admitting()
         if admitting is None or not admitting.open or not operator:
-            return {"admits": False}
+            return {"admits": False, "waiting": []}
         return {
             "admits": True,
             "waiting": admitting.waiting(),
             "members": admitting.members(),
+            "mesh_words": admitting.mesh_words(),
         }
 
     async def _invite(self, request: web.Request) -> web.Response:

@@ -108,6 +108,7 @@ class Page:
             classes=classes,
             pictured=known,
             commands=commands,
+            strange="token" in request.query and not known,
             **facts,
         )
         return web.Response(text=html, content_type="text/html")

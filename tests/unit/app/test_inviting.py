@@ -24,7 +24,9 @@ AWAY = "127.0.0.1:9"
 async def settled(desk: Inviting) -> None:
     """Wait until the words of all sites shown are known."""
     async with asyncio.timeout(30):
-        while any(not site.words for site in (*desk.waiting(), *desk.members())):
+        while any(not site.words for site in (*desk.waiting(), *desk.members())) or (
+            not desk.mesh_words()
+        ):
             working = desk._working
             assert working is not None
             await working
@@ -51,6 +53,7 @@ async def test_a_site_is_invited_and_admitted_by_the_words_that_were_seen(
         assert desk.waiting() == [Site("b", AWAY, LISTED["b"])]
         await settled(desk)
         assert desk.waiting()[0].words == words_of(keys.read_group(LISTED["b"]))
+        assert desk.mesh_words() == made.words
         (own,) = desk.members()
         assert (own.name, own.words) == ("a", words_of(keys.read_group(identity_of(plan).id)))
         with pytest.raises(ConfigError, match="The key that you saw waits as 'b' no more"):

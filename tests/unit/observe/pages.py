@@ -85,6 +85,9 @@ class Desk:
     def members(self) -> list[Site]:
         return [Site("a", "a.example:7100", "KEY-0", "one two three four five"), Site("b", "", "")]
 
+    def mesh_words(self) -> str:
+        return "k l m n o"
+
     async def invite(self, site: str, approve: bool) -> Invitation:
         self.asked.append((site, approve))
         if site != site.lower():

@@ -40,11 +40,19 @@ async def test_the_operator_alone_sees_who_waits_and_the_words(tmp_path: Path) -
     settings = PageSettings(token=TOKEN)
     async with page(tmp_path, settings, admitting=Desk()) as (_, url):
         html = (await get(url, headers=OPERATOR))[1]
-        for text in ("Invite a site", "clinic.example:7100", "a b c d e", "one two three"):
+        for text in (
+            "Invite a site",
+            "clinic.example:7100",
+            "a b c d e",
+            "one two three",
+            "k l m n o",
+        ):
             assert text in html
         assert html.count('data-newcomer="admit"') == 1, "a key without words cannot be admitted"
         assert 'data-id="KEY-1"' in html
         assert "a b c d e" in (await streamed(url, OPERATOR))[PART]
+        assert "to be admitted.</a>" in (await streamed(url, OPERATOR))["head"]
+        assert 'href="#waiting-title"' not in (await streamed(url, READER))["head"]
         html = (await get(url, headers=READER))[1]
         for text in ("newcomer", "Invite a site", "clinic", "one two three", 'id="invit'):
             assert text not in html
@@ -129,4 +137,4 @@ async def test_names_of_newcomers_are_text(tmp_path: Path) -> None:
     async with page(tmp_path, admitting=desk) as (_, url):
         html = (await get(url, headers=OPERATOR))[1]
         assert HOSTILE not in html
-        assert html.count("&lt;img src=x") == 9
+        assert html.count("&lt;img src=x") == 10

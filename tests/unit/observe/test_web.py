@@ -90,6 +90,9 @@ async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
             assert (await get(url + path))[0] == 401
         assert "<img" not in (await get(url))[1]
         assert (await get(url, headers=shown))[1].count("<img") == 2
+        wrong = (await get(f"{url}?token=wrong"))[1]
+        assert "The token in this link is not the one of this node" in wrong
+        assert "The token in this link" not in (await get(url))[1]
         code, _, headers = await get(f"{url}?token={DRAWN}")
         assert (code, headers["Location"]) == (303, "/")
         cookie = {"Cookie": headers["Set-Cookie"].split(";")[0]}
