@@ -14,15 +14,17 @@ from dataclasses import replace
 from typing import Final
 
 from fednode.app.network import NodeNetwork, trust_of
-from fednode.app.plan import NodePlan, disagreements
+from fednode.app.plan import NodePlan, disagreements, placed
 from fednode.core.events import Level, Record, Relisted
 from fednode.core.types import Update
+from fednode.data.base import PartitionSettings
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity.lease import disarm
 from fednode.identity.trust import Listed, Trust
 from fednode.runtime.driver import Driver
 from fednode.settings.again import PeersFile
 from fednode.settings.peers import PeerEntry, Peers
+from fednode.settings.read import settings_of
 
 LOOK_S: Final = 2.0
 """Time between two looks at the file. A change counts once two looks find the same file."""
@@ -131,14 +133,24 @@ class Watching:
         return replace(plan, peers=replace(new, **kept), own=own)
 
     def _later(self, before: Peers, after: Peers, own: str) -> list[str]:
-        """Return what changed of the node's own entry and does not hold yet, in words."""
+        """Return what changed for the node itself and does not hold yet, in words."""
         was, now = self._own(before), self._own(after)
-        if was is None or now is None or was == now:
+        if was is None or now is None:
             return []
+        share = ["this node's share of the images (data.partition)"]
+        shares = share if self._share(before) != self._share(after) else []
+        if was == now:
+            return shares
         overruled = was.address != now.address and not own
         key = "reach" if self._mesh.plan.settings.reach == "relay" else "advertise"
         found = [f"this node's address (which its {key} overrules)"] if overruled else []
-        return [*found, *(["this node's id"] if was.id != now.id else [])]
+        return [*shares, *found, *(["this node's id"] if was.id != now.id else [])]
+
+    def _share(self, peers: Peers) -> PartitionSettings:
+        """Return the node's share of a common data set by its place in a peers.yaml."""
+        plan = self._mesh.plan
+        assert plan.own is not None
+        return placed(settings_of(plan.own.written), peers, plan.name).data.partition
 
     def _check(self, new: Peers) -> None:
         fixed = [key for key in FIXED if getattr(new, key) != getattr(self._held, key)]

@@ -56,6 +56,7 @@ class Stub:
     turned: list[tuple[str, float]] = field(default_factory=list)
     said: list[Record] = field(default_factory=list)
     fault: str = ""
+    flags: tuple[str, ...] = ()
     moved: list[str] = field(default_factory=list)
     listens: list[str] = field(default_factory=list)
 
@@ -63,7 +64,8 @@ class Stub:
         text = "mesh: mesh\ninsecure: true\npeers: [{name: a, address: '127.0.0.1:7100'}]\n"
         file = self.folder / "peers.yaml"
         file.write_text(text)
-        made = make(file, None, "a", ("tuning.kind=closed-form",), self.folder / "a")
+        flags = ("tuning.kind=closed-form", *self.flags)
+        made = make(file, None, "a", flags, self.folder / "a")
         names = frozenset(peer.name for peer in self.held.peers)
         self.trust: Any = Listed(names) if self.held.insecure else trust_of(self.held)
         refusals = Refusals()
@@ -213,6 +215,21 @@ def test_what_holds_from_the_next_start_is_said(pair: Stub) -> None:
     pair.watching.take(listed(entry("a", 0, IDS["c"]), entry("b")))
     assert pair.texts() == ["FILE changed this node's id: restart the node"]
     assert pair.posted == []
+
+
+def test_another_share_of_the_images_is_said_and_begins_at_the_next_start(tmp_path: Path) -> None:
+    by_place, three = "data.partition.how=dirichlet", listed(entry("b"), entry("a"), entry("c"))
+    shares = Stub(tmp_path, listed(entry("a"), entry("b")), flags=(by_place,))
+    shares.watching.take(three)
+    shares.watching.take(replace(three, peers=three.peers[::-1]))
+    assert [text for text in shares.texts() if "changed" in text] == [
+        "FILE changed this node's share of the images (data.partition): restart the node",
+    ]
+    assert shares.mesh.plan.settings.data.partition.count == 1, "as at its start"
+    fixed = ("data.partition.index=0", "data.partition.count=2")
+    stays = Stub(tmp_path, listed(entry("a"), entry("b")), flags=(by_place, *fixed))
+    stays.watching.take(three)
+    assert [text for text in stays.texts() if "changed" in text] == []
 
 
 async def test_another_address_of_its_own_is_listened_at_and_told(pair: Stub) -> None:
