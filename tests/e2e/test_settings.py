@@ -152,7 +152,8 @@ async def changes(
         assert (reply.policy, reply.settings.number) == ("promptfl", 2)
         assert proposal(reply).decision == "refused"
         said = await site.types(fednode, "settings")
-        assert "under other settings: " + ", ".join(one.name for one in sites) in said
+        names = ", ".join(one.name for one in sites)
+        assert f"  {names}: under newer settings, which are proposed here" in said
         assert "policy.name: promptfl -> fedpgp" in said
         assert "here: refused" in said
 

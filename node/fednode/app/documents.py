@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from fednode.core.documents import HELD_MAX, NONE, Documents, order
+from fednode.core.documents import HELD_MAX, NONE, PAST_MAX, Documents, order
 from fednode.core.types import Document
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
@@ -85,9 +85,18 @@ class DocumentFolder:
     @property
     def documents(self) -> Documents:
         """What the core is told of the documents at a start; accepted ones are prepared first."""
-        held = {digest: one.document for digest, one in self.known.items() if digest != self.force}
         force = NONE if self.in_force is None else self.in_force.document
-        return Documents(force, held, refused=set(self.refused))
+        others = {key: one.document for key, one in self.known.items() if key != self.force}
+        held = {key: one for key, one in others.items() if order(one) > order(force)}
+        past = {key: replace(one, proof=b"") for key, one in others.items() if key not in held}
+        return Documents(force, held, past, refused=set(self.refused))
+
+    @property
+    def past(self) -> list[Content]:
+        """What the documents say that were replaced by the one in force, oldest first."""
+        least = NONE if self.in_force is None else self.in_force.document
+        older = [one for one in self.known.values() if order(one.document) < order(least)]
+        return [one.content for one in sorted(older, key=lambda one: order(one.document))]
 
     def keep(self, proof: bytes, content: Content) -> Document:
         """Store a checked document; forget the oldest of too many. Raise StateError if it fails."""
@@ -135,11 +144,16 @@ class DocumentFolder:
         self.accepted, self.refused = accepted, refused
 
     def _forget(self) -> None:
-        """Remove documents older than the one in force, and all but the newest of the others."""
+        """Remove all but the newest documents, and all but some of those that were replaced.
+
+        The oldest stays: it wrote the node's own file.
+        """
         held = [one.document for digest, one in self.known.items() if digest != self.force]
         least = NONE if self.in_force is None else self.in_force.document
         newest = sorted((one for one in held if order(one) > order(least)), key=order)
-        kept = {one.digest for one in newest[-HELD_MAX:]} | self.accepted | {self.force}
+        past = sorted((one for one in held if order(one) < order(least)), key=order)
+        stay = [*newest[-HELD_MAX:], *past[:1], *past[1:][1 - PAST_MAX :]]
+        kept = {one.digest for one in stay} | self.accepted | {self.force}
         gone = sorted(self.known.keys() - kept)
         self.known = {digest: one for digest, one in self.known.items() if digest in kept}
         for digest in gone:

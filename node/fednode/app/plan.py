@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fednode import registry
 from fednode.app.documents import DocumentFolder, with_relays
@@ -156,17 +156,21 @@ def make(
     folder = state or (Path(settings.state_dir) if settings.state_dir else default)
     note = strange_tuning(config, settings)
     plan = NodePlan(own, settings, peers, folder, note, Own(source, peers, peers_path))
-    known = DocumentFolder.of(folder, peers).in_force
+    documents = DocumentFolder.of(folder, peers)
+    known = documents.in_force
     if known is not None:
-        return under(plan, known.content)
+        return under(plan, known.content, [one.settings for one in documents.past])
     faults = disagreements(plan)
     if faults:
         raise ConfigError("\n".join(faults))
     return plan
 
 
-def under(plan: NodePlan, content: Content) -> NodePlan:
-    """Return the plan of a node under a document; raise ConfigError if it cannot run so."""
+def under(plan: NodePlan, content: Content, past: Sequence[Mapping[str, Any]] = ()) -> NodePlan:
+    """Return the plan of a node under a document; raise ConfigError if it cannot run so.
+
+    past: the shared settings of before.
+    """
     assert plan.own is not None
     source, peers = plan.own.written, plan.own.peers
     try:
@@ -179,7 +183,7 @@ def under(plan: NodePlan, content: Content) -> NodePlan:
         settings=replace(settings, data=plan.settings.data),  # each site's own
         peers=peers,
         note="",
-        notes=tuple(overruled(source, content.settings)),
+        notes=tuple(overruled(source, content.settings, past)),
     )
     faults = disagreements(made)
     if faults:

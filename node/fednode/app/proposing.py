@@ -12,7 +12,7 @@ from fednode.app.plan import NodePlan
 from fednode.errors import ConfigError
 from fednode.identity.document import Content, sign
 from fednode.identity.identity import Identity
-from fednode.settings.agreed import OWN_FILE, SHARED, agreed, taken
+from fednode.settings.agreed import OWN_FILE, SHARED, agreed, taken, unknown
 from fednode.settings.read import Source, Tree, put_flags, settings_of
 
 BROUGHT = ("tuning", "rounds")
@@ -38,6 +38,8 @@ def proposed(
         tree = _under(tree, policy)
     for flag in flags:
         place = tuple(flag.partition("=")[0].split("."))
+        if fault := unknown(place):
+            raise ConfigError(f"--set {flag}: {fault}")
         if not any(place[: len(key)] == key for key in SHARED):
             shared = ", ".join(".".join(key) for key in SHARED)
             raise ConfigError(

@@ -23,6 +23,7 @@ from fednode.app.plan import NodePlan, private
 from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare, renewed
 from fednode.core import events as ev
 from fednode.core.documents import AHEAD_MAX, order
+from fednode.core.members.table import GONE
 from fednode.core.run import Parts
 from fednode.core.types import Document, PolicyState
 from fednode.data.base import Told, silent
@@ -118,7 +119,8 @@ class Settling:
         said = f"{content.signer} proposes settings {content.number}, from round {content.start} on"
         lines = "; ".join(in_words(found, anew(self.plan, found)))
         rest = "this node's rule accepts them" if not why else f"look at `fednode settings`: {why}"
-        self._say("settings.offered", f"{said}: {lines}; {rest}", "warning" if why else "info")
+        level: ev.Level = "warning" if why else "info"
+        self._say("settings.offered", f"{said}: {lines}; {rest}", level, content.number)
         if not why:
             self._begin_accepting(document.digest)
 
@@ -137,7 +139,8 @@ class Settling:
             self._beginning = None
         else:
             self.committed()
-        self._ready = {key: one for key, one in self._ready.items() if key in self.folder.known}
+        newer = self._newer(document)
+        self._ready = {key: one for key, one in self._ready.items() if key in newer}
         return learning
 
     def begun(self, document: Document) -> None:
@@ -214,7 +217,9 @@ class Settling:
     def shown(self) -> Shown:
         """Return what status and page show."""
         core = None if self._node is None else self._node.kernel.documents
-        told = {} if core is None else core.told
+        peers = () if self._node is None else self._node.view().peers
+        there = {peer.name for peer in peers if peer.state not in GONE}
+        told = {} if core is None else {p: t for p, t in core.told.items() if p in there}
         least = self.folder.documents.force if core is None else core.force
         force = self.folder.known.get(least.digest)
         newer = sorted(
@@ -233,13 +238,28 @@ class Settling:
                     runs=tuple(
                         sorted(p for p, t in told.items() if t.force == one.document.digest)
                     ),
+                    undecided=tuple(
+                        sorted(
+                            p
+                            for p in told
+                            if core and core.standing(p, one.document) == "undecided"
+                        )
+                    ),
                 )
                 for one in newer
             ),
             others=tuple(sorted(p for p, t in told.items() if t.force != least.digest)),
+            start=least.start,
+            members={p: core.standing(p, least) for p in sorted(there)} if core else {},
         )
 
-    def _proposal(self, known: Known, accepts: tuple[str, ...], runs: tuple[str, ...]) -> Proposal:
+    def _proposal(
+        self,
+        known: Known,
+        accepts: tuple[str, ...],
+        runs: tuple[str, ...],
+        undecided: tuple[str, ...],
+    ) -> Proposal:
         content, digest = known.content, known.document.digest
         found = changed(self.plan, content)
         decision = "refused" if digest in self.folder.refused else ""
@@ -253,6 +273,7 @@ class Settling:
             decision="preparing" if digest in self._preparing else decision,
             accepted_by=accepts,
             run_by=runs,
+            undecided=undecided,
             fault=self._faults.get(digest, ""),
         )
 
@@ -317,7 +338,7 @@ class Settling:
         except FednodeError as fault:
             self._faults[digest] = str(fault)
             text = f"settings {known.content.number} are not accepted: {fault}"
-            self._say("settings.unfit", text, "warning")
+            self._say("settings.unfit", text, "warning", known.content.number)
 
     async def _made_ready(self, known: Known) -> Ready:
         async with self._loading:  # one model at a time
@@ -350,6 +371,6 @@ class Settling:
         if self._node is not None:
             self._node.post(event)
 
-    def _say(self, kind: str, text: str, level: ev.Level) -> None:
+    def _say(self, kind: str, text: str, level: ev.Level, number: int) -> None:
         if self._node is not None:
-            self._node.telemetry.record(ev.Record(kind, text, level))
+            self._node.telemetry.record(ev.Record(kind, text, level, {"settings": number}))

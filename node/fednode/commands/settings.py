@@ -116,7 +116,8 @@ def take(which: str, yes: bool) -> None:
 
 @settings.command()
 @click.argument("which", required=False, default="")
-def refuse(which: str) -> None:
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def refuse(which: str, yes: bool) -> None:
     """Refuse a proposed change: this node goes on under the present settings.
 
     Sites that accept it go on without this node. WHICH is as in `diff`.
@@ -125,6 +126,9 @@ def refuse(which: str) -> None:
 
     async def decide(client: Client, at: str) -> str:
         proposal = _picked(await client.status(at), which)[0]
+        click.echo("\n".join(proposal_lines(proposal)))
+        if not _agrees(yes, "Refuse it at this node?"):
+            return "Nothing was decided."
         return await client.control(at, "refuse", which=proposal.digest)
 
     _run(plan, decide)

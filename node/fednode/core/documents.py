@@ -18,7 +18,7 @@ under the same one, whichever reached them first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -30,6 +30,8 @@ AHEAD_MAX: Final = 1000
 """How far a document's number may be above the one in force, so that no number is the last."""
 HELD_MAX: Final = 16
 """Documents that a node keeps: the newest ones."""
+PAST_MAX: Final = 8
+"""Documents of before of which a node keeps number and digest, so that it can name them."""
 PASS_ON_S: Final = 2.0
 """Time between the first two tries to pass a document on to a peer."""
 TRIES_MAX: Final = 8
@@ -45,10 +47,30 @@ NONE: Final = Document()
 Follows = Literal["", "ahead", "behind"]
 """Whether a sender runs under what this node accepted, or accepted what this node runs under."""
 
+Standing = Literal["silent", "runs", "accepted", "undecided", "unheard", "newer"]
+"""How a peer stands to a document: it has said nothing yet, runs under it, will run under it, knows
+and has not accepted it, does not know it, or runs under a newer one that this node knows."""
+
 
 def order(document: Document) -> tuple[int, int]:
     """Return what newer documents have more of."""
     return document.number, -int(document.digest or "0", 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a node and its peers have settled.
+
+    number: of the document in force, 0 for none. accepted: of the one that the node will run under,
+    0 for none. standing: how each peer that has spoken stands to the one in force; empty without
+    one. newer: the peers that run under newer ones, with the number of the document, and whether it
+    is refused here.
+    """
+
+    number: int = 0
+    accepted: int = 0
+    standing: Mapping[str, Standing] = field(default_factory=dict)
+    newer: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -64,13 +86,14 @@ class _Tries:
 class Documents:
     """The settings documents of one node, and what its peers say of theirs.
 
-    force: the one under which the node runs. held: newer ones, by digest. accepted, refused: the
-    digests of those that were decided on. told: the latest word of each peer. switching: the host
-    makes another one the one in force.
+    force: the one under which the node runs. held: newer ones, by digest. past: older ones, by
+    digest and without proof. accepted, refused: the digests of those that were decided on. told:
+    the latest word of each peer. switching: the host makes another one the one in force.
     """
 
     force: Document = NONE
     held: dict[str, Document] = field(default_factory=dict)
+    past: dict[str, Document] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     refused: set[str] = field(default_factory=set)
     told: dict[str, Terms] = field(default_factory=dict)
@@ -147,6 +170,15 @@ class Documents:
         self.accepted &= set(self.held)
         self.refused &= set(self.held)
 
+    def _replace(self, document: Document) -> None:
+        """Make a document the one in force; remember number and digest of those before it."""
+        older = [one for one in (self.force, *self.held.values()) if one.digest]
+        self.force = document
+        found = [*self.past.values(), *(replace(one, proof=b"") for one in older)]
+        found = sorted((one for one in found if order(one) < order(document)), key=order)
+        self.past = {one.digest: one for one in found[-PAST_MAX:]}
+        self._forget()
+
     # What the operator decides --------------------------------------------------------------------
 
     def decided(self, digest: str, accepts: bool) -> list[Effect]:
@@ -161,7 +193,7 @@ class Documents:
             text = f"settings {document.number} are accepted, from round {document.start} on"
             return [Record(ACCEPTED, text)]
         text = f"settings {document.number} are refused: this node goes on under its own"
-        return [Record(REFUSED, text, "warning")]
+        return [Record(REFUSED, text, "warning", {"settings": document.number})]
 
     # When they begin ------------------------------------------------------------------------------
 
@@ -198,8 +230,7 @@ class Documents:
     def begun(self, digest: str, number: int) -> list[Effect]:
         """Note that a document is in force, from round `number` on."""
         self.switching = False
-        self.force = self.held.get(digest, self.force)
-        self._forget()
+        self._replace(self.held.get(digest, self.force))
         text = f"settings {self.force.number} are in force from round {number} on"
         return [Record(BEGUN, text)]
 
@@ -210,7 +241,7 @@ class Documents:
         self.refused.add(digest)
         number = self.held[digest].number if digest in self.held else 0
         text = f"this node cannot run under settings {number}: {reason}"
-        return [Record(FAILED, text, "error")]
+        return [Record(FAILED, text, "error", {"settings": number})]
 
     # The gate -------------------------------------------------------------------------------------
 
@@ -231,9 +262,38 @@ class Documents:
             return ""
         said = self.told[peer].force
         theirs = f"settings that {own!r} does not know"
-        if not said or said in self.held:
-            theirs = _named(self.held.get(said, NONE))
+        known = self.held.get(said) or self.past.get(said)
+        if not said or known:
+            theirs = _named(known or NONE)
         return f"{peer!r} runs under {theirs}, and {own!r} under {_named(self.force)}"
+
+    def standing(self, peer: str, document: Document) -> Standing:
+        """Return how a peer stands to a document, by its latest word."""
+        said = self.told.get(peer)
+        if said is None:
+            return "silent"
+        if document.digest in {said.force, said.accepts}:
+            return "runs" if document.digest == said.force else "accepted"
+        runs, knows = self.held.get(said.force, NONE), self.held.get(said.knows, NONE)
+        if order(runs) > order(document):
+            return "newer"
+        heard = said.knows == document.digest or order(knows) > order(document)
+        return "undecided" if heard else "unheard"
+
+    def settled(self, peers: Iterable[str]) -> Settled:
+        """Return what this node and these peers have settled."""
+        ran = {peer: self.told[peer].force for peer in peers if peer in self.told}
+        follows = self.next
+        return Settled(
+            self.force.number,
+            follows.number if follows else 0,
+            {peer: self.standing(peer, self.force) for peer in ran} if self.force.digest else {},
+            {
+                peer: (self.held[digest].number, digest in self.refused)
+                for peer, digest in ran.items()
+                if digest in self.held and digest not in self.accepted
+            },
+        )
 
 
 def _named(document: Document) -> str:

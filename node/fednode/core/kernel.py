@@ -142,6 +142,7 @@ class Kernel(Peering):
             redo=self._word,
             redo_waits=self._run.redo.awaited if self._word else "",
             undecided=bool(self.lives.undecided),
+            settled=self.documents.settled(sorted(self._members.remaining())),
         )
 
     # Life -----------------------------------------------------------------------------------------

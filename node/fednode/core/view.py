@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fednode.core.documents import Settled
 from fednode.core.life import Life
 from fednode.core.members.table import Member
 from fednode.core.policy import Activity
@@ -22,6 +23,7 @@ class KernelView:
     redo: this node's word about its run (redo.py). redo_waits: the peers that it waits for before
     it begins its rounds again, and why they cannot take part, as words; "" if all can.
     undecided: its key has spoken elsewhere, and it is silent until its operator decides (lives.py).
+    settled: the settings that it shares with its peers, and how they stand to them (documents.py).
     """
 
     life: Life
@@ -43,3 +45,4 @@ class KernelView:
     redo: Again = ""
     redo_waits: str = ""
     undecided: bool = False
+    settled: Settled = field(default_factory=Settled)

@@ -9,6 +9,7 @@ from typing import Final
 
 from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
+from fednode.core.documents import FAILED, REFUSED
 from fednode.core.members.reach import QUIET, UNREACHED
 from fednode.core.members.table import Member
 from fednode.core.redo import OFFERED
@@ -21,9 +22,11 @@ from fednode.wire.gen import status_pb2
 ROUNDS: Final = 2
 """After so many further rounds, what one round lacked is over."""
 SAID_NOW: Final = frozenset(
-    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, OFFERED}
+    {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, OFFERED, "settings.offered"}
 )
-"""Kinds of records that the node's warnings or notes repeat while they hold."""
+"""Kinds of records that status says elsewhere while they hold."""
+DECIDED: Final = frozenset({REFUSED, FAILED, "settings.unfit"})
+"""Kinds of records on shared settings that are over once these or newer ones are accepted."""
 RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
 """Kinds of faults after which the node tries again until it adopts a round."""
 OF_A_ROUND: Final = frozenset({"start.late", "command"})
@@ -53,10 +56,42 @@ def warnings(view: KernelView, telemetry: Telemetry, name: str, privacy: bool) -
             f"fednode redo {name} begins the rounds again {_when(view, privacy)}"
         )
     sentences = [lonely] if lonely else []
+    apart, said = _settings(view)
+    sentences += said
     if not view.awaited:
         refused = (peer for peer in view.peers if peer.state == "refused")
-        sentences += [f"{peer.name} is refused: {peer.reason}" for peer in refused]
+        sentences += [
+            f"{peer.name} is refused: {peer.reason}" for peer in refused if peer.name not in apart
+        ]
     return [*view.warnings, *sentences, *below_zero_shot(telemetry.measured)]
+
+
+def _settings(view: KernelView) -> tuple[set[str], list[str]]:
+    """Return the peers that run under other shared settings by a decision, and sentences on them.
+
+    They stand in place of what each pair of nodes says of the other.
+    """
+    settled = view.settled
+    met = [peer.name for peer in view.peers if peer.live or peer.state == "refused"]
+    late = [name for name in met if settled.standing.get(name) == "undecided"]
+    sentences = []
+    if late:
+        has = "has" if len(late) == 1 else "have"
+        sentences.append(
+            f"{', '.join(late)} {has} not accepted settings {settled.number}, under which this "
+            "node runs: `fednode settings take` there"
+        )
+    ahead = {name: settled.newer[name] for name in met if name in settled.newer}
+    for number, refused in sorted(set(ahead.values())):
+        names = [name for name, said in ahead.items() if said == (number, refused)]
+        runs = "runs" if len(names) == 1 else "run"
+        rest = (
+            "which this node refused: it goes on without them; `fednode settings take` takes part"
+            if refused
+            else "on which this node has not decided: `fednode settings take` or `refuse`"
+        )
+        sentences.append(f"{', '.join(names)} {runs} under settings {number}, {rest}")
+    return {*late, *ahead}, sentences
 
 
 def offers_redo(now: status_pb2.StatusReply) -> bool:
@@ -137,6 +172,9 @@ def _over(
     peer = peers.get(str(facts.get("peer", "")))
     if kind in SAID_NOW:
         return True
+    if kind in DECIDED:
+        newest = max(view.settled.number, view.settled.accepted)
+        return 0 < int(str(facts.get("settings", 0))) <= newest
     if kind.startswith("peer."):
         expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
         return expected or peer is None or kind != f"peer.{peer.state}"

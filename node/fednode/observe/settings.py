@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fednode.wire.gen import status_pb2
@@ -16,8 +17,8 @@ class Proposal:
     """A document that is newer than the one in force.
 
     signer: the name of the sponsor. start: the round from which on it holds. changes: lines.
-    decision: "", "preparing", "accepted" or "refused". accepted_by, run_by: names of peers. fault:
-    why this node cannot run under it.
+    decision: "", "preparing", "accepted" or "refused". accepted_by, run_by, undecided: names of
+    peers. fault: why this node cannot run under it.
     """
 
     number: int
@@ -28,6 +29,7 @@ class Proposal:
     decision: str = ""
     accepted_by: tuple[str, ...] = ()
     run_by: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
     fault: str = ""
 
 
@@ -36,7 +38,8 @@ class Shown:
     """The settings in force, and those that are proposed, newest first.
 
     number: 0 while the settings stand in the files of the nodes alone. others: peers that run under
-    other settings.
+    other settings. start: the round from which on they hold. members: how each peer stands to them
+    (fednode.core.documents.Standing).
     """
 
     number: int
@@ -44,6 +47,8 @@ class Shown:
     signer: str
     proposals: tuple[Proposal, ...] = ()
     others: tuple[str, ...] = ()
+    start: int = 0
+    members: Mapping[str, str] = field(default_factory=dict)
 
 
 class Deciding(Protocol):
@@ -76,6 +81,8 @@ def reply_of(shown: Shown) -> status_pb2.SharedSettings:
         digest=shown.digest,
         signer=shown.signer,
         others=shown.others,
+        start=shown.start,
+        members=shown.members if shown.number else {},
         proposals=[
             status_pb2.Proposal(
                 number=one.number,
@@ -86,6 +93,7 @@ def reply_of(shown: Shown) -> status_pb2.SharedSettings:
                 decision=one.decision,
                 accepted_by=one.accepted_by,
                 run_by=one.run_by,
+                undecided=one.undecided,
                 fault=one.fault,
             )
             for one in shown.proposals

@@ -8,7 +8,7 @@ addresses and limits are a site's own: a newcomer takes no such key, whoever sen
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +72,19 @@ def agreed(settings: Settings) -> Tree:
     return taken(shared(settings))
 
 
+def unknown(place: Sequence[str]) -> str:
+    """Return a sentence on a key that no setting has; "" for a key of a setting.
+
+    The keys of a policy are not looked at: which there are depends on the policy.
+    """
+    for at, part in enumerate(place):
+        known = faults.keys_of(Settings, place[:at])
+        if place[0] != "policy" and known and part not in known:
+            key = tuple(place[: at + 1])
+            return faults.unknown(key, known, faults.elsewhere_of(Settings, key))
+    return ""
+
+
 def overlaid(source: Source, tree: Mapping[str, Any]) -> Source:
     """Return the settings of a node as written, with the shared settings of the mesh in them.
 
@@ -92,10 +105,14 @@ def overlaid(source: Source, tree: Mapping[str, Any]) -> Source:
     return replace(source, tree=whole)
 
 
-def overruled(source: Source, tree: Mapping[str, Any]) -> list[str]:
+def overruled(
+    source: Source, tree: Mapping[str, Any], past: Sequence[Mapping[str, Any]] = ()
+) -> list[str]:
     """Return a sentence for each shared key that a node's own settings give another value.
 
-    source: as written, and valid. tree: the shared settings, which hold.
+    A value that the mesh's settings had before is not the operator's: `found` or `join` wrote it.
+
+    source: as written, and valid. tree: the shared settings, which hold. past: those of before.
     """
     own, said = agreed(settings_of(replace(source, tree=deepcopy(source.tree)))), list[str]()
     for place in SHARED:
@@ -103,7 +120,8 @@ def overruled(source: Source, tree: Mapping[str, Any]) -> list[str]:
             continue
         here, mesh = faults.at(own, place), faults.at(tree, place)
         alone = place == START and source.at(place).startswith(FLAG)
-        if here != mesh and not alone:
+        brought = any(faults.at(one, place) == here for one in past)
+        if here != mesh and not alone and not brought:
             said.append(
                 f"{source.at(place)}: {'.'.join(place)} is {_said(here)} there, and "
                 f"{_said(mesh)} in the settings that the mesh agreed on, which hold."

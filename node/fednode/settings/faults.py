@@ -233,7 +233,7 @@ def sentence(kind: Any, tree: Any, fault: Mapping[str, Any], inside: Place) -> t
     place = (*inside, *own)
     key = ".".join(place)
     if fault["type"] in _UNKNOWN:
-        return own, unknown(place, keys_of(kind, own[:-1]), _elsewhere(kind, own))
+        return own, unknown(place, keys_of(kind, own[:-1]), elsewhere_of(kind, own))
     if missing:
         return (), f"{_of_list((*inside, *location))} is missing."
     if fault["type"] == "value_error":  # the settings class names its key itself
@@ -263,7 +263,7 @@ def _of_list(place: Sequence[str | int]) -> str:
     return f"{key!r} in entry {int(parts[at]) + 1} of {inside!r}"
 
 
-def _elsewhere(kind: Any, place: Place) -> list[str]:
+def elsewhere_of(kind: Any, place: Place) -> list[str]:
     """Return the keys of the same name in other sections, such as tuning.lr for lr."""
     if place[-1] in GENERAL:
         return []

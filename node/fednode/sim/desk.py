@@ -69,4 +69,4 @@ class Desk:
         newer = {key: one for key, one in self.held.items() if order(one) > order(self.force)}
         accepted = {digest for digest, accepts in self.decided.items() if accepts} & set(newer)
         refused = (set(self.decided) & set(newer)) - accepted
-        return Documents(self.force, newer, accepted, refused)
+        return Documents(self.force, newer, accepted=accepted, refused=refused)

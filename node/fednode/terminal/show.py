@@ -56,7 +56,7 @@ def node(reply: Reply) -> RenderableType:
         parts += [
             Text(f"{peer.name} is {peer.state}: {peer.reason}")
             for peer in reply.peers
-            if peer.reason and peer.reason not in said
+            if peer.reason and peer.reason not in said and not _settles(reply, peer)
         ]
     parts += [Text(text) for text in sentences(reply)]
     parts.append(_traffic(reply.traffic))
@@ -68,6 +68,12 @@ def node(reply: Reply) -> RenderableType:
         Text(f"{event.level}: {event.text}{_at(event.time)}", "yellow") for event in reply.events
     ]
     return Group(*parts)
+
+
+def _settles(reply: Reply, peer: status_pb2.Peer) -> bool:
+    """Tell whether a warning on the shared settings says why a peer is refused."""
+    apart = reply.settings.members.get(peer.name, "") in {"undecided", "newer"}
+    return apart and peer.state == "refused"
 
 
 def print_whole(shown: RenderableType) -> None:

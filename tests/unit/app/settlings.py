@@ -13,6 +13,7 @@ from fednode.app.plan import NodePlan, learner_of
 from fednode.app.settling import Settling
 from fednode.core.documents import Documents
 from fednode.core.events import Decided, Event, Offered
+from fednode.core.members.table import Member
 from fednode.learn.learner import Learner
 from fednode.observe.telemetry import Telemetry
 from fednode.storage.store import Store
@@ -24,6 +25,11 @@ class FakeKernel:
 
 
 @dataclass
+class FakeView:
+    peers: tuple[Member, ...] = ()
+
+
+@dataclass
 class FakeDriver:
     """Takes the events of a Settling; offers come back at once, as from a kernel."""
 
@@ -31,6 +37,10 @@ class FakeDriver:
     kernel: FakeKernel
     posted: list[Event] = field(default_factory=list)
     telemetry: Telemetry = field(default_factory=Telemetry)
+    seen: FakeView = field(default_factory=FakeView)
+
+    def view(self) -> FakeView:
+        return self.seen
 
     def post(self, event: Event) -> None:
         self.posted.append(event)

@@ -10,7 +10,7 @@ import pytest
 
 from fednode.app.documents import FOLDER, STANDING, DocumentFolder, named
 from fednode.app.plan import NodePlan, make, under
-from fednode.core.documents import HELD_MAX, NONE
+from fednode.core.documents import HELD_MAX, NONE, PAST_MAX
 from fednode.errors import ConfigError, StateError
 from fednode.identity.document import peek
 from tests.unit.app.documents import content, document
@@ -67,15 +67,48 @@ def test_what_was_decided_outlives_the_process(
     assert all(file.stat().st_mode & 0o777 == 0o600 for file in (plan.state / FOLDER).iterdir())
 
 
-def test_older_documents_are_forgotten_once_a_newer_one_is_in_force(
+def test_older_documents_are_named_once_a_newer_one_is_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = founded(tmp_path, monkeypatch)
     folder = folder_of(plan)
     digests = [kept(folder, document(plan, number)) for number in range(1, 6)]
     folder.begin(digests[2])
-    assert set(folder.known) == set(digests[2:])
-    assert set(folder_of(plan).known) == set(digests[2:])
+    assert set(folder.known) == set(digests)
+    core = folder_of(plan).documents
+    assert set(core.held) == set(digests[3:])
+    assert {key: one.number for key, one in core.past.items()} == dict(
+        zip(digests[:2], (1, 2), strict=True)
+    )
+    assert not any(one.proof for one in core.past.values())
+
+
+def test_of_the_documents_of_before_the_oldest_and_the_newest_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    folder = folder_of(plan)
+    for number in range(1, PAST_MAX + 5):
+        folder.begin(kept(folder, document(plan, number)))
+    last = PAST_MAX + 4
+    found = [one.number for one in folder_of(plan).past]
+    assert found == [1, *range(last + 1 - PAST_MAX, last)]
+    assert len(list((plan.state / FOLDER).iterdir())) == PAST_MAX + 2
+
+
+def test_a_value_that_a_document_of_before_brought_is_not_the_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    folder = folder_of(plan)
+    folder.begin(kept(folder, document(plan, 1)))
+    folder.begin(kept(folder, document(plan, 2, settings={"rounds": {"max": 30}})))
+    found = again(plan)
+    assert (found.settings.rounds.max, found.notes) == (30, ())
+    file = Path.home().parent / MESH / "node.yaml"
+    file.write_text(file.read_text().replace("max: 3", "max: 7"))
+    (said,) = again(plan).notes
+    assert "rounds.max is 7 there, and 30 in the settings that the mesh agreed on" in said
 
 
 def test_at_most_so_many_documents_are_kept_but_no_accepted_one_is_forgotten(

@@ -16,7 +16,8 @@ from fednode.app.plan import NodePlan
 from fednode.app.settling import Settling
 from fednode.core.documents import AHEAD_MAX
 from fednode.core.events import Decided, Offered
-from fednode.core.types import Document
+from fednode.core.members.table import Member
+from fednode.core.types import Document, Terms
 from fednode.errors import ConfigError, FednodeError, IdentityError
 from fednode.identity import lease as leases
 from fednode.identity.document import sign
@@ -63,6 +64,31 @@ async def test_a_document_waits_for_its_operator_and_is_taken_by_hand(
         assert "a refuses settings 1 and goes on under its own" in said
         assert made.driver.decided[1:] == [(digest, False)]
         assert made.settling.shown().proposals[0].decision == "refused"
+
+
+async def test_who_runs_under_which_settings_is_shown_without_members_that_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scene(founded(tmp_path, monkeypatch)) as made:
+        await attached(made)
+        digest, next_one = (offered(made, document(made.plan, number)) for number in (1, 2))
+        documents = made.driver.kernel.documents
+        documents.decided(digest, True)
+        documents.begun(digest, 1)
+        made.driver.seen.peers = (
+            *(Member(name=name, state="alive") for name in ("b", "c", "d", "e")),
+            Member(name="gone", state="left"),
+            Member(name="out", state="revoked"),
+        )
+        documents.heard("b", Terms(digest, "", next_one))
+        documents.heard("c", Terms("", digest, digest))
+        documents.heard("d", Terms("", "", next_one))
+        for name in ("gone", "out"):
+            documents.heard(name, Terms("", "", digest))
+        shown = made.settling.shown()
+        assert shown.members == {"b": "runs", "c": "accepted", "d": "undecided", "e": "silent"}
+        assert shown.others == ("c", "d")
+        assert [one.undecided for one in shown.proposals] == [("b", "d")]
 
 
 async def test_the_rule_of_a_site_accepts_what_it_says_and_no_more(

@@ -91,7 +91,9 @@ def test_a_change_is_shown_in_words_signed_and_given_to_the_node(
         (("propose", "--set", "rounds.max=30"), "Nobody can be asked here: give --yes"),
         (("propose", "--set", "data.path=/", "--yes"), "data.path is each site's own"),
         (("propose", "--policy", "gda", "--after", "0"), "--after is 0; give at least 1"),
+        (("propose", "--set", "rounds.maxx=60", "--yes"), "rounds.maxx'; did you mean 'max'?"),
         (("take",), "Nobody can be asked here: give --yes"),
+        (("refuse",), "Nobody can be asked here: give --yes"),
         (("take", "x"), "called 'x' is proposed"),
         (("refuse", "9"), "called '9' is proposed"),
     ],
@@ -109,7 +111,8 @@ def test_a_decision_names_the_document_that_was_shown(
     fednode = Fednode(capsys)
     assert fednode("settings", "take", "--yes") == 0
     assert "  rounds.max: 20 -> 30\n" in fednode.out
-    assert fednode("settings", "refuse", "3") == 0
+    assert fednode("settings", "refuse", "3", "--yes") == 0
+    assert fednode.out.startswith("proposed: settings 3")
     assert client.told == [("take", b"", "c" * 32), ("refuse", b"", "c" * 32)]
 
 

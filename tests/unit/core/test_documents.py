@@ -8,6 +8,7 @@ from fednode.core.documents import (
     HELD_MAX,
     NONE,
     PASS_ON_S,
+    PAST_MAX,
     Documents,
     order,
 )
@@ -166,10 +167,46 @@ def test_two_nodes_under_different_documents_are_named() -> None:
     documents = known(TWO, force=ONE)
     documents.heard("b", Terms(force=TWO.digest))
     assert documents.apart("b", "a") == "'b' runs under settings 2, and 'a' under settings 1"
+    documents.begun(TWO.digest, 10)
+    documents.heard("b", Terms(force=ONE.digest))
+    assert documents.apart("b", "a") == "'b' runs under settings 1, and 'a' under settings 2"
     documents.heard("b", Terms(force="a" * 32))
     assert "settings that 'a' does not know" in documents.apart("b", "a")
     assert not documents.apart("c", "a"), "it has said nothing yet"
     documents.heard("c", None)
     assert "'c' runs under the settings of its own files" in documents.apart("c", "a")
-    documents.heard("b", Terms(force=ONE.digest))
+    documents.heard("b", Terms(force=TWO.digest))
     assert not documents.apart("b", "a")
+
+
+def test_some_documents_of_before_are_remembered_without_their_proof() -> None:
+    documents = Documents()
+    for number in range(1, PAST_MAX + 4):
+        documents.offered(document(number))
+        documents.begun(document(number).digest, number)
+    assert [one.number for one in documents.past.values()] == list(range(3, PAST_MAX + 3))
+    assert not any(one.proof for one in documents.past.values())
+
+
+def test_how_a_peer_stands_to_the_settings_in_force() -> None:
+    documents = known(TWO, LARGER, document(3), force=ONE, accepted=(TWO,))
+    documents.begun(TWO.digest, 10)
+    said = {
+        "runs": Terms(force=TWO.digest),
+        "accepted": Terms(ONE.digest, TWO.digest, TWO.digest),
+        "undecided": Terms(ONE.digest, "", document(3).digest),
+        "unheard": Terms(ONE.digest, "", ONE.digest),
+        "newer": Terms(document(3).digest, "", document(3).digest),
+    }
+    for peer, terms in said.items():
+        documents.heard(peer, terms)
+    assert {peer: documents.standing(peer, TWO) for peer in [*said, "silent"]} == {
+        peer: peer for peer in [*said, "silent"]
+    }
+    settled = documents.settled(said)
+    assert (settled.number, settled.accepted, settled.newer) == (2, 0, {"newer": (3, False)})
+    documents.decided(document(3).digest, False)
+    assert documents.settled(said).newer == {"newer": (3, True)}
+    documents.decided(document(3).digest, True)
+    assert (documents.settled(said).newer, documents.settled(said).accepted) == ({}, 3)
+    assert documents.settled(["nobody"]).standing == {}

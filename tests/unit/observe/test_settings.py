@@ -25,6 +25,7 @@ PROPOSAL = Proposal(
     decision="accepted",
     accepted_by=("c",),
     run_by=("d",),
+    undecided=("e",),
     fault="/home/x/model.pt is missing",
 )
 SHOWN = Shown(number=2, digest="b" * 32, signer="a", proposals=(PROPOSAL,), others=("d",))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.agreed import agreed, overlaid, overruled, shared, taken
+from fednode.settings.agreed import agreed, overlaid, overruled, shared, taken, unknown
 from fednode.settings.read import Source, settings_of
 
 
@@ -92,6 +92,13 @@ def test_the_meshs_settings_hold_and_those_of_the_site_stay() -> None:
         "node.yaml, line 9: rounds.max is 9 there, and 20 in the settings that the mesh agreed on, "
         "which hold.",
     ]
+
+
+def test_a_key_that_no_setting_has_is_named_with_the_nearest() -> None:
+    assert unknown(("rounds", "maxx")) == "unknown key 'rounds.maxx'; did you mean 'max'?"
+    assert "did you mean 'tuning.lr'?" in unknown(("lr",))
+    for known in (("rounds", "max"), ("data", "path"), ("policy", "anything"), ("seed",)):
+        assert unknown(known) == ""
 
 
 def test_what_a_node_shares_changes_nothing_where_it_came_from() -> None:

@@ -22,6 +22,20 @@ def test_what_is_in_force_and_what_is_proposed_is_said_in_lines() -> None:
         "  it cannot be accepted here: /home/x/model.pt is missing",
         "  accepted by c",
         "  in force at d",
+        "  not accepted yet by e",
+    ]
+
+
+def test_each_member_stands_beside_the_settings_in_force() -> None:
+    members = {"b": "undecided", "c": "accepted", "lab": "runs", "a": "runs", "e": "silent"}
+    shown = Shown(number=2, digest="b" * 32, signer="a", others=("b",), start=12, members=members)
+    assert said(reply_of(shown)) == [
+        "in force: settings 2, signed by a (bbbbbbbbbbbb)",
+        "  a, lab: under these settings",
+        "  c: accepted, begins at round 12 or before",
+        "  b: not accepted yet; `fednode settings take` there",
+        "  e: has said nothing since this node started",
+        "no change is proposed",
     ]
 
 

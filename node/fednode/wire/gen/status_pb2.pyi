@@ -146,21 +146,32 @@ class StatusReply(_message.Message):
     def __init__(self, name: _Optional[str] = ..., node_id: _Optional[str] = ..., mesh: _Optional[str] = ..., version: _Optional[str] = ..., address: _Optional[str] = ..., policy: _Optional[str] = ..., fingerprint: _Optional[str] = ..., life: _Optional[str] = ..., round: _Optional[int] = ..., rounds_max: _Optional[int] = ..., phase: _Optional[str] = ..., step: _Optional[int] = ..., steps: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., uptime_s: _Optional[float] = ..., samples: _Optional[int] = ..., classes: _Optional[_Iterable[str]] = ..., model: _Optional[str] = ..., backbone: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., traffic: _Optional[_Union[Traffic, _Mapping]] = ..., refused: _Optional[_Mapping[str, int]] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., alone: _Optional[bool] = ..., best_round: _Optional[int] = ..., best_validation: _Optional[float] = ..., notes: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., page: _Optional[str] = ..., measured: _Optional[_Mapping[str, float]] = ..., warnings: _Optional[_Iterable[str]] = ..., round_s: _Optional[float] = ..., shown: _Optional[_Mapping[str, str]] = ..., merged_with: _Optional[_Mapping[int, int]] = ..., alone_by_wish: _Optional[bool] = ..., compared: _Optional[_Iterable[str]] = ..., comparing: _Optional[bool] = ..., working: _Optional[str] = ..., relays: _Optional[_Iterable[_Union[Relay, _Mapping]]] = ..., settings: _Optional[_Union[SharedSettings, _Mapping]] = ...) -> None: ...
 
 class SharedSettings(_message.Message):
-    __slots__ = ("number", "digest", "signer", "proposals", "others")
+    __slots__ = ("number", "digest", "signer", "proposals", "others", "start", "members")
+    class MembersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     SIGNER_FIELD_NUMBER: _ClassVar[int]
     PROPOSALS_FIELD_NUMBER: _ClassVar[int]
     OTHERS_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
     number: int
     digest: str
     signer: str
     proposals: _containers.RepeatedCompositeFieldContainer[Proposal]
     others: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., others: _Optional[_Iterable[str]] = ...) -> None: ...
+    start: int
+    members: _containers.ScalarMap[str, str]
+    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., proposals: _Optional[_Iterable[_Union[Proposal, _Mapping]]] = ..., others: _Optional[_Iterable[str]] = ..., start: _Optional[int] = ..., members: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Proposal(_message.Message):
-    __slots__ = ("number", "digest", "signer", "start", "changes", "decision", "accepted_by", "run_by", "fault")
+    __slots__ = ("number", "digest", "signer", "start", "changes", "decision", "accepted_by", "run_by", "fault", "undecided")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
     SIGNER_FIELD_NUMBER: _ClassVar[int]
@@ -170,6 +181,7 @@ class Proposal(_message.Message):
     ACCEPTED_BY_FIELD_NUMBER: _ClassVar[int]
     RUN_BY_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
+    UNDECIDED_FIELD_NUMBER: _ClassVar[int]
     number: int
     digest: str
     signer: str
@@ -179,7 +191,8 @@ class Proposal(_message.Message):
     accepted_by: _containers.RepeatedScalarFieldContainer[str]
     run_by: _containers.RepeatedScalarFieldContainer[str]
     fault: str
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., start: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ..., decision: _Optional[str] = ..., accepted_by: _Optional[_Iterable[str]] = ..., run_by: _Optional[_Iterable[str]] = ..., fault: _Optional[str] = ...) -> None: ...
+    undecided: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., digest: _Optional[str] = ..., signer: _Optional[str] = ..., start: _Optional[int] = ..., changes: _Optional[_Iterable[str]] = ..., decision: _Optional[str] = ..., accepted_by: _Optional[_Iterable[str]] = ..., run_by: _Optional[_Iterable[str]] = ..., fault: _Optional[str] = ..., undecided: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Relay(_message.Message):
     __slots__ = ("address", "state", "why")
