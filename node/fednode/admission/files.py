@@ -34,7 +34,8 @@ class Token:
     digest: SHA-256 of the token's text. name: the only name that it is good for; "": any. expires:
     seconds since the epoch; 0: no end. taken: the id that used the token of a link; "" before.
     again: it takes the name from the key that has it. approval: "" if none is needed; WANTED, or
-    the id that the operator approved. ended: why nobody can use it any more; "" if one can.
+    the id that the operator approved. ended: why nobody can use it any more, a key of
+    WHY_ENDED (fednode.admission.tokens); "" if a key can.
     """
 
     digest: str

@@ -18,8 +18,13 @@ LINK_TOKEN_BYTES: Final = 12
 """A link is short, and few guesses are answered."""
 WANTED: Final = "wanted"
 REQUESTS_MAX: Final = 64
-REPLACED: Final = "was replaced by a newer link: use the newer one"
-WITHDRAWN: Final = "was ended by its sender: ask for a new one"
+REPLACED: Final = "replaced"
+WITHDRAWN: Final = "withdrawn"
+WHY_ENDED: Final = {
+    REPLACED: "was replaced by a newer {what}: use the newer one",
+    WITHDRAWN: "was ended by its sender: ask for a new one",
+}
+"""What a caller with an ended token is told."""
 ENDED_MAX: Final = 64
 """Tokens that ended early and are still known, so that their owners learn the reason."""
 
@@ -91,7 +96,7 @@ class Tokens:
     def end(self, name: str, why: str, used: bool = False) -> int:
         """End the tokens for a name; return how many there were. The caller holds the lock.
 
-        why: what a caller with such a token is told. used: end those that were used, too.
+        why: a key of WHY_ENDED. used: end those that were used, too.
         """
         self._files.put_requests([one for one in self.requests() if one.name != name])
         held = self._files.tokens()
@@ -124,7 +129,8 @@ class Tokens:
             )
         if fitting.ended:
             what = "link" if fitting.expires else "token"
-            raise IdentityError(f"the {what} for {name!r} {fitting.ended}")
+            why = WHY_ENDED.get(fitting.ended, WHY_ENDED[WITHDRAWN]).format(what=what)
+            raise IdentityError(f"the {what} for {name!r} {why}")
         if fitting.taken not in {"", id}:
             raise StolenLink(
                 f"the link for {name!r} was used before, by another key: ask for a new link, and "

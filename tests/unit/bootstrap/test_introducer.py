@@ -101,7 +101,10 @@ def test_no_token_takes_over_a_name_that_another_key_has(tmp_path: Path) -> None
 def test_the_operator_frees_the_name_of_a_lost_key(tmp_path: Path) -> None:
     made = book(tmp_path)
     made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.new("a"))
+    second = made.tokens.new("a")
     token = made.free("a")
+    with pytest.raises(IdentityError, match="the token for 'a' was replaced by a newer token: use"):
+        made.enrol(B_ID, MESH, "a", ADDRESS, second)
     with pytest.raises(IdentityError, match="no token was given"):
         made.enrol(A_ID, MESH, "a", ADDRESS, "")
     assert made.enrol(B_ID, MESH, "a", ADDRESS, token)
