@@ -84,7 +84,7 @@ def written(link: Link) -> str:
 
 def read(text: str) -> Link:
     """Return the link in a text; raise ConfigError with what is wrong with any other text."""
-    plain = re.sub(r"[\s>]", "", text[:TEXT_MAX]).strip("<\"'").upper()
+    plain = _plain(text)
     if not plain:
         raise ConfigError("The link is empty: give the text that `fednode invite` printed.")
     if not plain.startswith(HEAD):
@@ -103,9 +103,9 @@ def read(text: str) -> Link:
         )
     size = int.from_bytes(data[1:3], "big")
     if len(data) < 3 or len(data) < size:
-        raise ConfigError(f"The link was cut off: {_ASK}.")
+        raise ConfigError(f"The link was cut off, or letters in it are missing: {_ASK}.")
     if len(data) > size:
-        raise ConfigError(f"The link has letters behind its end: {_ASK}.")
+        raise ConfigError(f"The link has too many letters, in it or behind its end: {_ASK}.")
     body = data[3:-_CHECK]
     if data != _sealed(body) or _letters(data) != letters:
         raise ConfigError(f"The link has a wrong letter (its checksum does not fit): {_ASK}.")
@@ -113,6 +113,23 @@ def read(text: str) -> Link:
         return _read(_Cut(body))
     except (ValueError, IdentityError, AddressError) as fault:
         raise ConfigError(f"The link cannot be used ({fault}): ask for another link.") from None
+
+
+def goes_on(text: str) -> bool:
+    """Tell whether a text may be the beginning of a link, such as its first line of two."""
+    plain = _plain(text)
+    letters = plain[len(HEAD) :]
+    if not plain or not (HEAD.startswith(plain) or plain.startswith(HEAD)):
+        return False
+    if re.search("[^A-Z2-7]", letters) or len(text) >= TEXT_MAX:
+        return False
+    data = _bytes(letters)
+    return len(data) < 3 or (data[0] == VERSION and len(data) < int.from_bytes(data[1:3], "big"))
+
+
+def _plain(text: str) -> str:
+    """Return a text without what mail programs add."""
+    return re.sub(r"[\s>]", "", text[:TEXT_MAX]).strip("<\"'").upper()
 
 
 class _Cut:

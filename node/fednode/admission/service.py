@@ -12,7 +12,9 @@ import grpc
 from fednode.admission.calls import CallLog
 from fednode.admission.register import Register
 from fednode.admission.tokens import Knocked, StolenLink
+from fednode.admission.words import words_of
 from fednode.errors import IdentityError, StateError
+from fednode.identity import keys
 from fednode.identity.certificate import judged
 from fednode.identity.lease import disarm
 from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
@@ -120,7 +122,12 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
             self._alarm(f"a copied link: {fault} (from {source}, key {id})")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except Knocked as fault:
-            self._alarm(f"{request.name!r} at {request.address} knocks, key {id}: fednode requests")
+            words = await asyncio.to_thread(words_of, keys.read_group(id))
+            self._alarm(
+                f"{request.name} at {request.address} asks to join, words of its key: {words}; "
+                f"compare them by phone, then `fednode admit {request.name}` or `fednode refuse "
+                f"{request.name}`"
+            )
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except IdentityError as fault:
             self._log.add("refused", f"refused {request.name[:64]!r} ({source}): {fault}")

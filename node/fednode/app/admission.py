@@ -30,7 +30,7 @@ from fednode.admission.service import (
 from fednode.app.documents import DocumentFolder
 from fednode.app.plan import NodePlan
 from fednode.core.events import Record
-from fednode.core.members.table import Member
+from fednode.core.members.table import GONE, Member
 from fednode.core.types import Update
 from fednode.errors import IdentityError, StateError
 from fednode.freed import trim
@@ -265,8 +265,12 @@ class Admission:
         return [own, *SystemRandom().sample(live, min(CONTACTS_MAX - 1, len(live)))]
 
     def _offer(self) -> introducer_pb2.JudgeReply:
-        others = self.register.enrolled() if self._node is None else self._node.view().peers
-        members = [one.name for one in others if one.name != self.plan.name]
+        if self._node is None:
+            revoked, listed = self._trust.is_revoked, self.register.enrolled()
+            others = [one.name for one in listed if not revoked(one.id)]
+        else:
+            others = [one.name for one in self._node.view().peers if one.state not in GONE]
+        members = [name for name in others if name != self.plan.name]
         model = self.plan.settings.model.title
         known = f", fingerprint {self._backbone[:12]}" if self._backbone else ""
         return introducer_pb2.JudgeReply(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import re
 import socket
 import time
@@ -23,7 +24,7 @@ from fednode.identity.identity import Identity
 from fednode.settings.agreed import agreed
 from fednode.settings.peers import Peers, load_peers
 from fednode.storage.files import put
-from fednode.transports.address import Endpoint
+from fednode.transports.address import RELAY, Endpoint, parse
 from fednode.transports.gates import check_free
 from fednode.transports.ports import free_ports
 
@@ -33,6 +34,10 @@ ELSEWHERE_IN_THE_WORLD: Final = ("192.0.2.1", 9)
 """An address for documentation (RFC 5737): the system says by which way it would be reached."""
 FILES: Final = "files"
 """File in the folder of an admission: the path of the folder of node.yaml and peers.yaml."""
+ADDRESS: Final = "address"
+"""File there: the address with which a node tried to join, and whether its operator gave it."""
+GIVEN: Final = "given"
+FOUND: Final = "found"
 
 
 def site_here() -> str:
@@ -41,8 +46,11 @@ def site_here() -> str:
     return plain.strip("-")[:63] or "site"
 
 
-def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
-    """Return this machine's address on its way to another, with a free port; nothing is sent."""
+def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD, port: int = PORT) -> str:
+    """Return this machine's address on its way to another, with a free port; nothing is sent.
+
+    port: the one to take if it is free.
+    """
     family = socket.AF_INET6 if ":" in towards[0] else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -50,12 +58,45 @@ def address_here(towards: tuple[str, int] = ELSEWHERE_IN_THE_WORLD) -> str:
             host = str(probe.getsockname()[0])
     except OSError:
         host = "127.0.0.1"
-    endpoint = Endpoint(host, PORT)
+    endpoint = Endpoint(host, port)
     try:
         check_free(endpoint)
     except AddressError:
         return str(Endpoint(host, free_ports(1)[0]))
     return str(endpoint)
+
+
+def with_port(address: str) -> str:
+    """Return an address with the usual port, if it has none."""
+    host = address.removeprefix("[").removesuffix("]")
+    bare = ":" not in address or (address.startswith("[") and address.endswith("]"))
+    with contextlib.suppress(ValueError):
+        bare = bare or ipaddress.ip_address(host).version == 6
+    return str(Endpoint(host, PORT)) if bare and address != RELAY else address
+
+
+def address_of(state: Path, given: str | None, towards: tuple[str, int] | None) -> str:
+    """Return the address of a node that joins, and remember it for the next try.
+
+    given: by the operator. towards: where the node that admits it answers; None: behind relays
+    alone. Without `given` a node keeps the address of the try before, and at least its port if the
+    machine has another address now.
+    """
+    file = state / FOLDER / ADDRESS
+    said = file.read_text(encoding="utf-8").strip() if file.exists() else ""
+    how, _, before = said.partition(" ")
+    if given is not None:
+        how, address = GIVEN, with_port(given)
+    elif how == GIVEN:
+        address = before
+    elif towards is None:
+        how, address = FOUND, RELAY
+    else:
+        port = parse(before).port if before else 0
+        how, address = FOUND, address_here(towards, port or PORT)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    put(file, f"{how} {address}\n", "state directory")
+    return address
 
 
 def mesh_key_file(mesh: str) -> Path:

@@ -14,6 +14,7 @@ from fednode.admission.link import Link
 from fednode.app.documents import nobody
 from fednode.app.plan import NodePlan
 from fednode.app.writing import mesh_text, with_images, with_keys, with_values
+from fednode.data.base import NodeData
 from fednode.errors import ConfigError, FednodeError, IdentityError, Unreachable
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -22,9 +23,10 @@ from fednode.identity.enrol import Admitter, enrol, judge_token, sponsor
 from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement
 from fednode.learn.learner import Learner, told
-from fednode.settings.agreed import LOCAL, OWN_FILE, taken
+from fednode.settings import faults, trees
+from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
 from fednode.settings.peers import PeerEntry, Peers, RelayEntry
-from fednode.settings.read import Tree
+from fednode.settings.read import Tree, put_flags
 from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.transports.address import RELAY
@@ -83,7 +85,7 @@ async def ask(link: Link, identity: Identity, address: str, connect: Connect) ->
             admitter=admitter,
             right=right,
             settings=taken(reply.settings if content is None else json.dumps(content.settings)),
-            members=tuple(reply.members),
+            members=tuple(name for name in reply.members if name != link.name),
             model=reply.model,
             document=document,
             relays=() if content is None else _relays(content),
@@ -137,10 +139,14 @@ def strange(identity: Identity, link: Link) -> bool:
     return False
 
 
-def settings_text(invitation: Invitation, data: Path, model: str | None) -> str:
+def settings_text(
+    invitation: Invitation, data: Path, model: str | None, flags: Sequence[str] = ()
+) -> str:
     """Return node.yaml: the shared settings, this site's images and name, the rest as comments.
 
-    model: of this site, if each site has a file of its own. Raise ConfigError if it is missing.
+    model: of this site, if each site has a file of its own. flags: section.key=value of this
+    site's own settings. Raise ConfigError if the model is missing, or for a flag that cannot be
+    taken.
     """
     tree = invitation.settings
     chosen = dict(tree.get("model", {}))
@@ -156,7 +162,28 @@ def settings_text(invitation: Invitation, data: Path, model: str | None) -> str:
         raise ConfigError("The mesh names no policy: its nodes have another version of fednode.")
     text = with_images(config_file("node.yaml").read_text(encoding="utf-8"), data)
     text = with_values(text, {**tree, "model": chosen})
-    return with_keys(text, {"name": invitation.link.name})
+    return with_own(with_keys(text, {"name": invitation.link.name}), flags)
+
+
+def with_own(text: str, flags: Sequence[str]) -> str:
+    """Return a node.yaml with a site's own settings; raise ConfigError for a flag that is none."""
+    tree, places = Tree(), dict[tuple[str, ...], str]()
+    put_flags(tree, places, flags)
+    for place, flag in places.items():
+        if fault := unknown(place):
+            raise ConfigError(f"{flag}: {fault}")
+        if any(place[: len(key)] == key for key in SHARED):
+            raise ConfigError(
+                f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
+            )
+    text = with_keys(text, tree)
+    said = trees.read(text)[1]
+    for place, flag in places.items():
+        if faults.at(said, place) != faults.at(tree, place):
+            raise ConfigError(
+                f"{flag} cannot be set here: join with --no-start, and write it into node.yaml."
+            )
+    return text
 
 
 def peers_of(invitation: Invitation, address: str) -> Peers:
@@ -217,5 +244,16 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
         sent = f"at most {numbers:,} numbers a round"
     named = plan.settings.data.tell_classes or each
     names = f"{len(classes)} class name{'s' * (len(classes) != 1)}" if named else ""
-    rest: Sequence[str] = [part for part in (names, f"the number of images ({images:,})") if part]
+    counted = f"the number of images to train on ({images:,})"
+    rest: Sequence[str] = [part for part in (names, counted) if part]
     return f"{sent}, {' and '.join(rest)}"
+
+
+def images_line(data: NodeData) -> str:
+    """Return how many images a node has, and what for, in words."""
+    rest = (
+        f", {len(split.images):,} kept from training for {use}"
+        for split, use in ((data.validation, "validation"), (data.own, "tests"))
+        if split.images
+    )
+    return f"{len(data.train.images):,} to train on{''.join(rest)}"

@@ -15,6 +15,19 @@ from fednode.shipped import config_file
 
 ENTRIES: Final = "\npeers:\n"
 """Behind this line of peers.yaml there are only the entries."""
+ABOUT_A_LIST: Final = (
+    (
+        "# The mesh, the same file for every node: `fednode start --peers peers.yaml --name a` is "
+        "one.\n",
+        "# How this node finds its mesh. Each node has such a file of its own; members that are not"
+        "\n# listed here make themselves known to each other.\n",
+    ),
+    (
+        "# All nodes, in the same order everywhere: data.partition goes by it.\n",
+        "# The nodes that this node greets first, and this node itself.\n",
+    ),
+)
+"""What is true of a file that lists all nodes, and what is true in a mesh of links."""
 
 
 def with_images(text: str, data: Path | None) -> str:
@@ -92,6 +105,8 @@ def mesh_text(
 ) -> str:
     """Return the peers.yaml of a mesh whose members have leases of a mesh key."""
     head, line, _ = config_file("peers.yaml").read_text(encoding="utf-8").partition(ENTRIES)
+    for listed_all, alone in ABOUT_A_LIST:
+        head = head.replace(listed_all, alone)
     head = head.replace("mesh: example\n", f"mesh: {mesh}\n")
     head = head.replace("insecure: true\n", "# insecure: false\n")
     head = head.replace("# mesh_key: null\n", f"mesh_key: {mesh_key}\n")

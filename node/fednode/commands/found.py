@@ -24,7 +24,7 @@ from fednode.terminal.paths import PATH
 @click.option("--rounds", type=int, help="Number of rounds; 0: no end [the policy's].")
 @click.option("--wait", default=2, show_default=True, help="Members with whom round one begins.")
 @click.option("--site", help="Name of this node [the host's name].")
-@click.option("--address", help="HOST:PORT at which the other sites reach it [this machine's].")
+@click.option("--address", help="HOST[:PORT] at which the other sites reach it [this machine's].")
 @click.option(
     "--relay",
     "relays",
@@ -51,7 +51,7 @@ def found(
     `fednode start` in that folder runs the node, and `fednode invite SITE` prints a link for each
     other site.
     """
-    from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here
+    from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here, with_port
     from fednode.app.founding import found as make_mesh
     from fednode.app.plan import make
     from fednode.app.writing import mesh_text, with_keys
@@ -69,7 +69,7 @@ def found(
     check_relays(relays, tls=True)
     if address == RELAY and not relays:
         raise ConfigError("--address relay needs --relay HOST:PORT ID: at which relay it waits.")
-    address = address or (RELAY if relays else address_here())
+    address = with_port(address) if address else RELAY if relays else address_here()
     if faults := address_faults("--address", site, address, insecure=False):
         raise ConfigError("\n".join(faults))
     folder = Path(mesh)

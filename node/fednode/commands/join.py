@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("link", required=False)
 @click.option("--data", type=PATH, required=True, help="Folder of images, one folder per class.")
-@click.option("--address", help="HOST:PORT at which the other sites reach this node, or relay.")
+@click.option("--address", help="HOST[:PORT] at which the other sites reach this node, or relay.")
 @click.option("--model", help="Your file of the model, if each site of the mesh has its own.")
+@click.option("--set", "flags", multiple=True, help="section.key=value of this site's own.")
 @click.option("--yes", is_flag=True, help="Ask nothing; needs --words.")
 @click.option("--words", help="The five words of the mesh, as its founder said them.")
 @click.option("--no-start", is_flag=True, help="Do not start the node.")
@@ -35,6 +36,7 @@ def join(
     data: Path,
     address: str | None,
     model: str | None,
+    flags: tuple[str, ...],
     yes: bool,
     words: str | None,
     no_start: bool,
@@ -53,24 +55,48 @@ def join(
     if link == "-":
         link = sys.stdin.read(links.TEXT_MAX)
     elif link is None:
-        link = click.prompt("The link")
-    begin_as(links.read(str(link)), data, address, model, words if yes else None, no_start)
+        link = _asked()
+    known = words if yes else None
+    begin_as(links.read(str(link)), data, address, model, known, no_start, flags)
+
+
+def _asked() -> str:
+    """Ask for the link; read on while it is not whole, because a mail program may break lines."""
+    from fednode.admission import link as links
+
+    text = str(click.prompt("The link"))
+    while links.goes_on(text):
+        more = click.prompt(
+            "The link is not whole yet. Its next line (empty: there is none)",
+            default="",
+            show_default=False,
+        )
+        if not more.strip():
+            break
+        text += str(more)
+    return text
 
 
 def begin_as(
-    link: Link, data: Path, address: str | None, model: str | None, words: str | None, idle: bool
+    link: Link,
+    data: Path,
+    address: str | None,
+    model: str | None,
+    words: str | None,
+    idle: bool,
+    flags: tuple[str, ...] = (),
 ) -> None:
     """Join by a link and run the node. words: of the mesh; None asks. idle: do not start."""
     import uvloop
 
-    from fednode.app.founding import address_here, remember_files, take_first
+    from fednode.app.founding import address_of, remember_files, take_first
     from fednode.app.joining import ask, peers_of, settings_text, strange, take_lease, write
     from fednode.app.network import IDENTITY, PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
     from fednode.commands.start import begin
     from fednode.identity.identity import Identity
-    from fednode.transports.address import RELAY, parse
+    from fednode.transports.address import parse
     from fednode.transports.proxy import connector
 
     folder, state = Path(link.mesh), Path.home() / ROOT / link.mesh / link.name
@@ -85,13 +111,11 @@ def begin_as(
             f"The link is of another mesh called {link.mesh!r} than the one that {state} belongs "
             "to: remove that folder if you want to leave the other mesh for good."
         )
-    if address is None and link.addresses:
-        first = parse(link.addresses[0])
-        address = address_here((first.numeric, first.port))
-    address = address or RELAY
+    first = parse(link.addresses[0]) if link.addresses else None
+    address = address_of(state, address, (first.numeric, first.port) if first else None)
     connect = connector(os.environ.get(PROXY))
     invitation = uvloop.run(ask(link, identity, address, connect))
-    text, peers = settings_text(invitation, data, model), peers_of(invitation, address)
+    text, peers = settings_text(invitation, data, model, flags), peers_of(invitation, address)
     if not _agreed(invitation, identity, words, *_parts(text, peers, state)):
         click.echo("Nothing was joined; the link can still be used.")
         return
@@ -133,7 +157,8 @@ def _agreed(
 ) -> bool:
     """Show what would be joined, and tell whether the operator agrees."""
     from fednode.admission.words import same, words_of
-    from fednode.app.joining import leaves, model_line
+    from fednode.app.joining import images_line, leaves, model_line
+    from fednode.app.plan import SUMS
     from fednode.identity import keys
 
     known = words_of(keys.read_group(invitation.link.mesh_key))
@@ -141,6 +166,14 @@ def _agreed(
     few = rounds.start.peers
     least = f"at least {few} other member{'s' * (few != 1)}" if few else "its peers"
     private = "off" if settings.privacy.clip is None else f"clip {settings.privacy.clip:g}"
+    if not settings.data.tell_classes:
+        names = "not told (data.tell_classes)"
+    elif plan.policy.name == SUMS:
+        names = f"told, because {SUMS} matches classes by name"
+    else:
+        names = "told (if they are not to be: --set data.tell_classes=false)"
+    held = getattr(learner, "data", None)
+    images = "" if held is None else f"images         {images_line(held)}\n"
     click.echo(
         f"mesh           {plan.peers.mesh}, words: {known}\n"
         f"this node      {plan.name} at {plan.address}, words: "
@@ -149,10 +182,10 @@ def _agreed(
         f"method         {plan.policy.name}; {rounds.max or 'endless'} rounds; round one waits for "
         f"{least}\n"
         f"model          {model_line(invitation, learner.backbone)}\n"
+        f"{images}"
         f"leaves here    {leaves(plan, learner)}\n"
         f"stays here     all images, labels and file names\n"
-        f"privacy        {private} (privacy.clip), class names "
-        f"{'told' if settings.data.tell_classes else 'not told'} (data.tell_classes)"
+        f"privacy        {private} (privacy.clip), class names {names}"
     )
     if words is not None:
         if not same(words, known):

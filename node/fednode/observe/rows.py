@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fednode.core.life import Life
-from fednode.core.members.table import LIVE
+from fednode.core.members.table import GONE, LIVE
 from fednode.core.policy import Activity
 from fednode.observe.telemetry import MEASURED
 from fednode.units import duration
@@ -22,7 +22,7 @@ ACTIVITIES: Final = frozenset(Activity)
 UNREADABLE: Final = "unreadable"
 NAMED: Final = 3
 """Most nodes that the headline names."""
-LOST: Final = frozenset({"dead", "refused", "revoked", "quarantined"})
+LOST: Final = frozenset({"dead", "refused", "quarantined"})
 FRESH_S: Final = 15.0
 """What a node said longer ago does not count for how others are seen."""
 LEFT_MAX_S: Final = 1e8
@@ -136,12 +136,12 @@ def columns(peers: Sequence[status_pb2.Peer]) -> list[str]:
 
 
 def headline(peers: Sequence[status_pb2.Peer]) -> Headline | None:
-    """Return what is wrong with the peers; None if all that did not leave are alive."""
+    """Return what is wrong with the peers; None if all that belong to the mesh are alive."""
     lost = [peer for peer in peers if peer.state in LOST]
     wrong = lost or [peer for peer in peers if peer.state == "suspect"]
     if not wrong:
         return None
-    known = [peer for peer in peers if peer.state != "left"]
+    known = [peer for peer in peers if peer.state not in GONE]
     parts = [_lost(peer) for peer in wrong[:NAMED]]
     if len(wrong) > NAMED:
         parts.append(f"and {len(wrong) - NAMED} more")

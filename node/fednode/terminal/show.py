@@ -14,6 +14,7 @@ from rich.text import Text
 
 from fednode.core import company
 from fednode.core.life import Life
+from fednode.core.members.table import GONE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import NeverMerged
 from fednode.observe.paths import relayed, sentences
@@ -165,9 +166,13 @@ def percent(reply: Reply, accuracy: str) -> str:
 
 
 def alive(reply: Reply) -> str:
-    """Return how many of a node's peers are alive, how many there are, and how many are relayed."""
+    """Return how many of a node's peers are alive, how many there are, and how many are relayed.
+
+    Peers that left or whose keys are revoked are not counted.
+    """
     through = f", {relayed(reply)} relayed" if relayed(reply) else ""
-    return f"{sum(peer.state == 'alive' for peer in reply.peers)}/{len(reply.peers)}{through}"
+    members = [peer for peer in reply.peers if peer.state not in GONE]
+    return f"{sum(peer.state == 'alive' for peer in members)}/{len(members)}{through}"
 
 
 def life(reply: Reply) -> Text:

@@ -18,6 +18,7 @@ from fednode.admission.link import (
     read,
     written,
 )
+from fednode.admission.link import goes_on as links_on
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.settings.peers import RelayEntry
@@ -85,9 +86,10 @@ NEWER = bytes([9]) + b"\0\x20" + bytes(29)
         ("  \n", "The link is empty"),
         ("https://example.org/join?x=1", "This is no link of fednode"),
         (f"{TEXT[:40]}!{TEXT[41:]}", "The link holds '!', which no link has"),
-        (TEXT[:100], "The link was cut off"),
-        (TEXT[:-1], "The link was cut off"),
-        (TEXT + "AAAAAAAA", "The link has letters behind its end"),
+        (TEXT[:100], "The link was cut off, or letters in it are missing"),
+        (TEXT[:-1], "The link was cut off, or letters in it are missing"),
+        (TEXT[:70] + TEXT[71:], "The link was cut off, or letters in it are missing"),
+        (TEXT + "AAAAAAAA", "The link has too many letters, in it or behind its end"),
         (TEXT[:60] + ("A" if TEXT[60] != "A" else "B") + TEXT[61:], "The link has a wrong letter"),
         (HEAD + _letters(NEWER), "is of version 9, and this fednode knows version 1: install"),
         (resealed(BODY), "cannot be used (it ends too early)"),
@@ -103,6 +105,22 @@ def test_every_other_text_gets_a_sentence(text: str, said: str) -> None:
         read(text)
     assert said in str(fault.value)
     assert TEXT[30:60] not in str(fault.value), "the sentence quotes no secret"
+
+
+def test_a_link_that_goes_on_in_the_next_line_is_known() -> None:
+    for end in range(1, len(TEXT)):
+        assert links_on(TEXT[:end]), end
+        assert links_on(f"> {TEXT[:end].lower()}\n")
+    for other in (
+        TEXT,
+        TEXT + "A",
+        "",
+        "  ",
+        "hello",
+        f"{TEXT[:40]}!",
+        HEAD + _letters(NEWER)[:20],
+    ):
+        assert not links_on(other), other
 
 
 def test_names_that_are_too_long_for_a_link_are_said() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from fednode.admission.register import Register
 from fednode.admission.service import IntroducerService, Mesh, anyone
+from fednode.admission.words import words_of
+from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
 from fednode.wire.gen.introducer_pb2 import Contact, EnrolRequest, JudgeReply
@@ -60,3 +62,13 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
     assert LISTED["b"] in alarms[0]
     assert "192.0.2.1" in alarms[0]
     assert not any(token in line for line in (*said, *alarms))
+    alarms.clear()
+    token = book.tokens.for_link("c", 7, approve=True).hex()
+    asked = EnrolRequest(mesh=MESH, name="c", address=ADDRESS, token=token)
+    with pytest.raises(Ended, match="the operator has to approve the key of 'c' first"):
+        await service.Enrol(asked, Context())
+    words = words_of(keys.read_group(LISTED["b"]))
+    assert alarms == [
+        f"c at {ADDRESS} asks to join, words of its key: {words}; compare them by phone, then "
+        "`fednode admit c` or `fednode refuse c`"
+    ]

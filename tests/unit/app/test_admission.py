@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -16,6 +19,8 @@ from fednode.app import admission as admission_module
 from fednode.app.admission import register_of, right_of
 from fednode.app.founding import mesh_key_of
 from fednode.app.inviting import link_for
+from fednode.app.joining import ask
+from fednode.core.members.table import Member
 from fednode.core.types import Update
 from fednode.errors import IdentityError, Refused, Unreachable
 from fednode.identity import lease as leases
@@ -24,6 +29,7 @@ from fednode.identity.enrol import enrol, judge_token, sponsor
 from fednode.identity.identity import Identity
 from fednode.identity.lease import DAY_S, Statement
 from fednode.transports.grpc import GrpcTransport
+from fednode.transports.opening import open_directly
 from fednode.transports.session import ADMITTING
 from fednode.transports.tls import Tls
 from fednode.transports.ways import Ways
@@ -32,6 +38,11 @@ from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
 from tests.unit.identity.people import LISTED
 
 AWAY = "127.0.0.1:9"
+
+
+@dataclass
+class View:
+    peers: tuple[Member, ...]
 
 
 def stranger(seen: list[bytes], offer: bytes = ADMITTING) -> GrpcTransport:
@@ -84,6 +95,22 @@ async def test_an_invited_node_is_admitted_and_told_of_the_mesh(
         assert network.trust.believed("b", [news]) == (news,), "the lease holds in the mesh"
         # After a restart the founder greets those that it admitted.
         assert [one.name for one in network.admission.remembered()] == ["b"]  # type: ignore[union-attr]
+
+
+async def test_a_newcomer_is_told_of_the_members_that_belong_to_the_mesh_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    states = {"b": "left", "c": "alive", "d": "revoked", "e": "dead", "f": "quarantined"}
+    peers = tuple(Member(name=name, state=state) for name, state in states.items())
+    async with admits(plan) as network:
+        assert network.admission is not None
+        link = link_to(plan, "e")
+        network.admission.attach(cast("Any", SimpleNamespace(view=lambda: View(peers))), "")
+        assert list(network.admission._offer().members) == ["a", "c", "e", "f"]
+        own = Identity(tmp_path / "e", MESH, "e")
+        found = await ask(link, own, AWAY, open_directly)
+        assert found.members == ("a", "c", "f"), "nobody is a member before it joins"
 
 
 async def test_a_stranger_and_a_copied_link_are_refused_and_a_false_founder_gets_no_token(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,14 @@ import pytest
 from fednode.app.admission import right_of
 from fednode.app.founding import (
     address_here,
+    address_of,
     admitting,
     found,
     mesh_key_file,
     mesh_key_of,
     remember_files,
     site_here,
+    with_port,
 )
 from fednode.errors import ConfigError
 from fednode.identity import keys
@@ -73,3 +76,37 @@ def test_this_machine_has_a_name_and_an_address(monkeypatch: pytest.MonkeyPatch)
     there = parse(address_here(("127.0.0.1", 9)))
     assert there.loopback
     assert there.port > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "address"),
+    [
+        ("127.0.0.2", "127.0.0.2:7100"),
+        ("node.example.org", "node.example.org:7100"),
+        ("[2001:db8::1]", "[2001:db8::1]:7100"),
+        ("2001:db8::1", "[2001:db8::1]:7100"),
+        ("10.0.0.1:9", "10.0.0.1:9"),
+        ("[2001:db8::1]:9", "[2001:db8::1]:9"),
+        ("relay", "relay"),
+    ],
+)
+def test_an_address_without_a_port_gets_the_usual_one(given: str, address: str) -> None:
+    assert with_port(given) == address
+
+
+def test_a_node_that_tries_to_join_again_keeps_its_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = ("127.0.0.1", 9)
+    assert address_of(tmp_path / "r", None, None) == "relay"
+    first = address_of(tmp_path, None, near)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        taken = server.getsockname()[1]
+        monkeypatch.setattr("fednode.app.founding.PORT", taken)
+        assert address_of(tmp_path, None, near) == first, "the port of the first try"
+        monkeypatch.undo()
+        (tmp_path / "admission" / "address").write_text(f"found 127.0.0.1:{taken}\n")
+        assert address_of(tmp_path, None, near) != f"127.0.0.1:{taken}", "another process has it"
+    assert address_of(tmp_path, "10.9.9.9", near) == "10.9.9.9:7100"
+    assert address_of(tmp_path, None, near) == "10.9.9.9:7100", "what the operator gave"
+    assert address_of(tmp_path, "10.9.9.9:7", near) == "10.9.9.9:7"

@@ -10,6 +10,7 @@ import pytest
 
 from fednode.app.joining import (
     Invitation,
+    images_line,
     leaves,
     model_line,
     peers_of,
@@ -18,6 +19,7 @@ from fednode.app.joining import (
     write,
 )
 from fednode.app.plan import NodePlan, learner_of, make
+from fednode.data.base import Image, NodeData, Split
 from fednode.errors import ConfigError
 from fednode.identity.enrol import sponsor
 from fednode.identity.lease import Statement
@@ -57,7 +59,17 @@ def test_the_files_of_a_newcomer_are_a_node_of_the_mesh(tmp_path: Path, plan: No
     assert made.state == plan.state.parent / "b"
     said = leaves(made, learner_of(made.settings, "b"))
     assert said.startswith("at most ")
-    assert said.endswith("numbers a round, 1 class name and the number of images (32)")
+    assert said.endswith("numbers a round, 1 class name and the number of images to train on (32)")
+
+
+def test_images_that_are_kept_from_training_are_counted() -> None:
+    def split(count: int) -> Split:
+        return Split(("one",), tuple(Image(Path(str(at)), 0) for at in range(count)))
+
+    data = NodeData(train=split(1108), validation=split(0), own=split(24))
+    assert images_line(data) == "1,108 to train on, 24 kept from training for tests"
+    data = NodeData(train=split(5), validation=split(2), own=split(0))
+    assert images_line(data) == "5 to train on, 2 kept from training for validation"
 
 
 def test_class_sums_are_said_for_each_class(tmp_path: Path, plan: NodePlan) -> None:

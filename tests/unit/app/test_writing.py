@@ -61,6 +61,10 @@ def test_a_mesh_with_leases_is_written(tmp_path: Path) -> None:
     peers = (PeerEntry("a", "10.0.0.1:7100", LISTED["a"]), PeerEntry("b", "relay"))
     relay = RelayEntry("10.0.0.9:443", LISTED["b"])
     file.write_text(mesh_text("m", "KEY", ["a"], peers, [relay]).replace("KEY", key))
+    text = file.read_text()
+    assert "the same file for every node" not in text
+    assert "in the same order everywhere" not in text
+    assert text.startswith("# How this node finds its mesh. Each node has such a file of its own")
     found = load_peers(file)
     assert (found.mesh, found.peers, found.sponsors) == ("m", peers, ("a",))
     assert found.relays == (relay,)

@@ -41,7 +41,7 @@ def test_a_mesh_is_founded(tmp_path: Path, home: Path, capsys: pytest.CaptureFix
     [
         (("Ward",), "MESH is 'Ward'; use small letters"),
         (("ward", "--wait", "0"), "--wait is 0"),
-        (("ward", "--address", "nowhere"), "has no port"),
+        (("ward", "--address", "nowhere:x"), "has no port"),
         (("ward", "--policy", "gda", "--others", "same-classes"), "give one of the two"),
         (("ward", "--site", "a b"), "--site is 'a b'"),
     ],

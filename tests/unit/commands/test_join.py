@@ -84,7 +84,8 @@ def test_a_site_joins_and_its_files_say_what_the_mesh_says(
         assert fednode(*words(link, tmp_path, "--no-start"), *agreed(plan)) == 0, fednode.err
     assert "members        a\n" in fednode.out
     assert "method         promptfl; 3 rounds" in fednode.out
-    assert "numbers a round, 1 class name and the number of images (32)" in fednode.out
+    assert "numbers a round, 1 class name and the number of images to train on (32)" in fednode.out
+    assert "class names told (if they are not to be: --set data.tell_classes=false)" in fednode.out
     assert "Start the node: cd ward && fednode start" in fednode.out
     settings = load_settings(Path("ward/node.yaml"), {})
     assert (settings.name, settings.policy.name, settings.rounds.max) == ("b", "promptfl", 3)
@@ -94,6 +95,45 @@ def test_a_site_joins_and_its_files_say_what_the_mesh_says(
     state = plan.state.parent / "b"
     assert Identity(state / IDENTITY, MESH, "b").lease is not None
     assert "There is a" in fednode.fault(*words(link, tmp_path), *agreed(plan))
+
+
+def test_a_site_sets_its_own_settings_and_no_others(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "_check", lambda folder: None)
+    given = words(link_to(plan, "b"), tmp_path, "--no-start", *agreed(plan))
+
+    def fault(flag: str) -> str:
+        return fednode.fault(*given, "--set", flag)
+
+    with admitting(plan):
+        assert "unknown key 'data.tell_clases'; did you mean 'tell_classes'?" in fault(
+            "data.tell_clases=false"
+        )
+        assert "all sites of the mesh share rounds.max" in fault("rounds.max=9")
+        assert "has no '='" in fault("seed")
+        assert not Path("ward").exists()
+        assert fednode(*given, "--set", "data.tell_classes=false") == 0, fednode.err
+    assert "class names not told (data.tell_classes)" in fednode.out
+    assert load_settings(Path("ward/node.yaml"), {}).data.tell_classes is False
+
+
+def test_a_link_that_was_pasted_in_pieces_is_read_on(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = written(link_to(plan, "b"))
+    given = words(text, tmp_path)
+    asked = (given[0], *given[2:])
+    lines: list[str] = []
+    monkeypatch.setattr("click.prompt", lambda *_, **__: lines.pop(0))
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    lines[:] = [text[:76], text[76:152], f"  {text[152:]} "]
+    with admitting(plan):
+        assert fednode(*asked) == 0, fednode.err
+    assert lines == []
+    assert "Nothing was joined; the link can still be used." in fednode.out
+    lines[:] = [text[:76], " "]
+    assert "The link was cut off, or letters in it are missing" in fednode.fault(*asked)
 
 
 def test_nothing_is_joined_without_a_yes(

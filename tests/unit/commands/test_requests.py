@@ -30,6 +30,7 @@ def test_a_site_knocks_and_is_admitted_or_refused(
     assert fednode.out == "No site waits.\n"
     for good in (False, True):
         assert fednode("invite", "b", "--approve") == 0
+        assert "after `fednode admit b` the same `fednode join` joins" in fednode.err
         token = links.read(fednode.out).token.hex()
         asked = (LISTED["b"], MESH, "b", AWAY, token)
         assert register.enrol(*asked, dry=True) == b"", "a question is no knock"

@@ -112,3 +112,11 @@ def test_each_kind_of_loss_is_bad(state: str) -> None:
     found = headline([Peer(name="b", state=state)])
     assert found is not None
     assert found.bad
+
+
+def test_a_member_that_left_or_was_removed_is_not_missed() -> None:
+    assert headline([Peer(name="b", state="revoked"), Peer(name="c", state="left")]) is None
+    found = headline([Peer(name=name, state=state) for name, state in zip(
+        "bcd", ("alive", "revoked", "dead"), strict=True)])  # fmt: skip
+    assert found is not None
+    assert found.text.startswith("1 of 2 peers can be reached: d is dead")

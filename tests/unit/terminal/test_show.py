@@ -140,6 +140,13 @@ def test_a_node_says_what_it_loads_or_encodes() -> None:
     assert "tuning; encoding" in drawn(show.node(running)).splitlines()[1]
 
 
+def test_peers_that_left_or_were_removed_are_not_counted() -> None:
+    states = ("alive", "dead", "left", "revoked", "alive")
+    peers = [status_pb2.Peer(name=str(at), state=to) for at, to in enumerate(states)]
+    one = status_pb2.StatusReply(peers=peers)
+    assert show.alive(one) == "2/3"
+
+
 def test_a_mesh_has_a_line_for_each_node_and_for_the_silent_ones() -> None:
     targets = [("a", "127.0.0.1:7191"), ("b", "127.0.0.1:7192")]
     page = drawn(show.mesh([(targets[0], reply()), (targets[1], None)])).splitlines()
