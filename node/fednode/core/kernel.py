@@ -203,8 +203,9 @@ class Kernel(Peering):
         self._life = Life.RUNNING
         self._run.pace.began(now)
         began = ev.Record("round.began", f"round {number} begins", "debug", {"round": number})
-        members = self._members.remaining()
-        due = ev.RoundDue(number, self._run.best.start(), self._run.behind(number), members)
+        members, listed = self._members.remaining(), frozenset(self._members.listed)
+        start, behind = self._run.best.start(), self._run.behind(number)
+        due = ev.RoundDue(number, start, behind, members, listed)
         return [began, *self._tell(now, due)]
 
     def _moved(self, address: str) -> list[ev.Effect]:

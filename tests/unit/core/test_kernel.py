@@ -12,7 +12,7 @@ from fednode.core.kernel import RETRY, ROUND, START, Kernel
 from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
 from fednode.core.settings import GuardSettings, StartSettings
-from fednode.core.types import MEASURE, Report, Tensors
+from fednode.core.types import MEASURE, Report, Tensors, Update
 from fednode.policies.local.exchange import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
@@ -334,23 +334,24 @@ def test_goodbye_makes_a_peer_dead_at_once() -> None:
     assert kernel.view().alone
 
 
+class Listening:
+    """The control, with an ear."""
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self.heard: list[object] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def handle(self, now: float, event: Any) -> Any:
+        self.heard.append(event)
+        return self._inner.handle(now, event)
+
+
 def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
-    heard: list[object] = []
-
-    class Listening:
-        """The control, with an ear."""
-
-        def __init__(self, inner: Policy) -> None:
-            self._inner = inner
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self._inner, name)
-
-        def handle(self, now: float, event: Any) -> Any:
-            heard.append(event)
-            return self._inner.handle(now, event)
-
-    kernel = make(Listening(local()))
+    listening = Listening(local())
+    kernel, heard = make(listening), listening.heard
     sent = message("hello", "a", policy="local")
     for _ in range(3):
         kernel.step(0.0, hello("b", policy="local"))
@@ -361,6 +362,17 @@ def test_the_policy_hears_of_peers_that_come_and_go_once_each() -> None:
     kinds = [type(one).__name__ for one in heard if not isinstance(one, ev.RoundDue)]
     assert kinds == ["PeerUp", "PeerDown", "PeerUp"]
     assert heard[0] == ev.PeerUp("b")
+
+
+def test_a_round_goes_by_the_list_of_today() -> None:
+    listening = Listening(local())
+    kernel = make(listening, start=ALONE)
+    effects = begin(kernel)
+    kernel.step(0.0, ev.Relisted((Update("d", "alive", 0, "d:1"),), ("c",)))
+    round_of(kernel, effects, 1.0)
+    due = [one for one in listening.heard if isinstance(one, ev.RoundDue)]
+    assert [set(one.listed) for one in due] == [{"b", "c"}, {"b", "d"}]
+    assert due[1].members == {"b", "d"}
 
 
 def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:

@@ -162,6 +162,7 @@ class Rounds:
         self.stragglers.behind = event.behind
         others = set(event.members) - {self.context.name}
         self._exchange.known = others or self._exchange.known
+        self._exchange.listed = set(event.listed) or self._exchange.listed
         held = self.now.held
         if event.start is not None:
             held, self._used = self.method.using(held, event.start), event.start
@@ -341,10 +342,8 @@ class Rounds:
     @property
     def _situation(self) -> Situation:
         now, peers = self.now, self._exchange
-        mail, held = peers.mail, now.held
-        return Situation(
-            now.number, self._adopted, held, peers.live, peers.known, mail.proved, mail.span
-        )
+        at, said = (now.number, self._adopted, now.held), (peers.mail.proved, peers.mail.span)
+        return Situation(*at, peers.live, peers.known, *said, peers.listed)
 
     def _look_ahead(self) -> list[ev.Effect]:
         return self._catch_up.look_ahead(self._situation, self.now.number + 1)

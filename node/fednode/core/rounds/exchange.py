@@ -30,8 +30,8 @@ class Exchange:
     """The peers of a node, and its messages of the present round and of the rounds beside it.
 
     participants: how many nodes contribute to a round; 0: all. first: the first stage of a round.
-    live: the peers that are live. known: all other members, live or not. now: the time of the
-    event that is handled.
+    live: the peers that are live. known: all other members, live or not. listed: the peers in
+    peers.yaml. now: the time of the event that is handled.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Exchange:
         self.now = 0.0
         self.participants = participants
         self.live = set[str]()
-        self.known = set(context.peers)
+        self.known, self.listed = set(context.peers), set(context.peers)
         self.mail = Mailbox()
         self._waited: set[str] | None = None  # for whom a stage waited that ended at its deadline
         self._newborn = True  # what was said to an earlier life of this node is lost to it

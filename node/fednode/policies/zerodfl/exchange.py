@@ -56,6 +56,7 @@ class ZeroDFL:
         self._pace = Pace(context)
         self._live: set[str] = set()
         self._known = {*context.peers}  # all other members, live or not
+        self._listed = {*context.peers}
         self._current = 0  # the round in progress, or the last one
         self._tried: set[str] = set()  # recipients drawn in this round
         self._owed: dict[str, Message] = {}  # undelivered messages that a peer may wait for
@@ -104,6 +105,7 @@ class ZeroDFL:
             case ev.RoundDue(), Idle():
                 self._memory.stragglers.behind = event.behind
                 self._known = {*event.members} - {self._context.name} or self._known
+                self._listed = {*event.listed} or self._listed
                 return self._begin(event.round, event.start)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
                 return self._tell(report, now)
@@ -254,7 +256,8 @@ class ZeroDFL:
     def _reached(self) -> int:
         """Return the round in which a node that fell behind goes on; peers see its round number."""
         memory, known, last = self._memory, self._known | self._live, self._context.rounds.max
-        proven = reached(map(memory.round_of, known), quorum(self._context, known, self._live))
+        need = quorum(self._context, known, self._live, self._listed)
+        proven = reached(map(memory.round_of, known), need)
         return min(proven, last) if last else proven
 
     # Messages and changes of peers ----------------------------------------------------------------
