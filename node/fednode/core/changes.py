@@ -41,7 +41,8 @@ class Changes:
 
         before: its last state. One that never answered may not run yet, which is no death.
         """
-        level: Level = "warning" if state in WARN else "info"
+        yet = (before, state) == ("unknown", "dead")
+        level: Level = "warning" if state in WARN and not yet else "info"
         room = self._rooms.pop((peer, level), None) or _Room(BURST, now)
         self._rooms[peer, level] = room  # the latest is last
         if len(self._rooms) > ROOMS_MAX:
@@ -52,7 +53,7 @@ class Changes:
             room.unwritten += 1
             return []
         room.left -= 1.0
-        what = "does not answer yet" if (before, state) == ("unknown", "dead") else f"is {state}"
+        what = "does not answer yet" if yet else f"is {state}"
         text = f"{peer} {what}" + (f": {reason}" if reason else "")
         if room.unwritten:
             text += f" ({room.unwritten} such changes of {peer} before this one were left out)"

@@ -144,9 +144,8 @@ class Peering(ABC):
             return effects
         if self._refused.first(reason, sender):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
-            effects.append(
-                ev.Record("message.refused", f"from {sender!r}: {text}", "warning", facts)
-            )
+            level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
+            effects.append(ev.Record("message.refused", f"from {sender!r}: {text}", level, facts))
         return effects
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:

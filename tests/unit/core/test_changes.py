@@ -28,6 +28,7 @@ def test_the_next_record_says_how_many_were_left_out_and_others_are_not_bound() 
 def test_a_member_that_never_answered_is_not_called_dead() -> None:
     (told,) = Changes().record(0.0, "d", "dead", "nobody answers at d:1", "unknown")
     assert (told.kind, told.text) == ("peer.dead", "d does not answer yet: nobody answers at d:1")
+    assert told.level == "info", "a site that joins is named before it listens"
     (later,) = Changes().record(0.0, "d", "dead", "silent", "suspect")
     assert later.text == "d is dead: silent"
 
