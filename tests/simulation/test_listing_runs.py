@@ -28,6 +28,12 @@ def test_a_mesh_whose_lists_change_ends_well_whatever_fails(seed: int) -> None:
     assert play(scenario, draw(scenario, configs, seed)).violation is None
 
 
+@pytest.mark.parametrize("seed", [9, 600219, 640009])
+def test_seeds_that_were_broken_once_are_whole(seed: int) -> None:
+    scenario, configs = load(FILE)
+    assert play(scenario, draw(scenario, configs, seed)).violation is None
+
+
 def test_seeds_draw_every_change_with_and_without_keys_and_members_that_are_off() -> None:
     scenario, configs = load(FILE)
     drawn = [one for seed in range(60) if (one := draw(scenario, configs, seed).listing)]

@@ -61,6 +61,8 @@ class MovesByProof(Check):
             return
         if isinstance(event, ev.Received):
             self._hear(name, event.message)
+        if isinstance(event, ev.Relisted):  # the operator says who is a member
+            self._known[name] = min(self._known[name], self._members(world, name))
         refused = isinstance(event, ev.Undelivered) and event.code == "refused"
         if effects and (refused or not isinstance(event, ev.Delivered | ev.Undelivered)):
             self._fewest[name] = min(self._fewest[name], self._alive(world, name))
