@@ -97,7 +97,7 @@ async def live(plan: NodePlan, store: Store) -> None:
         if mesh.met is not None:
             beside.append(asyncio.create_task(mesh.met.watch(lambda: driver.view().peers)))
         if plan.own is not None:
-            watching = Watching(mesh, driver, partial(_sums_fault, faces), faces.moved)
+            watching = Watching(mesh, driver, partial(_fault, faces), faces.moved)
             beside.append(asyncio.create_task(watching.watch()))
         if plan.compares_classes:
             beside.append(asyncio.create_task(_compare_classes(faces)))
@@ -150,9 +150,9 @@ async def _pass_on(stop: asyncio.Event, driver: Driver, faces: Interfaces) -> No
     driver.stop()
 
 
-def _sums_fault(faces: Interfaces, plan: NodePlan) -> str:
+def _fault(faces: Interfaces, plan: NodePlan) -> str:
     settling = faces.settling
-    return "" if settling is None else sums_fault(plan, settling.learner)
+    return "" if settling is None else settling.fault(plan)
 
 
 async def _compare_classes(faces: Interfaces) -> None:

@@ -20,7 +20,8 @@ from fednode.app.documents import DocumentFolder, Known, document_of, named
 from fednode.app.network import NodeNetwork, relays_of
 from fednode.app.parts import learning_of
 from fednode.app.plan import NodePlan, private
-from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare, renewed
+from fednode.app.sums import sums_fault
+from fednode.app.switching import Ready, anew, bind, changed, parts_under, prepare, renewed, unfit
 from fednode.core import events as ev
 from fednode.core.documents import AHEAD_MAX, order
 from fednode.core.members.table import GONE
@@ -90,6 +91,14 @@ class Settling:
         """Wait until what was accepted before the start can be run under, or cannot."""
         if self._preparing:
             await asyncio.wait(set(self._preparing.values()))
+
+    def fault(self, plan: NodePlan) -> str:
+        """Return why the node cannot run with a plan, now or as it accepted; "" if it can."""
+        for digest, ready in self._ready.items():
+            known = self.folder.known.get(digest)
+            if known is not None and (why := unfit(ready, plan, known.content)):
+                return f"Under settings {known.content.number}, which this node accepted: {why}"
+        return sums_fault(plan, self.learner)
 
     # What the driver asks (fednode.runtime.settling.Settling) -------------------------------------
 
@@ -333,7 +342,10 @@ class Settling:
         digest = known.document.digest
         self._faults.pop(digest, None)
         try:
-            self._ready[digest] = await self._made_ready(known)
+            ready = await self._made_ready(known)
+            if fault := unfit(ready, self.plan, known.content):  # peers.yaml changed meanwhile
+                raise ConfigError(fault)
+            self._ready[digest] = ready
             self._decide(known, accepts=True)
         except FednodeError as fault:
             self._faults[digest] = str(fault)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fednode.app.documents import DocumentFolder, Known, with_relays
 from fednode.app.network import NodeNetwork
 from fednode.app.parts import context_of
-from fednode.app.plan import NodePlan, facts_of, free_facts, learner_of, under
+from fednode.app.plan import NodePlan, disagreements, facts_of, free_facts, learner_of, under
 from fednode.app.saved import remember
 from fednode.app.sums import sums_fault
 from fednode.core.assemble import beginning_of, parts_of
@@ -69,6 +69,12 @@ def renewed(made: NodePlan, now: NodePlan, content: Content) -> NodePlan:
     """Return a plan that was made under a document, with the peers that the node goes by now."""
     assert now.own is not None
     return replace(made, own=now.own, peers=with_relays(now.own.peers, content))
+
+
+def unfit(ready: Ready, now: NodePlan, content: Content) -> str:
+    """Return why a prepared node cannot run with the peers of another plan; "" if it can."""
+    made = renewed(ready.plan, now, content)
+    return " ".join(disagreements(made)) or sums_fault(made, ready.learner)
 
 
 def _inputs(plan: NodePlan) -> tuple[object, ...]:

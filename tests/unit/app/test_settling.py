@@ -12,7 +12,7 @@ import pytest
 from fednode.app.documents import DocumentFolder
 from fednode.app.founding import mesh_key_of
 from fednode.app.network import client_of
-from fednode.app.plan import NodePlan
+from fednode.app.plan import SUMS, SUMS_MAX, NodePlan
 from fednode.app.settling import Settling
 from fednode.core.documents import AHEAD_MAX
 from fednode.core.events import Decided, Offered
@@ -281,6 +281,39 @@ async def test_a_document_is_prepared_and_taken_with_the_peers_that_the_node_goe
         assert made.network.admission is not None
         assert made.network.admission.plan is made.network.plan is made.settling.plan
         assert made.settling.plan.settings.rounds.max == 30
+
+
+async def test_peers_that_accepted_settings_cannot_take_are_a_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crowded(plan: NodePlan) -> NodePlan:
+        assert plan.own is not None
+        more = tuple(
+            PeerEntry(f"n{at}", f"10.0.0.1:{at}") for at in range(1, SUMS_MAX["means"] + 1)
+        )
+        peers = replace(plan.own.peers, peers=(*plan.own.peers.peers, *more))
+        return replace(plan, peers=peers, own=replace(plan.own, peers=peers))
+
+    with scene(founded(tmp_path, monkeypatch)) as made:
+        await attached(made)
+        assert made.settling.fault(crowded(made.plan)) == ""
+        first = offered(made, document(made.plan, 1, settings={"policy": {"name": SUMS}}))
+        await made.settling.take("1")
+        assert first in made.settling._ready
+        assert made.settling.fault(made.plan) == ""
+        said = made.settling.fault(crowded(made.plan))
+        assert said.startswith("Under settings 1, which this node accepted: peers.yaml lists 251")
+        # The file changed while the node was preparing.
+        await made.settling.refuse("1")
+        prepared = made.settling._prepared
+        monkeypatch.setattr(
+            made.settling,
+            "_prepared",
+            lambda known: (prepared(known), made.network.go_by(crowded))[0],
+        )
+        with pytest.raises(ConfigError, match="peers.yaml lists 251 nodes"):
+            await made.settling.take("1")
+        assert made.settling._ready == {}
 
 
 async def test_more_rounds_let_the_run_go_on_with_the_same_learner(
