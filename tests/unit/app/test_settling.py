@@ -9,11 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from fednode.app.documents import DocumentFolder
+from fednode.app.documents import DocumentFolder, Known
 from fednode.app.founding import mesh_key_of
 from fednode.app.network import client_of
 from fednode.app.plan import SUMS, SUMS_MAX, NodePlan
 from fednode.app.settling import Settling
+from fednode.app.switching import Ready
 from fednode.core.documents import AHEAD_MAX
 from fednode.core.events import Decided, Offered
 from fednode.core.members.table import Member
@@ -305,13 +306,15 @@ async def test_peers_that_accepted_settings_cannot_take_are_a_fault_of_the_file(
         assert said.startswith("Under settings 1, which this node accepted: peers.yaml lists 251")
         # The file changed while the node was preparing.
         await made.settling.refuse("1")
-        prepared = made.settling._prepared
-        monkeypatch.setattr(
-            made.settling,
-            "_prepared",
-            lambda known: (prepared(known), made.network.go_by(crowded))[0],
-        )
-        with pytest.raises(ConfigError, match="peers.yaml lists 251 nodes"):
+        prepares = made.settling._prepared
+
+        def slowly(known: Known) -> Ready:
+            ready = prepares(known)
+            made.network.go_by(crowded)
+            return ready
+
+        monkeypatch.setattr(made.settling, "_prepared", slowly)
+        with pytest.raises(ConfigError, match=r"peers\.yaml lists 251 nodes"):
             await made.settling.take("1")
         assert made.settling._ready == {}
 
