@@ -305,17 +305,6 @@ def test_refusals_are_counted_always_and_logged_once_for_each_sender_and_reason(
     assert kernel.view().refused == {"sender": 5, "mesh": 5}
 
 
-def test_a_message_that_comes_too_late_is_no_warning() -> None:
-    kernel = make(zerodfl())
-    kernel.step(0.0, ev.Received(message(round=3), 1))
-    effects = kernel.step(2.0, ev.Received(message(round=2), 9))
-    (answer,) = only(effects, ev.Answer)
-    assert answer.code == "stale"
-    assert [one.level for one in only(effects, ev.Record)] == ["info"]
-    (other,) = only(kernel.step(2.0, ev.Received(message(sender="zoe"), 1)), ev.Record)
-    assert other.level == "warning"
-
-
 def test_a_repeated_message_is_nobodys_fault() -> None:
     kernel = make(zerodfl())
     kernel.step(0.0, ev.Received(message(), 1))

@@ -222,3 +222,13 @@ def test_it_goes_on_under_the_old_settings_if_its_peers_do() -> None:
     effects = take(node, "ping", terms=Terms("", ONE.digest, ONE.digest))
     assert "round.began" in recorded(effects)
     assert node.view().life == "running"
+
+
+def test_a_message_that_comes_too_late_is_no_warning() -> None:
+    node = kernel()
+    take(node, "prompts", round=3)
+    effects = take(node, "prompts", round=2)
+    assert answer(effects)[0] == "stale"
+    assert [one.level for one in only(effects, ev.Record)] == ["info"]
+    (other,) = only(take(node, "prompts", sender="zoe"), ev.Record)
+    assert other.level == "warning"
