@@ -61,6 +61,11 @@ def proposed(
 def signed(plan: NodePlan, content: Content) -> bytes:
     """Return the document, signed with the node's key; raise IdentityError if it is no sponsor."""
     right = right_of(plan.state)
+    if not right and not plan.peers.sponsors:
+        raise ConfigError(
+            f"No node of {plan.peers.mesh!r} may sign settings, because peers.yaml names no "
+            "sponsors: change node.yaml on all nodes, and restart them."
+        )
     if not right:
         raise ConfigError(
             f"{plan.name} admits no sites, so it proposes no settings: run this at the founder's "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,8 @@ def test_a_node_without_the_right_to_admit_proposes_nothing(
     (plan.state / "admission" / "right").unlink()
     with pytest.raises(ConfigError, match="a admits no sites, so it proposes no settings"):
         signed(plan, proposed(plan, "", 2, 9))
+    listed = replace(plan, peers=replace(plan.peers, sponsors=()))
+    with pytest.raises(
+        ConfigError, match=r"may sign settings, because peers\.yaml names no sponsor"
+    ):
+        signed(listed, proposed(plan, "", 2, 9))
