@@ -140,4 +140,6 @@ async def test_all_nodes_hold_equal_sums_after_a_crash_a_late_join_and_an_added_
         prompts = fednode.load(states[name])
         assert len(prompts.known) == len(classes.names)
         assert prompts.names(images, prompts.known) == expected, name
-        assert prompts.answers(prompts.known).startswith("global: the class means of the mesh")
+        assert prompts.answers(prompts.known).startswith(
+            "this node classifies by the class means of the mesh"
+        )

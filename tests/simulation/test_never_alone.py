@@ -193,9 +193,9 @@ REFUSED = "(refused: policy.name is promptfl at 'a' and local at 'c')"
 CASES: dict[Callable[[], World], dict[str, Outcome]] = {
     late: {"a": Outcome("finished", 0, 6, MET), "b": WHOLE, "c": WHOLE},
     refused_by_policy: {
-        "a": Outcome("waiting", 0, 0, f"the first round waits for c {REFUSED}"),
-        "b": Outcome("waiting", 0, 0, "the first round waits for c (refused: policy.name"),
-        "c": Outcome("waiting", 0, 0, "the first round waits for a (refused: policy.name"),
+        "a": Outcome("waiting", 0, 0, f"before round 1 this node waits for c {REFUSED}"),
+        "b": Outcome("waiting", 0, 0, "before round 1 this node waits for c (refused: policy.name"),
+        "c": Outcome("waiting", 0, 0, "before round 1 this node waits for a (refused: policy.name"),
     },
     refused_by_length: {
         "a": Outcome("finished", 6, 6, "c is refused: policy is"),
@@ -248,7 +248,8 @@ async def views(world: World, name: str, folder: Path) -> tuple[StatusReply, dic
     service.attach(node, ClosedFormLearner(name))
     reply = service.now()
     page = Page(service, lambda _: False)
-    head = page._templates.get_template("head.html").render(**await page._facts(known=True))
+    facts = {**await page._facts(known=True), "waiting": ()}  # no site asks to be admitted
+    head = page._templates.get_template("head.html").render(**facts)
     metrics = Metrics()
     metrics.watch(service.read)
     store.close()

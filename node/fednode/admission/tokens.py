@@ -12,6 +12,7 @@ from typing import Final
 from fednode.admission.files import Files, Request, Token
 from fednode.errors import ConfigError, IdentityError
 from fednode.identity.lease import DAY_S
+from fednode.settings.faults import meant
 
 TOKEN_BYTES: Final = 24
 LINK_TOKEN_BYTES: Final = 12
@@ -187,8 +188,9 @@ class Tokens:
             held = self.requests()
             asked = next((one for one in held if one.name == name and id in {"", one.id}), None)
             if asked is None:
-                names = ", ".join(one.name for one in held) or "nobody"
-                raise ConfigError(f"Nobody knocks as {name!r}; {names} does.")
+                names = [one.name for one in held]
+                waiting = f"waiting: {', '.join(names) or 'none'}."
+                raise ConfigError(f"No site waits as {name!r}; {meant(name, names) or waiting}")
             self._files.put_requests([one for one in held if one.name != name])
             if not good:
                 self.end(name, WITHDRAWN)

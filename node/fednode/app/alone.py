@@ -103,7 +103,10 @@ class Comparing:
         if unknown:
             return [f"this node does not train alone to compare: {unknown}"]
         if self._endless:
-            return ["known after the first round: then this node computes the same head alone, too"]
+            return [
+                "known after the first round: then this node computes the same classifier from its "
+                "own images alone, too"
+            ]
         return [
             f"known after round {self.settings.rounds.max}: then this node trains alone, too, with "
             "the same images, and compares"

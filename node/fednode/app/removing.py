@@ -15,6 +15,7 @@ from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.identity import Identity
 from fednode.identity.lease import STAY_MAX, Statement
+from fednode.settings.faults import meant
 from fednode.wire.gen import status_pb2
 
 
@@ -80,8 +81,10 @@ def remove(
     register, has_mesh_key = revoker(plan, identity)
     known = sites(plan, register, peers)
     if site not in known:
-        others = ", ".join(sorted(known)) or "no other site"
-        raise ConfigError(f"{site!r} cannot be removed; {plan.name} knows {others}.")
+        others = f"it knows {', '.join(sorted(known)) or 'no other site'}."
+        raise ConfigError(
+            f"{plan.name} knows no site {site!r}; {meant(site, sorted(known)) or others}"
+        )
     if not has_mesh_key and known[site].giver != identity.id:
         raise ConfigError(
             f"{site!r} has its lease from {_giver(known, site)}, and {plan.name} removes only the "

@@ -55,7 +55,7 @@ def predict(
             raise ConfigError("--classes holds an empty name, or --top is below 1.")
         with told.hidden():
             for note in (*prompts.notes, *filter(None, [prompts.answers(names)])):
-                click.echo(f"fednode: {note}", err=True)
+                click.echo(f"note: {note}", err=True)
         faulty = 0
         for at in range(0, len(images), AT_ONCE):
             told("classifying images", at, len(images))

@@ -69,11 +69,12 @@ class Agreement:
             return []
         self._shown, self._said_at = apart, now
         if not apart:
-            return [Record(AGREES, "all live members hold the same prompts as this node again")]
+            return [Record(AGREES, "all live members hold the same state as this node again")]
         peers: list[Json] = list(apart)
         return [Record(DIFFERS, differs(apart), "warning", {PEERS: peers})]
 
 
 def differs(apart: Collection[str]) -> str:
     """Return a sentence that names the peers with other prompts."""
-    return f"after the same round this node holds other prompts than {', '.join(apart)}"
+    names = ", ".join(apart)
+    return f"after the same round this node holds another state than {names}"

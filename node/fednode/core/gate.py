@@ -124,4 +124,5 @@ class Gate:
         over = policy.round
         if message.phase in policy.repeatable or message.round > over:
             return ""
-        return f"round {message.round} is over here; the last one was {over}"
+        name, number = self._context.name, message.round
+        return f"{name} has ended round {number} already; the last round that it ended is {over}"

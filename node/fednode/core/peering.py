@@ -145,7 +145,8 @@ class Peering(ABC):
         if self._refused.first(reason, sender):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
             level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
-            effects.append(ev.Record("message.refused", f"from {sender!r}: {text}", level, facts))
+            said = f"refused a message of {sender!r}: {text}"
+            effects.append(ev.Record("message.refused", said, level, facts))
         return effects
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:

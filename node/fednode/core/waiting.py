@@ -109,7 +109,9 @@ class FirstWait:
         parts = [f"{', '.join(quiet)} (no answer)"] if quiet else []
         parts += [f"{name} ({self.over(name)})" for name in over[:PEERS_MAX]]
         parts += [f"{name} (refused: {self.members[name].reason})" for name in refused[:PEERS_MAX]]
-        return ("" if short == len(silent) else f"{short} of ") + ", ".join(parts)
+        if short > len(silent):
+            parts.append(f"{short - len(silent)} more that this node does not know yet")
+        return (f"{short} of " if short < len(silent) else "") + ", ".join(parts)
 
     def over(self, name: str) -> str:
         """Return why a live peer cannot take part, as words."""

@@ -46,20 +46,28 @@ def sentences(tests: Mapping[str, Compared], unknown: str = "") -> list[str]:
     """
     texts = []
     for test, compared in tests.items():
-        (first, ours), (_, others), *_ = compared.rows.items()
+        (first, ours), (second, others), *_ = compared.rows.items()
         count = len(ours)
         shown = ", ".join(
             f"{name} {100 * right.mean():.1f}" for name, right in compared.rows.items()
         )
-        low, high = paired_bootstrap(ours, others)
-        gain = 100 * float(ours.mean() - others.mean())
         where = f"{test}: " if len(tests) > 1 else ""
-        text = (
-            f"{shown}: {gain:+.1f} (95 % {100 * low:.1f} to {100 * high:.1f}; {count} test images)"
-        )
+        text = f"{shown} % of {count} test images; {_difference(first, second, ours, others)}"
         why = f"; alone is unknown: {unknown}" if unknown and first == MESH else ""
         texts.append(f"{where}{text}{why}")
     return texts or [NO_TESTS]
+
+
+def _difference(first: str, second: str, ours: Right, others: Right) -> str:
+    """Return how two rows differ, in words."""
+    if (ours == others).all():
+        return f"{first} and {second} are right on the same images"
+    low, high = paired_bootstrap(ours, others)
+    gain = 100 * float(ours.mean() - others.mean())
+    return (
+        f"{first} less {second}: {gain:+.1f} points (95 % interval {100 * low:+.1f} to "
+        f"{100 * high:+.1f})"
+    )
 
 
 def no_better_than_chance(tests: Mapping[str, Compared]) -> list[str]:

@@ -23,7 +23,7 @@ from PIL import Image
 from fednode import units
 from fednode.core import company
 from fednode.core.events import Command
-from fednode.core.members.table import LIVE
+from fednode.core.members.table import GONE, LIVE
 from fednode.core.types import SPLITS, ZERO_SHOT
 from fednode.errors import Refused
 from fednode.observe import decisions, rows
@@ -205,6 +205,7 @@ class Page:
             "splits": SPLITS,
             "zero_shot": ZERO_SHOT,
             "alive": sum(peer.state == "alive" for peer in now.peers),
+            "members": sum(peer.state not in GONE for peer in now.peers),
             "headline": rows.headline(now.peers),
             "left_s": rows.left_s(now),
             "together": company.sentence(now.merged_with, now.alone_by_wish),

@@ -33,8 +33,8 @@ OF_A_ROUND: Final = frozenset({"start.late", "command"})
 """Kinds of records besides round.* that later rounds put behind them."""
 CHANCE: Final = 0.01
 """Accuracies that differ by no more are as good as each other."""
-FIRST_ROUND: Final = "the first round waits for"
-"""How the note on a node begins whose first round has not begun."""
+FIRST_ROUND: Final = "before round"
+"""How the note on a node begins that waits for peers since its start."""
 AGAIN: Final = "the rounds begin again"
 """How the note on a node begins that begins its rounds again."""
 SETTLED: Final = "configuration"
@@ -121,8 +121,9 @@ def notes(view: KernelView, name: str, privacy: bool) -> list[str]:
         left = max(0.0, view.start_by - asyncio.get_running_loop().time())
         limit = "without end" if left == math.inf else f"{left:.0f} s more at most"
         same = "give both nodes the same value, or " if "(refused: " in view.awaited else ""
-        way = f"{same}begin without: fednode resume NODE --alone"
-        sentences.append(f"{FIRST_ROUND} {view.awaited}, {limit}; {way}")
+        way = f"{same}begin without: fednode resume {name} --alone"
+        begins = f"{FIRST_ROUND} {view.round + 1} this node waits for"
+        sentences.append(f"{begins} {view.awaited}, {limit}; {way}")
     return sentences
 
 

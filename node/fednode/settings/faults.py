@@ -286,6 +286,12 @@ def unknown(place: Place, known: Sequence[str], elsewhere: Sequence[str] = ()) -
     return f"unknown key {_of_list(place)}; {hint}"
 
 
+def meant(said: str, known: Sequence[str]) -> str:
+    """Return a question with the name that is nearest to what was said; "" if none is near."""
+    near = difflib.get_close_matches(said, known, 1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
 def keys_of(kind: Any, place: Sequence[str] = ()) -> list[str]:
     """Return the valid keys at a place."""
     hint = kind

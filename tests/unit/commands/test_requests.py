@@ -39,6 +39,7 @@ def test_a_site_knocks_and_is_admitted_or_refused(
                 register.enrol(*asked)
         with pytest.raises(StolenLink, match="another key knocked with the link for 'b' before"):
             register.enrol(LISTED["a"] if not good else keys.grouped(bytes(32)), *asked[1:])
+        assert "No site waits as 'bb'; did you mean 'b'?" in fednode.fault("admit", "bb")
         assert fednode("requests") == 0
         assert fednode.out == f"b at {AWAY}: {words_of(keys.read_group(LISTED['b']))}\n"
         if good:
@@ -50,7 +51,7 @@ def test_a_site_knocks_and_is_admitted_or_refused(
             assert fednode("refuse", "b") == 0
             with pytest.raises(IdentityError, match="the link for 'b' was ended by its sender"):
                 register.enrol(*asked)
-    assert "Nobody knocks as 'b'; nobody does." in fednode.fault("admit", "b")
+    assert "No site waits as 'b'; waiting: none." in fednode.fault("admit", "b")
     token = register.tokens.for_link("c", 7, approve=True).hex()
     with pytest.raises(Knocked):
         register.enrol(LISTED["a"], MESH, "c", AWAY, token)

@@ -137,7 +137,7 @@ def test_with_an_introducer_one_peer_is_enough_and_nobody_is_not(names: str) -> 
 def test_a_mesh_that_grows_waits_for_more_peers_than_it_knows() -> None:
     kernel = made("b", introduced=True, peers=2)
     assert not tuned(step(kernel, 0.0, Started()))
-    assert kernel.view().awaited == "2 of b (no answer)"
+    assert kernel.view().awaited == "b (no answer), 1 more that this node does not know yet"
     assert not tuned(step(kernel, 1.0, hello("b", policy="local")))
     assert kernel.view().awaited == "a peer to join"
 

@@ -22,8 +22,8 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
     one = made(mesh=0.515, alone=0.435, zero_shot=0.24)
     low, high = paired_bootstrap(one.rows["mesh"], one.rows["alone"])
     assert sentences({"own": one}) == [
-        "mesh 51.5, alone 43.5, zero-shot 24.0: +8.0 "
-        f"(95 % {100 * low:.1f} to {100 * high:.1f}; 200 test images)"
+        "mesh 51.5, alone 43.5, zero-shot 24.0 % of 200 test images; mesh less alone: +8.0 points "
+        f"(95 % interval {100 * low:+.1f} to {100 * high:+.1f})"
     ]
     assert 0 < low < 0.08 < high
 
@@ -31,13 +31,16 @@ def test_the_sentence_compares_mesh_and_alone() -> None:
 def test_an_unknown_control_is_said_and_zero_shot_is_compared() -> None:
     one = made(mesh=0.25, zero_shot=0.5)
     (said,) = sentences({"own": one}, "compare_alone is false")
-    assert said.startswith("mesh 25.0, zero-shot 50.0: -25.0 (95 % ")
-    assert said.endswith("; 200 test images); alone is unknown: compare_alone is false")
+    assert said.startswith("mesh 25.0, zero-shot 50.0 % of 200 test images; mesh less zero-shot: ")
+    assert said.endswith("); alone is unknown: compare_alone is false")
 
 
 def test_a_node_that_trains_alone_by_wish_is_compared_with_zero_shot() -> None:
     (said,) = sentences({"own": made(alone=0.5, zero_shot=0.5)}, "")
-    assert said == "alone 50.0, zero-shot 50.0: +0.0 (95 % 0.0 to 0.0; 200 test images)"
+    assert said == (
+        "alone 50.0, zero-shot 50.0 % of 200 test images; "
+        "alone and zero-shot are right on the same images"
+    )
 
 
 def test_several_test_sets_are_named() -> None:

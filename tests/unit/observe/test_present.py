@@ -14,7 +14,7 @@ from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.view import KernelView
 from fednode.observe.events import Events
-from fednode.observe.present import alone, below_zero_shot, troubles, warnings
+from fednode.observe.present import FIRST_ROUND, alone, below_zero_shot, notes, troubles, warnings
 from fednode.observe.telemetry import Telemetry
 
 
@@ -161,3 +161,13 @@ def test_what_was_said_of_settings_is_over_once_they_are_accepted() -> None:
     assert shown(records, replace(view(), settled=Settled(1, 2))) == []
     assert shown(records, replace(view(), settled=Settled(3))) == []
     assert len(shown(records, replace(view(), settled=Settled(1)))) == 2
+
+
+async def test_a_node_that_waits_says_before_which_round_and_how_to_go_on() -> None:
+    waiting = replace(view(b="dead"), awaited="b (no answer)", round=23)
+    (said,) = notes(waiting, "lab", False)
+    assert said == (
+        "before round 24 this node waits for b (no answer), without end; begin without: "
+        "fednode resume lab --alone"
+    )
+    assert said.startswith(FIRST_ROUND)

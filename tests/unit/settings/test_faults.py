@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import ConfigError
-from fednode.settings.faults import REMOVED, lasting
+from fednode.settings.faults import REMOVED, lasting, meant
 from fednode.settings.read import load_settings
 
 BEFORE = {
@@ -54,3 +54,9 @@ def test_a_removed_key_of_one_policy_is_no_key_of_another_policy(tmp_path: Path)
     assert "policy.epsilon was removed" in second
     path.write_text("policy: {name: fedotp, epsilon: 0.5}\n")
     assert load_settings(path, {}).policy.config.epsilon == 0.5
+
+
+def test_the_name_that_is_nearest_to_what_was_said_is_asked_for() -> None:
+    assert meant("hospitl-b", ["hospital-a", "hospital-b"]) == "did you mean 'hospital-b'?"
+    assert meant("zoo", ["hospital-a"]) == ""
+    assert meant("zoo", []) == ""

@@ -84,12 +84,12 @@ def test_what_is_wrong_now_is_shown_for_a_node_and_for_a_mesh() -> None:
     assert "warning: b speaks, but this node cannot reach it: a reason" in drawn(show.node(made))
     page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
     assert page.splitlines()[-1] == "a: b speaks, but this node cannot reach it: a reason"
-    made.notes.append("the first round waits for b, 100 s more at most")
+    made.notes.append("before round 1 this node waits for b, 100 s more at most")
     page = drawn(show.mesh([(("a", "127.0.0.1:7191"), made)]))
-    assert page.splitlines()[-2] == "a: the first round waits for b, 100 s more at most"
+    assert page.splitlines()[-2] == "a: before round 1 this node waits for b, 100 s more at most"
     assert "a note" not in page
     seen = live.LiveNode("a", "running", made, live.Past())
-    assert "a: the first round waits for b" in drawn(live.page(Text("head"), [seen]))
+    assert "a: before round 1 this node waits for b" in drawn(live.page(Text("head"), [seen]))
     assert "a: b speaks, but this" in drawn(live.page(Text("head"), [seen]))
 
 

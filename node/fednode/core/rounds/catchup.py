@@ -246,9 +246,11 @@ class CatchUp:
         self._transfer.end()
         self._transfer.destination = Destination(number, offer.tensors, peer)
         behind = number + 1 - at.number
-        why = f"{behind} rounds behind" if behind else "drifted apart"
+        late = f"{behind} round{'s' * (behind != 1)} behind the others"
+        why = f"this node was {late}" if behind else "this node's state differed from that of most"
         facts: dict[str, Json] = {"peer": peer, "round": number, "digest": offer.tensors.digest}
-        return Record(kind, f"{why}: took the state of {peer}", "warning", facts)
+        text = f"{why}: it went on from the state of {peer}"
+        return Record(kind, text, "warning", facts)
 
     def _doubted(self, at: Situation, offer: Message) -> Record:
         text = (

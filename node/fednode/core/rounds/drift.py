@@ -39,10 +39,10 @@ def first_stage(now: Round, heard: Mapping[str, Message], told: str, *, trusting
     base = now.held.shared.digest
     others = ", ".join(peer for peer in heard if heard[peer].contributors != base)
     bases = [*([told] if told else []), *(message.contributors for message in heard.values())]
-    note = f"round {now.number} began from other prompts at {others}" if others else ""
+    note = f"round {now.number}: {others} began it with another state than this node"
     agrees = base_agrees(bases, base)
     holders = majority(heard, base, trusting, bool(told)) if others else frozenset()
-    return Judged(heard, note, agrees, holders)
+    return Judged(heard, note if others else "", agrees, holders)
 
 
 def later_stage(
@@ -55,7 +55,10 @@ def later_stage(
     others = ", ".join(peer for peer in heard if heard[peer].contributors != told)
     if not others:
         return Judged(heard, "", now.base_agrees)
-    note = f"round {now.number}: {others} merged other contributions before {now.stage}"
+    note = (
+        f"round {now.number}: {others} merged other contributions than this node before stage "
+        f"{now.stage}"
+    )
     kept = like_minded(heard, told, trusting, own)
     return Judged(kept, note, now.base_agrees, refused=not kept)
 

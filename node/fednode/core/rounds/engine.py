@@ -240,7 +240,9 @@ class Rounds:
     def _give_up(self, now: float) -> list[ev.Effect]:
         number, stage = self.now.number, self.now.stage
         missing, heard = self._exchange.give_up(number, stage, now)
-        text = f"round {number}, {stage}: the deadline passed without {missing or 'any live peer'}"
+        said = f"{missing} sent nothing" if missing else "no live peer sent anything"
+        limit = f"before the deadline of stage {stage}"
+        text = f"round {number}: {said} {limit}; this node goes on without"
         return [ev.Record("round.deadline", text, "warning"), *self._merge(heard)]
 
     def _merge(self, heard: Mapping[str, Message]) -> list[ev.Effect]:
@@ -261,7 +263,7 @@ class Rounds:
         drifted = [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
         notes: list[ev.Effect] = [*late, *drifted]
         if judged.refused:
-            return [*late, *self._abort(f"{judged.note}; no majority merged the same as this node")]
+            return [*late, *self._abort(f"{judged.note}, and no majority merged what it merged")]
         given = {
             name: Contribution(name, message.tensors, message.samples)
             for name, message in judged.heard.items()
@@ -294,7 +296,7 @@ class Rounds:
         """End the round with the prompts that it began with."""
         self.now = replace(self.now, draft=replace(self.now.held, carry=self.now.draft.carry))
         self._notes.givers = ()
-        text = f"{why}: the last prompts are kept"
+        text = f"{why}. This node keeps the result of the round before"
         return [ev.Record("round.aborted", text, "warning"), *self._choose()]
 
     def _choose(self) -> list[ev.Effect]:

@@ -37,7 +37,9 @@ ROUNDS: Final = 50
 """Of the other methods, as configs/demo/node.yaml says."""
 CONTROL: Final = MethodSettings(label="local", policy={"name": "local"})
 SAME_HEAD: Final = MethodSettings(
-    label="local, same head", policy={"name": "local", "head": _CASE.policy}, rounds=1
+    label=f"local, with {_CASE.policy}'s classifier",
+    policy={"name": "local", "head": _CASE.policy},
+    rounds=1,
 )
 """The classifier of the recommended policy without peers, which tells what the peers bring."""
 CONTROLS: Final = ((METHOD, CONTROL), (RECOMMENDED, SAME_HEAD))

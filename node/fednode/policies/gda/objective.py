@@ -35,14 +35,17 @@ at ratio 1, 51.9 at 10 and 53.5 at 15 (zero-shot 53.8); base classes 87.2, 83.0,
 CHOICES: Final = {"personal": 0, "global": 1, "mixed": 1, "unseen": 2}
 """The row of rows.CHOICE for each classifier of SAID that takes one."""
 SAID: Final[Mapping[str, str]] = {
-    "alone": "alone: the mesh's means do not fit your images",
-    "personal": "personal: the node's own class means, drawn to those of the mesh",
-    "global": "global: the class means of the mesh",
-    "mixed": "global: the class means of the mesh, and the hand-written prompt for the classes of "
-    "which no node has images",
-    "unseen": "global: no node has images of these classes, so their means are foreseen from their "
-    "names, beside the hand-written prompt",
-    "prompt": "the hand-written prompt: no class sums are known yet",
+    "alone": "this node classifies by the class means of its own images alone, because those of "
+    "the mesh do not fit its images",
+    "personal": "this node classifies by the class means of its own images, mixed with those of "
+    "the mesh",
+    "global": "this node classifies by the class means of the mesh",
+    "mixed": "this node classifies by the class means of the mesh, and by the hand-written prompt "
+    "where no node has images of a class",
+    "unseen": "no node has images of these classes: this node estimates their means from their "
+    "names, and uses the hand-written prompt, too",
+    "prompt": "this node classifies by the hand-written prompt, because it knows no class means "
+    "yet",
 }
 """Which classifier answers, in words."""
 
@@ -244,7 +247,9 @@ class Mesh:
     def answers(self, classes: Sequence[str]) -> str:
         """Return a sentence on which classifier answers, and which peers do not count."""
         out = ", ".join(self.doubted)
-        more = f"; left out, because class means do not fit their names: {out}" if out else ""
+        more = (
+            f"; it leaves out the class means of {out}, which do not fit their names" if out else ""
+        )
         return f"{SAID[self.which(classes)]}{more}"
 
     def personal(self, classes: Sequence[str]) -> bool:

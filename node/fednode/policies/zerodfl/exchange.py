@@ -208,7 +208,10 @@ class ZeroDFL:
     def _missed(self, now: float) -> ev.Record:
         missing, limit = self._missing(), self._context.rounds.deadline_s
         said = self._memory.stragglers.missed(missing, self._current, now, limit)
-        text = f"round {self._current}: the deadline passed without {said}"
+        text = (
+            f"round {self._current}: {said} sent nothing before the deadline; this node goes on "
+            "without"
+        )
         return ev.Record("round.deadline", text, "warning")
 
     def _finish(self, metrics: Metrics) -> list[ev.Effect]:

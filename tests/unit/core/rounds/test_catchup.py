@@ -171,7 +171,7 @@ def test_a_drifted_node_takes_the_state_of_the_round_before(
     for peer in [one for one in "bcd" if one != giver]:
         effects += catch_up.question(here, vouch(peer, after=2))
     assert [one.text for one in effects if isinstance(one, Record)] == [
-        f"drifted apart: took the state of {giver}"
+        f"this node's state differed from that of most: it went on from the state of {giver}"
     ]
     assert decided(catch_up, told, waits) == expected
     assert catch_up.left() == [CancelTimer(DEADLINE), CancelTimer(CATCH_UP)]

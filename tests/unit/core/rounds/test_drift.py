@@ -37,7 +37,7 @@ def test_a_first_stage_merges_all_and_names_those_who_began_elsewhere() -> None:
     heard = {name: message(name, base.digest) for name, base in bases.items()}
     found = first_stage(NOW, heard, OURS.digest, trusting=True)
     most = majority(heard, OURS.digest, trusting=True)
-    note = "round 3 began from other prompts at c, d"
+    note = "round 3: c, d began it with another state than this node"
     assert found == Judged(heard, note, base_agrees=False, holders=most)
     heard = {"b": message("b", OURS.digest)}
     assert first_stage(NOW, heard, OURS.digest, trusting=True) == Judged(heard)
@@ -47,7 +47,7 @@ def test_a_later_stage_leaves_out_those_who_merged_something_else() -> None:
     later = replace(NOW, stage="aggregators", base_agrees=False)
     heard = {"b": message("b", "1"), "c": message("c", "2")}
     found = later_stage(later, heard, "1", trusting=True)
-    note = "round 3: c merged other contributions before aggregators"
+    note = "round 3: c merged other contributions than this node before stage aggregators"
     assert found == Judged({"b": heard["b"]}, note, base_agrees=False)
     refused = later_stage(later, {"c": heard["c"]}, "1", trusting=True)
     assert (refused.heard, refused.refused) == ({}, True)

@@ -106,7 +106,9 @@ def test_the_deadline_names_who_is_missing() -> None:
     policy.handle(0.0, said(policy, "b"))
     effects = policy.handle(0.0, ev.TimerFired(DEADLINE))
     (record,) = (one for one in effects if isinstance(one, ev.Record))
-    assert record.text == "round 1, prompts: the deadline passed without b, c"
+    assert record.text == (
+        "round 1: b, c sent nothing before the deadline of stage prompts; this node goes on without"
+    )
     assert ev.Tune in [type(one) for one in effects], "b has not answered, c has not spoken"
 
 

@@ -137,7 +137,7 @@ def with_base(method: MethodSettings, base: Sequence[float], rounds: int) -> lis
         (
             (0.60, 0.62),
             50,
-            "without peers (local, same head) in 51.0 %, and with what its peers send "
+            "without peers (local, with gda's classifier) in 51.0 %, and with what its peers send "
             f"({RECOMMENDED.label}) in 62.0 %. So its peers bring +11.0 points, 95 % interval "
             "+10.0 to +12.0, and no image left its node.",
         ),
@@ -150,8 +150,8 @@ def with_base(method: MethodSettings, base: Sequence[float], rounds: int) -> lis
             (0.49, 0.49),
             5,
             f"In short: after 5 rounds the exchange does not help ({RECOMMENDED.label} less "
-            "local, same head: -1.0 points, 95 % interval -1.0 to -1.0). A minute allows a few "
-            "rounds only, which move prompts only a little: `fednode demo` runs 50.",
+            "local, with gda's classifier: -1.0 points, 95 % interval -1.0 to -1.0). A minute "
+            "allows a few rounds only, which move prompts only a little: `fednode demo` runs 50.",
         ),
     ],
 )

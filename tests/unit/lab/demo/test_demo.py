@@ -66,7 +66,13 @@ async def test_the_demo_reports_what_the_daemons_said(options: Options, tmp_path
     assert observer.closed
     read = report_of(tmp_path)
     zero, local, ours, *_, advised = read["rows"]
-    labels = ["zero-shot", "local", "zerodfl", "local, same head", cells.RECOMMENDED.label]
+    labels = [
+        "zero-shot",
+        "local",
+        "zerodfl",
+        "local, with gda's classifier",
+        cells.RECOMMENDED.label,
+    ]
     assert [row["method"]["label"] for row in read["rows"]] == labels
     assert advised["method"]["tuning"] == cells.RECOMMENDED.tuning
     assert zero["figures"]["new"]["mean"] == pytest.approx(22.0)

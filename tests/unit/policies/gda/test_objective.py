@@ -162,16 +162,26 @@ def test_it_says_which_classifier_answers(
     def said(tensors: Tensors, *classes: str) -> str:
         return objective.answers(leaves(tensors, torch.device("cpu")), classes)
 
-    assert said(used["a"], *CLASSES).startswith("personal: ")
-    assert said(used["a"], *CLASSES, "camel").startswith("global: the class means of the mesh, and")
-    assert said(used["a"], "camel", "lemon").startswith("global: no node has images")
+    assert said(used["a"], *CLASSES).startswith(
+        "this node classifies by the class means of its own images, mixed"
+    )
+    assert said(used["a"], *CLASSES, "camel").startswith(
+        "this node classifies by the class means of the mesh, and by"
+    )
+    assert said(used["a"], "camel", "lemon").startswith("no node has images of these")
     alone = Tensors({**used["a"], rows.WORSE: np.full(rows.TABLE, 0.1)}, used["a"].classes)
-    assert said(alone, *CLASSES) == "alone: the mesh's means do not fit your images"
+    assert said(alone, *CLASSES).startswith(
+        "this node classifies by the class means of its own images alone"
+    )
     others, _ = played(model, nodes, features, predict="global")
     config = GDAConfig(predict="global")
     mesh = Objective(model, TuningSettings(), config)
-    assert mesh.answers(leaves(others["a"], torch.device("cpu")), CLASSES).startswith("global: the")
-    assert said(objective.initial(0), *CLASSES).startswith("the hand-written prompt")
+    assert mesh.answers(leaves(others["a"], torch.device("cpu")), CLASSES).startswith(
+        "this node classifies by the class means of the mesh"
+    )
+    assert said(objective.initial(0), *CLASSES).startswith(
+        "this node classifies by the hand-written prompt"
+    )
 
 
 def test_a_list_with_unseen_classes_gives_the_prompt_more_weight(
@@ -218,7 +228,7 @@ def test_a_peer_with_wrong_class_names_does_not_count(
     mesh = Mesh(objective, arrays, CLASSES)
     assert mesh.doubted == ("b",)
     assert mesh.peers == []
-    assert "left out, because class means do not fit their names: b" in mesh.answers(CLASSES)
+    assert "it leaves out the class means of b, which do not fit" in mesh.answers(CLASSES)
 
 
 def test_a_class_of_too_few_images_is_neither_named_nor_counted(
