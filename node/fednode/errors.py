@@ -8,14 +8,17 @@
     ├── StateError                the state directory: locked, torn, of another version, full disk
     ├── AddressError              a port in use, an address that cannot be listened on
     ├── Unreachable               a peer or daemon that does not answer (retry may help)
+    │   └── KeyRefused            it answers, and refuses this node's key
     ├── Refused                   a peer that answered no, and why (retry does not help)
     ├── NeverMerged               a node ended its rounds and merged no peer's prompts
+    ├── Declined                  the operator answered no to a command's question
     └── FrameError                bytes from the network that are not a valid message
 
 The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
 codes are stable: 0 well, 2 settings or words on the command line, 3 images or model, 4 this machine
 (state directory, key, address), 5 nobody answers, 6 refused, 7 a node
-ended its rounds and merged no peer's prompts, 70 a defect of fednode, 130 Ctrl-C.
+ended its rounds and merged no peer's prompts, 8 the operator answered no, 70 a defect of fednode,
+130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -72,6 +75,12 @@ class Unreachable(FednodeError):
     exit_code = 5
 
 
+class KeyRefused(Unreachable):
+    """A node answers, and does not admit the key that was shown to it."""
+
+    exit_code = 6
+
+
 class Refused(FednodeError):
     """A peer answered and refused; the reason is its own sentence."""
 
@@ -82,6 +91,12 @@ class NeverMerged(FednodeError):
     """A node ended its rounds without a peer's prompts, and was not meant to."""
 
     exit_code = 7
+
+
+class Declined(FednodeError):
+    """The operator answered no to the question of a command, so nothing was done."""
+
+    exit_code = 8
 
 
 class FrameError(FednodeError):

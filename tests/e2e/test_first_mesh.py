@@ -266,8 +266,12 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
             await running.enter_async_context(site.runs(*await invited(fednode, a, site)))
         await b.until(lambda reply: reply.life == "finished")
         assert "b admits newcomers until " in await a.types(fednode, "sponsor", "b")
-        assert "is revoked" in await a.types(fednode, "remove", "d")
+        assert "is revoked" in await a.types(fednode, "remove", "d", "--yes")
         await b.until(lambda reply: state_of(reply, "d") == "revoked")
+        assert d.daemon is not None
+        assert await d.daemon.ended() == 4
+        log = await asyncio.to_thread((d.home / "log").read_text)
+        assert "The mesh 'ward' revoked the key of this node, 'd': ask for a new link." in log
         assert a.daemon is not None
         a.daemon.signal(signal.SIGKILL)
         await a.daemon.ended()
@@ -278,13 +282,13 @@ async def test_a_site_joins_through_a_sponsor_after_the_founder_was_killed(
 
         await running.enter_async_context(e.runs(*await invited(fednode, b, e)))
         await c.until(lambda reply: state_of(reply, "e") == "alive")
-        assert "is revoked" in await b.types(fednode, "remove", "e")
+        assert "is revoked" in await b.types(fednode, "remove", "e", "--yes")
         await c.until(lambda reply: state_of(reply, "e") == "revoked")
         with pytest.raises(AssertionError, match="'a' has its lease from the founder"):
-            await b.types(fednode, "remove", "a")
+            await b.types(fednode, "remove", "a", "--yes")
         await running.enter_async_context(a.runs("start"))
         await a.until(lambda reply: state_of(reply, "c") == "alive")
-        said = await a.types(fednode, "remove", "b")
+        said = await a.types(fednode, "remove", "b", "--yes")
         assert "b had admitted c: these sites stay." in said
         await c.until(lambda reply: state_of(reply, "b") == "revoked")
         await a.until(lambda reply: state_of(reply, "c") == "alive")

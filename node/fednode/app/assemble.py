@@ -22,14 +22,17 @@ from fednode.app.parts import context_of, learning_of
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
 from fednode.app.settling import Settling
+from fednode.app.standing import lost, require_member
 from fednode.app.sums import sums_fault
 from fednode.app.switching import complete
 from fednode.app.watching import Watching
 from fednode.core.assemble import kernel_of
+from fednode.core.events import Record
 from fednode.data.base import Told
 from fednode.errors import ConfigError
 from fednode.freed import trim
 from fednode.identity.marks import Marks
+from fednode.identity.trust import Trust
 from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
@@ -48,6 +51,10 @@ STOPPING: Final = (
     "again at the next start; Ctrl-C again ends the node at once"
 )
 GOES_ON: Final = "%s stopped after round %d; the same command goes on from there"
+LEFT: Final = (
+    "%s left the mesh after round %d; while its state directory is kept, the same command goes on "
+    "from there"
+)
 AT_ONCE: Final = "ended at once; the same command goes on from the last round that was written"
 INTERRUPTED: Final = 130
 """Exit code of a node that a second Ctrl-C ended."""
@@ -59,10 +66,33 @@ def run(plan: NodePlan, store: Store) -> None:
 
 
 async def live(plan: NodePlan, store: Store) -> None:
-    """Listen, load, then run a node; SIGTERM or SIGINT ends each of these steps."""
+    """Listen, load, then run a node; SIGTERM or SIGINT ends each of these steps.
+
+    Raise IdentityError if the mesh revoked the node's key, also when the node hears of it.
+    """
     stop = _stopped_by_signals()
-    mesh, door = join(plan), Door()
-    transport, own = mesh.transport, plan.listen
+    try:
+        mesh = join(plan)
+        require_member(mesh)
+        if isinstance(mesh.trust, Trust):
+            mesh.trust.heard = partial(_stop_if_lost, mesh, stop)
+    except BaseException:
+        store.close()
+        raise
+    await _serve(plan, store, mesh, stop)
+    require_member(mesh)
+
+
+def _stop_if_lost(mesh: NodeNetwork, stop: asyncio.Event) -> None:
+    text = lost(mesh.trust, mesh.identity)
+    if text and not stop.is_set():
+        mesh.refusals.show(Record("identity.revoked", text, "error"))
+        stop.set()
+
+
+async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.Event) -> None:
+    """Listen, load, then run a node until it is to stop."""
+    door, transport, own = Door(), mesh.transport, plan.listen
     faces = Interfaces(plan, mesh, store)
     transport.add_service(faces.register)
     try:
@@ -110,7 +140,8 @@ async def live(plan: NodePlan, store: Store) -> None:
             task.cancel()
         if mesh.met is not None:
             mesh.met.note(driver.view().peers)
-        log.info(GOES_ON, plan.name, driver.view().round)
+        if not lost(mesh.trust, mesh.identity):
+            log.info(LEFT if driver.left else GOES_ON, plan.name, driver.view().round)
     finally:
         await faces.close()
         if mesh.admission is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Final
 
 from fednode.admission.link import Link
 from fednode.app.documents import nobody
+from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan
 from fednode.app.writing import mesh_text, with_images, with_keys, with_values
 from fednode.data.base import NodeData
@@ -20,12 +22,12 @@ from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.document import Content, read
 from fednode.identity.enrol import Admitter, enrol, judge_token, sponsor
-from fednode.identity.identity import Identity
+from fednode.identity.identity import LEASE_FILE, Identity
 from fednode.identity.lease import Statement
 from fednode.learn.learner import Learner, told
 from fednode.settings import faults, trees
 from fednode.settings.agreed import LOCAL, OWN_FILE, SHARED, taken, unknown
-from fednode.settings.peers import PeerEntry, Peers, RelayEntry
+from fednode.settings.peers import PeerEntry, Peers, RelayEntry, load_peers
 from fednode.settings.read import Tree, put_flags
 from fednode.shipped import config_file
 from fednode.storage.files import put
@@ -33,6 +35,8 @@ from fednode.transports.address import RELAY
 from fednode.transports.opening import Connect, RelayAt
 from fednode.wire.replies import clean
 
+NODE: Final = "node.yaml"
+PEERS: Final = "peers.yaml"
 FINGERPRINT: Final = "fingerprint"
 SHOWN: Final = 12
 """Characters of a model's fingerprint that are told and shown."""
@@ -139,6 +143,41 @@ def strange(identity: Identity, link: Link) -> bool:
     return False
 
 
+def forgotten(folder: Path, state: Path, link: Link) -> bool:
+    """Tell whether a folder holds the settings of this node, and its key or lease was deleted.
+
+    Only then may the folder be joined into again: nothing else belongs to the files in it.
+    """
+    if not (folder / PEERS).is_file():
+        return False
+    try:
+        peers = load_peers(folder / PEERS)
+    except ConfigError:
+        return False
+    own = next((peer for peer in peers.peers if peer.name == link.name), None)
+    if own is None or (peers.mesh, peers.mesh_key) != (link.mesh, link.mesh_key):
+        return False
+    if not (state / IDENTITY / keys.KEY_FILE).exists():
+        return True
+    return not own.id and not (state / IDENTITY / LEASE_FILE).exists()
+
+
+def set_aside(folder: Path) -> list[Path]:
+    """Rename node.yaml and peers.yaml of a folder, so that none is lost; return the new names."""
+    kept = list[Path]()
+    for file in (folder / NODE, folder / PEERS):
+        if file.exists():
+            kept.append(_free(f"{file}.before"))
+            file.rename(kept[-1])
+    return kept
+
+
+def _free(name: str) -> Path:
+    """Return a path of this name that does not exist, with a number if it has to be."""
+    paths = (Path(name + (f"-{number}" if number > 1 else "")) for number in itertools.count(1))
+    return next(path for path in paths if not path.exists())
+
+
 def settings_text(
     invitation: Invitation, data: Path, model: str | None, flags: Sequence[str] = ()
 ) -> str:
@@ -203,7 +242,7 @@ def write(folder: Path, settings: str, peers: Peers) -> None:
     """Write node.yaml and peers.yaml into a new folder; raise StateError if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     text = mesh_text(peers.mesh, str(peers.mesh_key), peers.sponsors, peers.peers, peers.relays)
-    for name, content in (("node.yaml", settings), ("peers.yaml", text)):
+    for name, content in ((NODE, settings), (PEERS, text)):
         put(folder / name, content, "folder", for_all=True)
 
 

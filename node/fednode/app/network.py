@@ -24,10 +24,12 @@ from fednode.core.members.table import Member
 from fednode.core.types import Update
 from fednode.errors import ConfigError, FednodeError, IdentityError, StateError, Unreachable
 from fednode.identity import keys
+from fednode.identity import lease as leases
 from fednode.identity.enrol import Admitter, enrol, introducer, sponsor
 from fednode.identity.identity import Identity
 from fednode.identity.lease import disarm
-from fednode.identity.trust import Believes, Listed, Trust
+from fednode.identity.listed import Listed
+from fednode.identity.trust import Believes, Trust
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers
@@ -39,6 +41,7 @@ from fednode.transports.grpc import GrpcTransport
 from fednode.transports.meter import Rates
 from fednode.transports.opening import RelayAt
 from fednode.transports.proxy import connector
+from fednode.transports.refusing import Learn
 from fednode.transports.relay import Relay
 from fednode.transports.tls import Tls
 from fednode.transports.ways import DIRECTLY, Ways
@@ -127,6 +130,8 @@ def join(plan: NodePlan) -> NodeNetwork:
         declined=lambda id: "its key was revoked" if trust.is_revoked(id) else "",
         known=lambda: bool(listed) or identity.lease is not None,
         admits=lambda: admission is not None and admission.invites(),
+        explain=trust.explain,
+        learn=learning(trust, identity),
     )
     guests = None if admission is None else admission.tls
     tls = Tls(
@@ -159,6 +164,18 @@ def require_key(plan: NodePlan) -> None:
             f"{folder}: start the node as the user who made the key, or give its state directory "
             "with --state."
         )
+
+
+def learning(trust: Trust, identity: Identity) -> Learn:
+    """Return what takes a proof that a node's own key was revoked, and no other proof."""
+
+    def learn(proof: bytes) -> bool:
+        with contextlib.suppress(IdentityError):
+            if leases.peek(proof).id == identity.id:
+                trust.take_revocation(proof)
+        return trust.lost(identity.id, identity.proof)
+
+    return learn
 
 
 def relays_of(peers: Peers) -> tuple[RelayAt, ...]:
@@ -294,12 +311,14 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
         known = DocumentFolder.of(folder, peers).in_force
         peers = peers if known is None else with_relays(peers, known.content)
     trust = trust_of(peers)
+    trust.keep_in(folder / IDENTITY / KEPT)
     trust.recall(folder / IDENTITY / SEEN)
     listed = {peer.address: peer.name for peer in peers.peers if peer.address != RELAY}
     ways = Ways(
         relays=relays_of(peers),
         connect=connector(os.environ.get(PROXY)),
         id_of=lambda address, who: trust.id_of(who or listed.get(address, "")),
+        learn=learning(trust, identity),
     )
     return Client(timeout_s, transport_of(identity, trust, Refusals(), ways))
 

@@ -7,14 +7,15 @@ import contextlib
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from fednode.app.asking import everyone
 from fednode.app.network import IDENTITY, client_of, identity_in, join, place_of, places_of
 from fednode.app.plan import NodePlan
-from fednode.errors import FednodeError, Unreachable
+from fednode.app.standing import lost_in
+from fednode.errors import FednodeError, KeyRefused, Unreachable
 from fednode.identity.enrol import introducer as at
 from fednode.identity.enrol import judge_token
 from fednode.identity.identity import Identity
@@ -23,6 +24,7 @@ from fednode.learn.learner import Learner
 from fednode.observe.admin import HealthService
 from fednode.observe.classes import compared
 from fednode.observe.client import Client
+from fednode.observe.status import STRANGE
 from fednode.runtime.door import Door
 from fednode.transports.address import RELAY
 from fednode.transports.proxy import connector
@@ -38,6 +40,8 @@ CLASSES_NAMED: Final = 1000
 class Probed:
     """What a peer said. fault: why it does not reach this node; "" if it does.
 
+    young: it has not heard of this node yet, which may have joined a moment ago.
+
     ahead_s: by how much its clock is ahead of this machine's; 0 if they may be equal.
     """
 
@@ -45,10 +49,13 @@ class Probed:
     address: str = ""
     fault: str = ""
     ahead_s: float = 0.0
+    young: bool = False
 
     def sentence(self, name: str) -> str:
         """Return what it means for the node of this name."""
         place = f" at {self.address}" if self.address else ""
+        if self.young:
+            return f"{self.peer} has not heard of {name} yet: other members tell it."
         if self.fault:
             return f"{self.peer} cannot reach {name}{place}: {self.fault}."
         clocks = "the clocks agree"
@@ -83,7 +90,11 @@ async def probe(plan: NodePlan, running: bool) -> list[Probed]:
     async with client_of(plan.peers, plan.state) as client, place:
         others = await _others(plan, client, running)
         asked = [_probed(client, peer, where, plan.name) for peer, where in others.items()]
-        return [probed for probed in await asyncio.gather(*asked) if probed is not None]
+        probes = [probed for probed in await asyncio.gather(*asked) if probed is not None]
+    if not plan.peers.grows:
+        return probes
+    young = (probe.fault.startswith(STRANGE) for probe in probes)
+    return [replace(probe, young=new) for probe, new in zip(probes, young, strict=True)]
 
 
 async def _others(plan: NodePlan, client: Client, running: bool) -> dict[str, str]:
@@ -165,6 +176,7 @@ async def compared_with_peers(
     ours: the fingerprint of this node's settings. running: the node answers itself.
     """
     findings, told = list[tuple[bool, str]](), dict[str, list[str]]()
+    barred = list[str]()
     slowest = 0.0
     async with client_of(plan.peers, plan.state) as client:
         for peer, where in sorted((await _others(plan, client, running)).items()):
@@ -172,6 +184,9 @@ async def compared_with_peers(
             address = RELAY if relayed else where
             try:
                 reply = await client.status(where)
+            except KeyRefused as fault:
+                barred.append(f"{peer}: {fault}")
+                continue
             except Unreachable:
                 findings.append((True, f"{peer} at {address} does not answer yet."))
                 continue
@@ -187,6 +202,8 @@ async def compared_with_peers(
             differing = _differing(plan, learner, ours, peer, reply)
             if differing:
                 findings.append((False, f"{peer} at {address}: {'; '.join(differing)}."))
+    lost = lost_in(plan.state, plan.peers, plan.name) if barred else ""
+    findings += [(False, text) for text in ([lost] if lost else barred)]
     texts = compared(learner.classes, told, CLASSES_NAMED) if plan.compares_classes else []
     texts += slow(slowest, plan.settings.membership.timing.probe_timeout_s)
     return findings + [(True, text) for text in texts]

@@ -69,16 +69,29 @@ def revoker(plan: NodePlan, identity: Identity) -> tuple[Register, bool]:
     return Register(folder, mesh, lambda statement: leases.sign(key, statement)), True
 
 
-def remove(
-    plan: NodePlan, site: str, peers: list[status_pb2.Peer], everything: bool = False
-) -> Removed:
-    """Revoke the key of a site and end its links; return what it gave to others.
+@dataclass(frozen=True, slots=True)
+class Removable:
+    """A site that this machine may remove. id: of its key. given: the leases that it gave."""
 
-    peers: of this node, with their leases; none if it does not run. everything: end the leases that
-    the site gave as a sponsor, too. Raise ConfigError if this machine may not remove the site.
+    site: str
+    id: str
+    given: Mapping[str, bytes]
+    register: Register
+
+
+def removable(plan: NodePlan, site: str, peers: list[status_pb2.Peer]) -> Removable:
+    """Return what is known of a site that is to be removed; nothing is changed yet.
+
+    peers: of this node, with their leases; none if it does not run. Raise ConfigError if this
+    machine may not remove the site.
     """
     identity = Identity(plan.state / IDENTITY, plan.peers.mesh, plan.name)
     register, has_mesh_key = revoker(plan, identity)
+    if site == plan.name:
+        raise ConfigError(
+            f"{site!r} is this node itself, and removes only others: `fednode leave {site} "
+            "--forget` lets it leave the mesh for good."
+        )
     known = sites(plan, register, peers)
     if site not in known:
         others = f"it knows {', '.join(sorted(known)) or 'no other site'}."
@@ -90,10 +103,18 @@ def remove(
             f"{site!r} has its lease from {_giver(known, site)}, and {plan.name} removes only the "
             "sites that it admitted: ask that site, or the founder, who has the mesh key."
         )
-    given = _given(known, site)
+    return Removable(site, known[site].id, _given(known, site), register)
+
+
+def remove(found: Removable, everything: bool = False) -> Removed:
+    """Revoke the key of a site and end its links; return what it gave to others.
+
+    everything: end the leases that the site gave as a sponsor, too.
+    """
+    site, given = found.site, found.given
     stay = {} if everything else dict(list(given.items())[:STAY_MAX])
-    line = register.revoke(site, known[site].id, tuple(stay.values()))
-    register.tokens.end_links(site)
+    line = found.register.revoke(site, found.id, tuple(stay.values()))
+    found.register.tokens.end_links(site)
     return Removed(line, tuple(stay), tuple(name for name in given if name not in stay))
 
 

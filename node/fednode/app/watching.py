@@ -20,7 +20,8 @@ from fednode.core.types import Update
 from fednode.data.base import PartitionSettings
 from fednode.errors import AddressError, ConfigError, IdentityError
 from fednode.identity.lease import disarm
-from fednode.identity.trust import Listed, Trust
+from fednode.identity.listed import Listed
+from fednode.identity.trust import Trust
 from fednode.runtime.driver import Driver
 from fednode.settings.again import PeersFile
 from fednode.settings.peers import PeerEntry, Peers

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -148,11 +147,16 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     except FednodeError as fault:
         yield from _each("fault", fault)
         return
+    if given.peers is not None and (lost := _lost(plan)):
+        yield Finding("fault", lost)
+        return
     running = False
     if given.live:
         running = yield from _of_running(plan, given, stranger)
     if given.peers is not None and not running:
-        yield from _of_ports(plan)
+        from fednode.app import listening
+
+        yield from (Finding(*found) for found in listening.findings(plan))
     if given.peers is not None and (plan.peers.relays or plan.peers.introducer):
         from fednode.app.ways import findings
 
@@ -169,6 +173,12 @@ def look(words: Given, told: Told = silent) -> Iterator[Finding]:
     yield from _of_learner(plan, given, data, running, told)
     if given.live and given.peers is not None and not _enrols(plan):
         yield from _of_callers(plan, running)
+
+
+def _lost(plan: NodePlan) -> str:
+    from fednode.app.standing import lost_in
+
+    return lost_in(plan.state, plan.peers, plan.name)
 
 
 def _of_running(plan: NodePlan, given: Given, stranger: str) -> Generator[Finding, None, bool]:
@@ -222,7 +232,8 @@ def _of_callers(plan: NodePlan, running: bool) -> Iterator[Finding]:
         yield from _each("fault", fault)
         return
     for probe in probes:
-        yield Finding("fault" if probe.fault else "note", probe.sentence(plan.name))
+        bad = probe.fault and not probe.young
+        yield Finding("fault" if bad else "note", probe.sentence(plan.name))
     if not probes:
         text = f"No peer answers, so nobody can tell whether {plan.name} is reached."
         yield Finding("note", text)
@@ -264,50 +275,6 @@ def _of_files(given: Given) -> Iterator[Finding]:
             load_peers(given.peers)
         except ConfigError as fault:
             yield from _each("fault", fault)
-
-
-def _of_ports(plan: NodePlan) -> Iterator[Finding]:
-    """Check all addresses that the node would listen on, and the metrics collector's settings."""
-    from fednode.transports.address import RELAY, parse
-    from fednode.transports.gates import check_free
-
-    settings = plan.settings
-    wanted: list[Callable[[], object]] = [
-        *([] if plan.listen == RELAY else [lambda: check_free(parse(plan.listen))])
-    ]
-    yield from _of_name(plan)
-    admin, page = settings.admin.listen, settings.page.listen
-    if settings.otel.endpoint is not None:
-        from fednode.app.interfaces import otel_of
-        from fednode.observe.events import Events
-
-        wanted.append(lambda: otel_of(plan, Events()))
-    if admin is not None:
-        wanted.append(lambda: check_free(parse(admin)))
-    if page is not None:
-        from fednode.observe.web import admissible
-
-        wanted.append(lambda: admissible(page, settings.page.token or ""))
-    for check_address in wanted:
-        try:
-            check_address()
-        except FednodeError as fault:
-            yield from _each("fault", fault)
-
-
-def _of_name(plan: NodePlan) -> Iterator[Finding]:
-    """Say if the name in the address that this node tells its peers does not resolve here."""
-    from fednode.transports.address import parse
-
-    if parse(plan.address).relayed:
-        return
-    host = parse(plan.address).numeric
-    try:
-        socket.getaddrinfo(host, None)
-    except OSError:
-        text = f"This node tells its peers that it is at {plan.address}, and the name {host} does"
-        remedy = "set advertise to an address that they reach"
-        yield Finding("note", f"{text} not resolve here: if it does not for them, {remedy}.")
 
 
 def _of_disk(state: Path) -> Iterator[Finding]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, Declined
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fednode.identity.identity import Identity
     from fednode.learn.learner import Learner
     from fednode.settings.peers import Peers
+
+NOTHING: Final = "Nothing was joined; the link can still be used."
 
 
 @click.command()
@@ -44,7 +46,8 @@ def join(
     """Join the mesh of a LINK: show what it is, ask, write a folder of settings, and start.
 
     Without LINK the command asks for it, and - reads it from standard input, so that it does not
-    stand in the list of processes.
+    stand in the list of processes. In a folder whose node was forgotten (`fednode leave --forget`)
+    the settings are written anew, and the old files are kept. The exit code is 8 if you answer no.
     """
     from fednode.admission import link as links
 
@@ -90,7 +93,16 @@ def begin_as(
     import uvloop
 
     from fednode.app.founding import address_of, remember_files, take_first
-    from fednode.app.joining import ask, peers_of, settings_text, strange, take_lease, write
+    from fednode.app.joining import (
+        ask,
+        forgotten,
+        peers_of,
+        set_aside,
+        settings_text,
+        strange,
+        take_lease,
+        write,
+    )
     from fednode.app.network import IDENTITY, PROXY
     from fednode.app.plan import make
     from fednode.app.saved import ROOT
@@ -100,10 +112,12 @@ def begin_as(
     from fednode.transports.proxy import connector
 
     folder, state = Path(link.mesh), Path.home() / ROOT / link.mesh / link.name
-    if folder.exists():
+    again = folder.exists() and forgotten(folder, state, link)
+    if folder.exists() and not again:
         raise ConfigError(
             f"There is a {folder.resolve()} already: run this in another folder, or, if you joined "
-            "before, `fednode start` in that one."
+            "before, `fednode start` in that one. If the node was removed from the mesh: `fednode "
+            f"leave {link.name} --forget` in that one first."
         )
     identity = Identity(state / IDENTITY, link.mesh, link.name)
     if strange(identity, link):
@@ -117,9 +131,10 @@ def begin_as(
     invitation = uvloop.run(ask(link, identity, address, connect))
     text, peers = settings_text(invitation, data, model, flags), peers_of(invitation, address)
     if not _agreed(invitation, identity, words, *_parts(text, peers, state)):
-        click.echo("Nothing was joined; the link can still be used.")
-        return
+        raise Declined(NOTHING)
     uvloop.run(take_lease(invitation, identity, address, connect))
+    for before in set_aside(folder) if again else ():
+        click.echo(f"The settings of the node that was here before are kept as {before}.")
     write(folder, text, peers)
     remember_files(state, folder)
     if invitation.document:
@@ -145,7 +160,7 @@ def _parts(text: str, peers: Peers, state: Path) -> tuple[NodePlan, Learner]:
     if faults := disagreements(plan):
         raise ConfigError("\n".join(faults))
     click.echo("Loading the images and the model here, to show what would leave it.")
-    with Shown("Nothing was joined; the link can still be used.") as told:
+    with Shown(NOTHING) as told:
         learner = learner_of(plan.settings, name, told=told)
     if fault := sums_fault(plan, learner):
         raise ConfigError(fault)
@@ -195,7 +210,10 @@ def _agreed(
             )
         return True
     click.echo(f"Ask {invitation.right.name} by phone whether the words of the mesh are the same.")
-    return click.confirm("Join this mesh?", default=False)
+    try:
+        return click.confirm("Join this mesh?", default=False)
+    except click.Abort:
+        raise click.Abort from KeyboardInterrupt(NOTHING)
 
 
 def _check(folder: Path) -> None:

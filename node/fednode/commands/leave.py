@@ -93,6 +93,11 @@ def _forget(folder: Path, make: Make, where: str, yes: bool) -> None:
     stays += [str(path) for path in sorted(folder.iterdir())]
     stays.append("all that other nodes received")
     click.echo(f"What stays: {'; '.join(stays)}.")
+    if settings:
+        click.echo(
+            f"To join again: `fednode join LINK` in {Path(settings).parent}, with a new link. It "
+            "writes new settings, and keeps these beside them as node.yaml.before."
+        )
     for empty in (folder, folder.parent):
         with contextlib.suppress(OSError):
             empty.rmdir()

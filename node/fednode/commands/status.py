@@ -9,8 +9,8 @@ import click
 import uvloop
 
 from fednode.app.asking import Replies, Targets, ask_all
-from fednode.app.reach import Make, reach
-from fednode.errors import FednodeError, Unreachable
+from fednode.app.reach import PEERS, Make, reach
+from fednode.errors import FednodeError, IdentityError, Unreachable
 from fednode.terminal import show
 from fednode.terminal.formats import format_option, plain
 from fednode.terminal.paths import PATH
@@ -55,6 +55,8 @@ def status(
         show.print_whole(show.node(answers[0]) if single else show.mesh(replies))
         if single and answers[0].page:
             _show_page(answers[0], state)
+    if len(answers) < len(replies):
+        _require_member(peers_path, state)
     if not answers:
         asked = ", ".join(name or where for name, where in targets)
         why = uvloop.run(_reason(make, targets))
@@ -66,6 +68,20 @@ def status(
         raise Unreachable(
             f"{len(answers)} of {len(replies)} nodes answer; no answer from {silent}."
         )
+
+
+def _require_member(peers_path: Path | None, state: Path | None) -> None:
+    """Raise IdentityError if the mesh revoked the key that was shown."""
+    from fednode.app.network import key_folder
+    from fednode.app.standing import lost_in
+    from fednode.settings.peers import load_peers
+
+    file = peers_path or PEERS
+    peers = load_peers(file) if file.exists() else None
+    if peers is not None and not peers.insecure:
+        folder = key_folder(peers.mesh, state)
+        if text := lost_in(folder, peers, folder.name):
+            raise IdentityError(text)
 
 
 def _show_page(reply: status_pb2.StatusReply, state: Path | None) -> None:

@@ -15,38 +15,44 @@ on, sends no prompts and begins no round until its operator decides (`fednode ac
 of another process grows further, that process lives now.
 
 A peer names a node of which two processes speak in turns.
+
+Marks belong to a key. A node that joins again under its name with a new key begins a new life.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from fednode.core.events import Adopt, Delivered, Effect, Level, Record, Send, Spend, Tune
 from fednode.core.members.phases import PHASES
-from fednode.core.members.table import Members
+from fednode.core.members.table import MEMBERS_MAX, Members
 from fednode.core.policy import NodeContext
 from fednode.core.types import MEASURE, Json, Mark, Message, Past, Snapshot
 
 FORMER_MAX: Final = 8
 """Number of earlier processes of a peer that a node remembers."""
+KEYS_MAX: Final = 2 * MEMBERS_MAX
+"""Number of keys whose marks a node remembers."""
 OLDER: Final = "life.older"
 TWICE: Final = "life.twice"
 UNDER_WAY: Final = 2
 """Most results that leave a node in one round (two stages): no mark counts those of the last."""
+Kept = TypeVar("Kept")
 Prove = Callable[[Mark], bytes]
 """Return a node's signature under a mark of its own; b"" in a mesh without keys."""
 
 
 @dataclass(slots=True)
 class _Processes:
-    """The processes of one peer. former: those before the present one.
+    """The processes of one key. name: of its peer. former: those before the present one.
 
     present: which speaks now. since, until: when it was heard first and last. late: processes that
     were taken for the present one by messages that were long on their way.
     """
 
+    name: str
     present: str
     since: float
     until: float
@@ -65,7 +71,8 @@ class _Processes:
 class Lives:
     """What one node knows of its own life and of its peers' lives; see the file's header.
 
-    released: results of training that it released so far. undecided: why it is silent until its
+    released: results of training that it released so far. marks: the
+    newest of each key (by name, while the key is not known). undecided: why it is silent until its
     operator decides; "" if it is not. prove: signs a mark.
     """
 
@@ -79,8 +86,8 @@ class Lives:
     _base: int = 0  # releases that are counted, wherever they were made
     _found: dict[str, int] = field(default_factory=dict)  # by foreign process: what was counted
     _words: dict[str, Mark] = field(default_factory=dict)  # by peer: its unsigned word
-    _seconds: dict[str, Mark] = field(default_factory=dict)  # by peer: of its other process
-    _processes: dict[str, _Processes] = field(default_factory=dict)
+    _seconds: dict[str, Mark] = field(default_factory=dict)  # by key: of its other process
+    _processes: dict[str, _Processes] = field(default_factory=dict)  # by key
     _said: str = ""
     _last: tuple[Message, Message] | None = None  # a message of the policy, without and with mark
 
@@ -114,7 +121,7 @@ class Lives:
 
     def warnings(self) -> tuple[str, ...]:
         """Return what is wrong now, one sentence each."""
-        twice = [name for name, one in sorted(self._processes.items()) if one.twice_at >= 0]
+        twice = sorted(one.name for one in self._processes.values() if one.twice_at >= 0)
         return (*([self._said] if self._said else ()), *(_twice(name) for name in twice))
 
     # The own life ---------------------------------------------------------------------------------
@@ -229,8 +236,9 @@ class Lives:
         """
         if mark is None:
             return []
-        self._keep(sender, mark)
-        seen = self._processes.setdefault(sender, _Processes(mark.process, now, now))
+        key = self._key(sender)
+        self._keep(key, mark)
+        seen = self._processes.setdefault(key, _Processes(sender, mark.process, now, now))
         if 0 <= seen.twice_at < now - 10 * late_s:
             seen.twice_at, seen.former, seen.late = -1.0, (), ()
         if mark.process == seen.present:
@@ -248,28 +256,57 @@ class Lives:
         new, seen.twice_at = seen.twice_at < 0, now
         return [Record(TWICE, _twice(sender), "warning", {"peer": sender})] if new else []
 
-    def _keep(self, sender: str, mark: Mark) -> None:
-        """Keep the newest mark of a peer, and the newest of another process beside it."""
-        held = self.marks.get(sender)
+    def _key(self, peer: str) -> str:
+        """Return what a peer's marks are kept under: the id of its key, or its name without keys.
+
+        What was kept under the name before the id was known belongs to the id.
+        """
+        id = self.members[peer].id if peer in self.members else ""
+        if id:
+            _move(self.marks, peer, id)
+            _move(self._seconds, peer, id)
+            _move(self._processes, peer, id)
+        return id or peer
+
+    def _keep(self, key: str, mark: Mark) -> None:
+        """Keep the newest mark of a key, and the newest of another process beside it."""
+        held = self.marks.get(key)
         if held is None or mark.released >= held.released:
             if held is not None and held.process != mark.process:
-                self._seconds[sender] = held
-            self.marks[sender] = mark
+                self._seconds[key] = held
+            self.marks[key] = mark
         elif mark.process != held.process:
-            self._seconds[sender] = mark
+            self._seconds[key] = mark
+        for kept in (self.marks, self._seconds, self._processes):
+            _trim(kept)
+
+    def known(self, peer: str) -> Mark | None:
+        """Return the newest mark of a peer's key; None if the key has said nothing."""
+        return self.marks.get(self._key(peer))
 
     def answer(self, sender: str, mark: Mark | None) -> Mark | None:
         """Return what to tell a peer that sent a mark: what other processes of its key have said.
 
         None if there is nothing that the peer need know.
         """
-        held = self.marks.get(sender)
+        key = self._key(sender)
+        held = self.marks.get(key)
         if mark is None or held is None:
             return None
         if held.process == mark.process:
-            seen, held = self._processes.get(sender), self._seconds.get(sender)
+            seen, held = self._processes.get(key), self._seconds.get(key)
             return held if seen is not None and seen.twice_at >= 0 else None
         return held if held.released > mark.released else None
+
+
+def _move(kept: dict[str, Kept], name: str, id: str) -> None:
+    if name in kept:
+        kept.setdefault(id, kept.pop(name))
+
+
+def _trim(kept: dict[str, Any]) -> None:
+    if len(kept) > KEYS_MAX:
+        del kept[next(iter(kept))]
 
 
 def _twice(name: str) -> str:

@@ -36,6 +36,8 @@ LEASE_DAYS: Final = 90
 SPONSOR_DAYS: Final = 365
 SKEW_S: Final = 2 * 3600
 """Allowed difference between two nodes' clocks: a lease is valid this long before its signing."""
+OVER: Final = "its lease expired"
+"""How the fault of a lease begins that is over."""
 PROOF_BYTES_MAX: Final = 1024
 DIGEST_LETTERS: Final = 16
 STAY_MAX: Final = 32

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from fednode.core.names import Claim, Names
 from fednode.core.types import Update
-from fednode.errors import AddressError, IdentityError, StateError
+from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import CertificateFacts, judged
@@ -30,7 +30,7 @@ from fednode.identity.identity import ELSEWHERE
 from fednode.identity.lease import Statement, armour, disarm
 from fednode.identity.seen import Seen
 from fednode.storage.files import put
-from fednode.transports.address import parse
+from fednode.transports.refusing import packed
 
 LOG: Final = logging.getLogger("fednode")
 
@@ -70,79 +70,24 @@ class Believes(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Listed:
-    """Trust without keys: every node of peers.yaml is believed to be who it says it is.
-
-    For loopback only. A listed node may tell its own new address on loopback.
-    """
-
-    names: frozenset[str]
-    _gone: frozenset[str] = frozenset()  # listed before
-
-    def relist(self, listed: Mapping[str, str]) -> None:
-        """Believe the nodes of another peers.yaml from now on."""
-        self._gone = (self._gone | self.names) - frozenset(listed)
-        self.names = frozenset(listed)
-
-    def name_of(self, id: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def id_of(self, name: str) -> str:
-        """Return "": nobody has an id."""
-        return ""
-
-    def refusal(self, caller: str, sender: str) -> str:
-        """Return "", unless the sender was listed before: a caller may send as any sender."""
-        return f"{sender!r} is in peers.yaml no more" if sender in self._gone else ""
-
-    def believed(self, sender: str, news: Iterable[Update]) -> tuple[Update, ...]:
-        """Return the news of listed members, with addresses only from the members themselves."""
-        return tuple(
-            replace(
-                update, address=update.address if _moved(update, sender) else "", id="", proof=b""
-            )
-            for update in news
-            if update.name in self.names and update.state != "revoked"
-        )
-
-    def take_revocation(self, proof: bytes) -> Update:
-        """Raise IdentityError: there are no keys."""
-        raise IdentityError("this mesh knows nobody by keys (insecure: true), so none is revoked")
-
-    def is_revoked(self, id: str) -> bool:
-        """Return False: nobody has a key."""
-        return False
-
-    def admits(self, id: str, own: str = "") -> str:
-        """Return "": nobody has a key."""
-        return ""
-
-
-def _moved(news: Update, sender: str) -> bool:
-    """Tell whether news is of its sender itself, with an address on loopback."""
-    try:
-        return news.name == sender and parse(news.address).loopback
-    except AddressError:
-        return False
-
-
 @dataclass(slots=True, kw_only=True)
 class Trust:
     """Trust by keys; see the file's header.
 
     listed: ids by name from peers.yaml; "" if a lease has to give the id.
-    clock: seconds since the epoch, used only for the validity of leases and certificates. `keep_in`
-    makes revocations and successions survive the process, and `remember_in` leases.
+    clock: seconds since the epoch, used only for the validity of leases and certificates. heard: is
+    called after a key was revoked that was not before. `keep_in` makes revocations and successions
+    survive the process, and `remember_in` leases.
     """
 
     mesh: str
     listed: Mapping[str, str]
     mesh_key: Ed25519PublicKey | None = None
     clock: Callable[[], float] = time.time
+    heard: Callable[[], object] = lambda: None
     _names: Names = field(default_factory=Names)
     _revoked: dict[str, bytes] = field(default_factory=dict)  # the mesh key's proof, by id
+    _withdrawn: dict[str, bytes] = field(default_factory=dict)  # a sponsor's proof, by id
     _heirs: dict[str, Statement] = field(default_factory=dict)  # the succession, by listed id
     _proofs: list[bytes] = field(default_factory=list)  # of revocations and successions, in order
     _file: Path | None = None  # where the proofs are stored
@@ -305,10 +250,30 @@ class Trust:
         """Store a revocation that was checked, and its proof if it is new."""
         if revocation.signer:
             new = self._names.withdraw(revocation.signer, revocation.id)
+            self._withdrawn |= {revocation.id: proof} if new else {}
         elif new := self._names.revoke(revocation.id, revocation.staying):
             self._revoked[revocation.id] = proof
         if new:
             self._keep(proof)
+            self.heard()
+
+    def lost(self, id: str, lease: bytes) -> bool:
+        """Tell whether the mesh key, or who gave the lease, revoked a key. lease: b"" for none."""
+        if id in self._revoked or not (lease and self._names.is_withdrawn(id)):
+            return id in self._revoked
+        statement = leases.peek(lease)
+        return statement.kind == "lease" and bool(self._names.fault(_claim(statement, lease)))
+
+    def explain(self, id: str, reason: str) -> bytes:
+        """Return what a caller is told that proved its key and was refused for a reason; or b"".
+
+        A key that was no member's learns no more than that.
+        """
+        if proof := self._revoked.get(id) or self._withdrawn.get(id):
+            return packed("revoked", proof)
+        if reason.startswith(leases.OVER):
+            return packed("ended")
+        return packed("unknown") if id and not self.name_of(id) else b""
 
     def is_revoked(self, id: str) -> bool:
         """Tell whether a key was revoked, by the mesh key or by the sponsor that let it in."""

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from fednode.core import foreign
-from fednode.errors import AddressError, FednodeError, Refused, Unreachable
+from fednode.errors import AddressError, FednodeError, KeyRefused, Refused, Unreachable
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.grpc import GrpcTransport
 from fednode.wire.gen import status_pb2, status_pb2_grpc
@@ -165,7 +165,8 @@ class Client:
         code = error.code()
         why = self._transport.why(address, "") if self._transport else ""
         if why:
-            return Unreachable(f"{why[0].upper()}{why[1:]}.")
+            barred = self._transport is not None and self._transport.barred(address)
+            return (KeyRefused if barred else Unreachable)(f"{why[0].upper()}{why[1:]}.")
         if code == grpc.StatusCode.UNAVAILABLE:
             return Unreachable(
                 f"Nobody answers at {address}: start the node, or give the address in peers.yaml."

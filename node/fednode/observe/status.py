@@ -29,6 +29,8 @@ from fednode.storage.journal import RoundRow
 from fednode.storage.store import Store
 from fednode.wire.gen import status_pb2, status_pb2_grpc
 
+STRANGE: Final = "there is no member"
+"""How the fault of a probe begins that asks for a node that this one does not know."""
 LOADING: Final = "{name} is still loading its model and images; ask again in a moment"
 HISTORY_MAX: Final = 1000
 SPONSOR: Final = "sponsor"
@@ -236,7 +238,7 @@ class NodeService(status_pb2_grpc.NodeServicer):
         if self._node is None or self._dial is None:
             reply.fault = LOADING.format(name=self.name)
         elif not reply.address:
-            reply.fault = f"there is no member {request.name[:64]!r} in its mesh"
+            reply.fault = f"{STRANGE} {request.name[:64]!r} in its mesh"
         else:
             reply.fault = await others.reach(self._dial, self._why, reply.address, request.name)
         return reply

@@ -24,8 +24,9 @@ from fednode.core.settings import LimitSettings
 from fednode.core.types import Document, Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.errors import FednodeError, FrameError
+from fednode.identity.listed import Listed
 from fednode.identity.marks import Marks
-from fednode.identity.trust import Believes, Listed
+from fednode.identity.trust import Believes
 from fednode.observe.telemetry import Refusals, Telemetry
 from fednode.runtime.sender import SEND_TIMEOUT_S, Sender
 from fednode.runtime.settling import Settling
@@ -89,6 +90,7 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer = ThreadPoolExecutor(1, "store")
         self._stop = asyncio.Event()
+        self.left = False
         self._token = 0
         self._sender = Sender(
             transport,
@@ -179,14 +181,14 @@ class Driver:
     # Events ---------------------------------------------------------------------------------------
 
     async def _step_all(self) -> None:
-        loop, left = asyncio.get_running_loop(), False
+        loop = asyncio.get_running_loop()
         while True:
             event = await self._events.get()
             for effect in self.kernel.step(loop.time(), event):
-                if not (left and isinstance(effect, ev.Send)):  # it would take back the goodbye
+                if not (self.left and isinstance(effect, ev.Send)):  # a Send takes a goodbye back
                     await self._perform(effect)
             if event == ev.Commanded("leave"):
-                left = True
+                self.left = True
                 self._spawn(self._leave())
             elif isinstance(event, ev.Switched):
                 self._expect()

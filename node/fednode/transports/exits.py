@@ -24,6 +24,7 @@ from fednode.transports.lines import Lines
 from fednode.transports.links import NoPath
 from fednode.transports.meeting import TooSoon
 from fednode.transports.paths import AGAIN_S, Path, Paths, quietly
+from fednode.transports.refusing import Learn, sentence
 from fednode.transports.session import CHUNK, Ends, PeerRejected
 
 Tell = Callable[[str, str, str], None]
@@ -50,7 +51,8 @@ OPEN: Final = contextlib.nullcontext()
 class Exit:
     """The way out to one place.
 
-    file: of the socket. fault: why the last connection failed. shown, why: the path of the newest
+    file: of the socket. fault: why the last connection failed. barred: because this node's key is
+    refused. shown, why: the path of the newest
     connection in words, and why it is not direct. unmet: why the last try to meet the peer failed.
     met: a path without a relay, for the next connection. heard_at: when bytes last came.
     doubted_at: when a late answer last made this node look for another path.
@@ -59,6 +61,7 @@ class Exit:
     file: str
     server: asyncio.Server
     fault: str = ""
+    barred: bool = False
     shown: str = ""
     why: str = ""
     unmet: str = ""
@@ -78,8 +81,10 @@ class Exits:
         lines: Lines,
         tell: Tell,
         task: Callable[[], AbstractContextManager[None]],
+        learn: Learn = lambda _: False,
     ) -> None:
         """Set up. folder: of the sockets. task: entered by each task that serves a connection."""
+        self._learn = learn
         self._folder, self.paths = folder, paths
         self._lines, self._tell, self._task = lines, tell, task
         self._count = 0
@@ -144,6 +149,11 @@ class Exits:
         """Return why the last connection to a place failed; "" if it did not."""
         exit = self.open.get((address, who))
         return exit.fault if exit else ""
+
+    def barred(self, address: Address, who: str) -> bool:
+        """Tell whether the last connection to a place failed because this node's key is refused."""
+        exit = self.open.get((address, who))
+        return exit is not None and exit.barred
 
     def path(self, address: Address, who: str) -> tuple[str, str]:
         """Return the path to a place in words, and why it is not direct; "" for what is unknown."""
@@ -248,20 +258,17 @@ class Exits:
         def heard() -> None:
             exit = self.open.get(key)
             if exit is not None:
-                exit.fault, exit.heard_at = "", clock()
+                exit.fault, exit.barred, exit.heard_at = "", False, clock()
 
         where = f"the node behind {path.via}" if path.via else key[0]
         try:
             with self._lines.call(path.id, path.via) as line:
                 came = await path.session.carry(path.outside, inside, line, heard)
-            if not came and path.via and self.paths.links is not None:
+            said = path.session.refusal
+            if not (came or said) and path.via and self.paths.links is not None:
                 self.paths.links.distrust(path.via, path.id)
             if not came:
-                self._blame(
-                    key,
-                    f"{where} hung up right after the TLS handshake: it refuses this node's key, "
-                    "and its own log says why",
-                )
+                self._blame(key, sentence(where, said, self._learn), barred=True)
         except PeerRejected as fault:
             if fault.kind == "relay" and self.paths.links is not None:
                 self.paths.links.distrust(path.via, path.id)
@@ -351,11 +358,14 @@ class Exits:
             if exit.fault and not exit.paths:
                 self.renew(key, False)
 
-    def _blame(self, key: Key, text: str) -> None:
-        """Store why the last connection of an exit failed, while the exit is open."""
+    def _blame(self, key: Key, text: str, barred: bool = False) -> None:
+        """Store why the last connection of an exit failed, while the exit is open.
+
+        barred: because the other end refuses this node's key.
+        """
         exit = self.open.get(key)
         if exit is not None:
-            exit.fault, exit.shown, exit.why = text, "", ""
+            exit.fault, exit.shown, exit.why, exit.barred = text, "", "", barred
 
 
 @contextlib.contextmanager

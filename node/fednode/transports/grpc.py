@@ -267,6 +267,10 @@ class GrpcTransport:
         head = f"reach {who or 'it'}" if parse(to).relayed else f"send to {to}"
         return f"cannot {head}: {text}" if text else ""
 
+    def barred(self, to: Address) -> bool:
+        """Tell whether the last call to an address failed because this node's key is refused."""
+        return self._tls is not None and self._tls.exits.barred(str(parse(to)), "")
+
     async def _peer(self, to: Address, who: str) -> _Peer:
         """Return the channel to a place; raise Unreachable if the place was given up meanwhile."""
         place = (str(parse(to)), who)

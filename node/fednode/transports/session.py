@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from OpenSSL import SSL
 
 from fednode.transports.line import Line
+from fednode.transports.refusing import Why, unpacked
 
 CHUNK: Final = 64 << 10
 RECORD: Final = 16 << 10
@@ -94,6 +95,8 @@ class Session:
             self._tls.set_alpn_protos([offer])
         self._server = server
         self._heard = False
+        self.refusal: tuple[Why, bytes] | None = None
+        """Why the other end refuses this caller, if it said so."""
         self._unanswered = 0  # bytes that came since the last bytes that went
         if server:
             self._tls.set_accept_state()
@@ -167,8 +170,17 @@ class Session:
             plain: bytes = self._tls.recv(RECORD)
         except SSL.ZeroReturnError:
             return b""
+        if not (self._heard or self._server) and (refusal := unpacked(plain)):
+            self.refusal = refusal
+            return b""
         self._heard = True
         return plain
+
+    def end(self, outside: Ends, last: bytes) -> None:
+        """Send the last plain bytes, without waiting for room."""
+        with contextlib.suppress(SSL.Error):
+            self._tls.sendall(last)
+            self._push(outside)
 
     async def carry(
         self, outside: Ends, inside: Ends, line: Line, heard: Callable[[], object] = lambda: None

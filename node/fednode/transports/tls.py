@@ -142,7 +142,8 @@ class Tls:
             ways.offer,
             meetings=self.meetings,
         )
-        self.exits = Exits(self._folder, paths, self._lines, tell, self._task)
+        self.exits = Exits(self._folder, paths, self._lines, tell, self._task, ways.learn)
+        self._explain = ways.explain
 
     @property
     def inside(self) -> str:
@@ -306,6 +307,8 @@ class Tls:
         id, reason = (self._relay_judge if relayed else host._judge)(shown, "")
         knocks = relayed and id and self._relay is not None and self._relay.admits
         if reason and not knocks:
+            if session.speaks == H2 and (last := self._explain(id, reason)):
+                session.end(outside, last)
             raise PeerRejected("certificate", f"{id or 'a stranger'} is refused: {reason}", id)
         if relayed:
             if self._relay is None:

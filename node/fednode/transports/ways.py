@@ -9,6 +9,7 @@ from typing import Final
 from fednode.transports.links import Say
 from fednode.transports.opening import Connect, RelayAt, open_directly
 from fednode.transports.paths import IdOf, Reach
+from fednode.transports.refusing import Learn
 from fednode.transports.session import H2
 
 
@@ -22,6 +23,8 @@ class Ways:
     returns why a relayed caller is not answered. known: tells whether relays can know this node,
     which has no lease at first. admits: tells whether relays may let strangers call this node, to
     ask it for a lease. offer: what to speak with those who are dialled.
+    explain: returns what a refused caller is told, by its id and the reason; b"" for nothing.
+    learn: takes the proof of a node that says that this node's key was revoked.
     """
 
     relays: tuple[RelayAt, ...] = ()
@@ -35,6 +38,8 @@ class Ways:
     known: Callable[[], bool] = lambda: True
     admits: Callable[[], bool] = lambda: False
     offer: bytes = H2
+    explain: Callable[[str, str], bytes] = lambda *_: b""
+    learn: Learn = lambda _: False
 
 
 DIRECTLY: Final = Ways()

@@ -90,7 +90,11 @@ async def test_a_peer_that_loads_or_does_not_know_the_name_says_so(
     assert await probe(plan, running=True) == []
     async with _peer(plan, tmp_path / "again", plan.address):
         (found,) = await probe(replace(plan, name="c"), running=True)
+        grown = replace(plan, name="c", peers=replace(plan.peers, sponsors=("a",)))
+        (young,) = await probe(grown, running=True)
     assert found.fault == "there is no member 'c' in its mesh"
+    assert not found.young
+    assert young.sentence("c") == "a has not heard of c yet: other members tell it."
 
 
 @pytest.mark.parametrize(

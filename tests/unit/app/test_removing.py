@@ -10,7 +10,7 @@ import pytest
 from fednode.app.admission import register_of
 from fednode.app.founding import mesh_key_file
 from fednode.app.plan import NodePlan
-from fednode.app.removing import remove
+from fednode.app.removing import removable, remove
 from fednode.errors import ConfigError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -46,11 +46,11 @@ def test_the_leases_of_a_removed_sponsor_stay_or_end_as_the_founder_says(
     key = keys.load(mesh_key_file(MESH))
     held = {name: given(key, name, at) for at, name in enumerate(("x", "y"), 11)}
     peers = [peer("s", SPONSOR), *(peer(name, f"id-{name}", held[name]) for name in held)]
-    removed = remove(plan, "s", peers)
+    removed = remove(removable(plan, "s", peers))
     assert (removed.stay, removed.out) == (("x", "y"), ())
     said = leases.peek(leases.disarm(removed.line))
     assert (said.id, set(said.staying)) == (SPONSOR, set(map(leases.digest, held.values())))
-    removed = remove(plan, "s", peers, everything=True)
+    removed = remove(removable(plan, "s", peers), everything=True)
     assert (removed.stay, removed.out) == ((), ("x", "y"))
     assert leases.peek(leases.disarm(removed.line)).staying == frozenset()
 
@@ -69,15 +69,15 @@ def test_a_sponsor_removes_its_own_newcomers_and_says_who_removes_others(
         peer("s", SPONSOR, b"what a later version writes"),
     ]
     with pytest.raises(ConfigError, match="'c' has its lease from 's', and a removes only"):
-        remove(plan, "c", strangers)
+        removable(plan, "c", strangers)
     for name in "ds":
         with pytest.raises(ConfigError, match=f"'{name}' has its lease from the founder, or"):
-            remove(plan, name, strangers)
+            removable(plan, name, strangers)
     with pytest.raises(ConfigError, match="'c' has its lease from the sponsor "):
-        remove(plan, "c", strangers[:1])
+        removable(plan, "c", strangers[:1])
     with pytest.raises(ConfigError, match=r"a knows no site 'e'; it knows b, c, d, s."):
-        remove(plan, "e", strangers)
-    line = remove(plan, "b", strangers).line
+        removable(plan, "e", strangers)
+    line = remove(removable(plan, "b", strangers)).line
     said = leases.vouched(leases.disarm(line), key.public_key())
     assert (said.kind, said.name, said.id) == ("revocation", "b", LISTED["b"])
     assert said.signer == identity_of(plan).id

@@ -20,7 +20,7 @@ from fednode.core.types import Update
 from fednode.errors import AddressError, ConfigError
 from fednode.identity import keys
 from fednode.identity.lease import armour
-from fednode.identity.trust import Listed
+from fednode.identity.listed import Listed
 from fednode.observe.client import Client
 from fednode.observe.telemetry import Refusals
 from fednode.settings.peers import PeerEntry, Peers, RelayEntry, load_peers

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from fednode.admission.link import Link, half_of, read, written
 from fednode.admission.words import words_of
+from fednode.app.admission import register_of
 from fednode.app.network import IDENTITY
 from fednode.app.plan import NodePlan
 from fednode.commands import join
@@ -20,7 +22,7 @@ from fednode.identity import keys
 from fednode.identity.identity import Identity
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
-from tests.unit.app.founders import MESH, admits, founded, images, link_to
+from tests.unit.app.founders import MESH, admits, founded, identity_of, images, link_to
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import LISTED
 
@@ -129,9 +131,9 @@ def test_a_link_that_was_pasted_in_pieces_is_read_on(
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     lines[:] = [text[:76], text[76:152], f"  {text[152:]} "]
     with admitting(plan):
-        assert fednode(*asked) == 0, fednode.err
+        assert fednode(*asked) == 8, fednode.err
     assert lines == []
-    assert "Nothing was joined; the link can still be used." in fednode.out
+    assert "Nothing was joined; the link can still be used." in fednode.err
     lines[:] = [text[:76], " "]
     assert "The link was cut off, or letters in it are missing" in fednode.fault(*asked)
 
@@ -141,10 +143,53 @@ def test_nothing_is_joined_without_a_yes(
 ) -> None:
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     with admitting(plan):
-        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 0
-    assert "Nothing was joined; the link can still be used." in fednode.out
+        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 8
+    assert "Nothing was joined; the link can still be used." in fednode.err
     assert "Ask a by phone whether the words of the mesh are the same." in fednode.out
     assert not Path("ward").exists()
+
+
+def test_ctrl_c_at_the_question_says_what_became_of_it(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> bool:
+        raise click.Abort from KeyboardInterrupt
+
+    monkeypatch.setattr("click.confirm", interrupted)
+    with admitting(plan):
+        assert fednode(*words(link_to(plan, "b"), tmp_path)) == 130
+    assert "Nothing was joined; the link can still be used." in fednode.err
+    assert not Path("ward").exists()
+
+
+def test_a_forgotten_node_joins_again_in_the_same_folder_and_loses_no_file(
+    tmp_path: Path, plan: NodePlan, fednode: Fednode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(join, "_check", lambda folder: None)
+    yes = ("--no-start", *agreed(plan))
+    link, state = link_to(plan, "b"), plan.state.parent / "b"
+    with admitting(plan):
+        assert fednode(*words(link, tmp_path, *yes)) == 0
+        first = Identity(state / IDENTITY, MESH, "b").id
+        edited = Path("ward/node.yaml").read_text() + "# mine\n"
+        Path("ward/node.yaml").write_text(edited)
+        assert "`fednode leave b --forget` in that one first" in fednode.fault(
+            *words(link, tmp_path, *yes)
+        )
+        monkeypatch.chdir("ward")
+        assert fednode("leave", "b", "--forget", "--yes") == 0
+        assert f"`fednode join LINK` in {Path.cwd().parent}, with a new link" in fednode.out
+        monkeypatch.chdir("..")
+        for kept in ("before", "before-2"):
+            own = identity_of(plan)
+            token = register_of(plan.state, own).give_again("b", 7)
+            assert fednode(*words(replace(link, token=token), tmp_path, *yes)) == 0, fednode.err
+            assert f"are kept as ward/node.yaml.{kept}" in fednode.out
+            assert (Path(f"ward/node.yaml.{kept}").read_text() == edited) == (kept == "before")
+            assert "# mine" not in Path("ward/node.yaml").read_text()
+            assert Identity(state / IDENTITY, MESH, "b").id != first
+            (state / IDENTITY / "lease").unlink()
+            (state / IDENTITY / "node.key").unlink()
 
 
 def test_links_that_are_not_good_get_a_sentence_and_a_code(

@@ -12,7 +12,7 @@ from fednode.core.kernel import Kernel
 from fednode.core.life import Life
 from fednode.core.lives import OLDER, TWICE, UNDER_WAY, Lives
 from fednode.core.members.table import Members
-from fednode.core.types import EMPTY, Job, Mark, Past, PolicyState, Snapshot
+from fednode.core.types import EMPTY, Job, Mark, Past, PolicyState, Snapshot, Update
 from tests.unit.core.scenes import FACTS, context, message, only, recorded, zerodfl
 
 PROOF = b"signed"
@@ -204,3 +204,24 @@ def test_a_kernel_answers_a_mark_with_a_newer_one() -> None:
     made.step(1.0, ev.Received(message("hello", mark=mark(9, "old"), facts=FACTS), 1))
     effects = made.step(2.0, ev.Received(message("ping", mark=mark(4, "new")), 2))
     assert only(effects, ev.Answer)[0].known == mark(9, "old")
+
+
+def test_marks_belong_to_a_key_and_a_new_key_of_the_name_begins_a_new_life() -> None:
+    made = lives()
+
+    def holds(id: str) -> None:
+        made.members.place(Update("b", "alive", 1, "", id), "b")
+
+    made.heard(0.0, "b", mark(9, "old"), 1.0)  # its key is not known yet
+    holds("KEY-1")
+    assert made.answer("b", mark(1, "restored")) == mark(9, "old")
+    assert made.known("b") == mark(9, "old")
+    holds("KEY-2")
+    for round_ in range(3):
+        assert made.heard(10.0 + round_, "b", mark(round_, "new"), 1.0) == []
+        assert made.answer("b", mark(round_, "new")) is None
+    assert made.warnings() == ()
+    assert made.answer("b", mark(1, "copied")) == mark(2, "new")
+    holds("KEY-1")
+    assert made.answer("b", mark(1, "restored")) == mark(9, "old")
+    assert set(made.marks) == {"KEY-1", "KEY-2"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.certificate import mint
@@ -18,6 +20,7 @@ from fednode.identity.lease import DAY_S, Statement
 from fednode.identity.trust import Trust
 from fednode.transports.grpc import GrpcTransport
 from fednode.transports.tls import Tls
+from fednode.transports.ways import Ways
 
 MESH = "mesh"
 NOW = 1_800_000_000
@@ -71,7 +74,10 @@ def trust(listed: dict[str, str] | None = None, clock: Callable[[], float] = lam
 
 @dataclass
 class Person:
-    """One end of a connection: what it shows, whom it believes, and whom it refused."""
+    """One end of a connection: what it shows, whom it believes, and whom it refused.
+
+    explains: it tells those whom it refuses why. learned: proofs that it was shown.
+    """
 
     key: Ed25519PrivateKey
     name: str
@@ -79,15 +85,30 @@ class Person:
     proof: bytes = b""
     days: float = 30.0
     made_at: float = field(default_factory=time.time)
+    explains: bool = True
     refused: list[tuple[str, str, str]] = field(default_factory=list)
+    learned: list[bytes] = field(default_factory=list)
 
     def transport(self) -> GrpcTransport:
         def credentials() -> Any:
             return self.key, mint(self.key, self.name, self.proof, self.made_at, self.days)
 
+        ways = Ways(explain=self.believes.explain if self.explains else _nothing, learn=self._learn)
         return GrpcTransport(
-            Tls(credentials, self.believes.judge, lambda *what: self.refused.append(what))
+            Tls(
+                credentials, self.believes.judge, lambda *what: self.refused.append(what), ways=ways
+            )
         )
+
+    def _learn(self, proof: bytes) -> bool:
+        self.learned.append(proof)
+        with contextlib.suppress(IdentityError):
+            self.believes.take_revocation(proof)
+        return self.believes.lost(keys.node_id(self.key), self.proof)
+
+
+def _nothing(*_: str) -> bytes:
+    return b""
 
 
 def person(key: Ed25519PrivateKey, name: str, **more: Any) -> Person:

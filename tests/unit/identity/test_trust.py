@@ -13,7 +13,7 @@ from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity.certificate import mint
 from fednode.identity.lease import DAY_S, SKEW_S, armour
-from fednode.identity.trust import Listed, Trust
+from fednode.identity.trust import Trust
 from tests.unit.identity.people import (
     LISTED,
     NOW,
@@ -270,23 +270,6 @@ def test_a_revocation_travels_as_news_and_only_with_its_proof() -> None:
     told = believes.believed("b", [news("a", "revoked", proof=revocation("a", A))])
     assert [one.state for one in told] == ["revoked"]
     assert believes.id_of("a") == ""
-
-
-def test_without_keys_listed_names_are_believed_and_lead_nowhere_else() -> None:
-    believes = Listed(frozenset({"a", "b"}))
-    assert believes.refusal("", "zoe") == ""
-    told = [
-        news("a", address="127.0.0.1:5"),
-        news("b", address="127.0.0.1:6"),
-        news("z"),
-        news("b", "revoked"),
-    ]
-    kept = believes.believed("a", told)
-    assert [(one.name, one.address) for one in kept] == [("a", "127.0.0.1:5"), ("b", "")]
-    (moved,) = believes.believed("a", [news("a", address="192.0.2.1:5")])
-    assert moved.address == ""
-    with pytest.raises(IdentityError, match="insecure"):
-        believes.take_revocation(b"")
 
 
 @pytest.mark.parametrize("text", ["", "A", LISTED["a"].lower(), LISTED["a"][:-1], "Ä" * 52])

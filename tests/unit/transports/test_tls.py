@@ -85,8 +85,10 @@ async def test_a_lease_lets_an_unlisted_node_in(a: tuple[Person, Address]) -> No
 
 
 async def test_a_stranger_is_refused_counted_and_named(a: tuple[Person, Address]) -> None:
-    text = await refused(person(STRANGER, "b"), a[1])
-    assert "it refuses this node's key" in text or "nobody answers" in text
+    stranger = person(STRANGER, "b")
+    text = await refused(stranger, a[1])
+    assert "does not know this node's key" in text or "nobody answers" in text
+    assert stranger.learned == []
     kind, id, sentence = await until_told(a[0])
     assert (kind, bool(id)) == ("certificate", True)
     assert keys.node_id(STRANGER) in sentence
@@ -109,6 +111,50 @@ async def test_a_revoked_key_is_refused_counted_and_named(a: tuple[Person, Addre
     await refused(person(B, "b"), a[1])
     kind, _, sentence = await until_told(a[0])
     assert (kind, "revoked" in sentence, LISTED["b"] in sentence) == ("certificate", True, True)
+
+
+async def until_refused(one: Person, to: Address, words: str) -> str:
+    """Call until the refusal's reason came, which the end of the connection may overtake."""
+    async with asyncio.timeout(GUARD_S):
+        while words not in (text := await refused(one, to)):
+            pass
+    return text
+
+
+async def test_a_caller_whose_key_was_revoked_learns_it_with_the_proof(
+    a: tuple[Person, Address],
+) -> None:
+    proof = revocation("b", B, issued=int(time.time()))
+    a[0].believes.take_revocation(proof)
+    caller = person(B, "b")
+    text = await until_refused(caller, a[1], "revoked")
+    assert text == f"cannot send to {a[1]}: the mesh revoked this node's key: ask for a new link"
+    assert set(caller.learned) == {proof}
+    assert caller.believes.is_revoked(LISTED["b"])
+
+
+async def test_a_false_word_of_a_revocation_is_not_believed(a: tuple[Person, Address]) -> None:
+    false = revocation("b", B, signer=STRANGER, issued=int(time.time()))
+    a[0].believes._revoked[LISTED["b"]] = false
+    caller = person(B, "b")
+    text = await until_refused(caller, a[1], "has no proof of it")
+    assert "ask the founder why" in text
+    assert not caller.believes.is_revoked(LISTED["b"])
+
+
+async def test_a_caller_whose_lease_ended_learns_it(a: tuple[Person, Address]) -> None:
+    now = int(time.time())
+    proof = lease("n", STRANGER, issued=now - 2 * DAY_S, expires=now - DAY_S)
+    await until_refused(person(STRANGER, "n", proof=proof), a[1], "lease has ended")
+
+
+async def test_a_node_that_gives_no_reason_hangs_up_as_before() -> None:
+    silent = person(A, "a", explains=False)
+    transport = silent.transport()
+    to = await transport.listen("127.0.0.1:0", who)
+    text = await until_refused(person(STRANGER, "n"), to, "hung up right after")
+    assert "Perhaps the key was revoked or its lease ended" in text
+    await transport.close()
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,10 @@ def decide(world: World) -> None:
 def unfound(world: World, honest: Sequence[str]) -> str:
     """Return which node does not count releases that an honest peer knows of; "" if none."""
     for peer in honest:
-        for name, mark in world.kernel(peer).lives.marks.items():
-            own = world.kernel(name).lives.released if name in honest else mark.released
-            if mark.released > own:
+        known = world.kernel(peer).lives.known
+        for name in honest:
+            own, mark = world.kernel(name).lives.released, None if name == peer else known(name)
+            if mark is not None and mark.released > own:
                 return (
                     f"{name} counts {own} releases, and {peer} knows of {mark.released} "
                     f"until round {mark.round}"
