@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from typing import Final
 
 import click
 
 from fednode.app.cases import CASES, RECOMMENDED, Recommendation
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, DataError, Declined
 from fednode.terminal.paths import PATH
+
+NOTHING: Final = "Nothing was deleted, and no mesh was founded."
 
 
 @click.command()
@@ -34,6 +39,12 @@ from fednode.terminal.paths import PATH
     help="A relay of the mesh, as `fednode relay key` prints it. Without --address this node is "
     "reached through relays alone.",
 )
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Start over: delete the mesh of this name that was founded here and that nobody joined.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask, with --again.")
 def found(
     mesh: str,
     data: Path,
@@ -45,11 +56,14 @@ def found(
     site: str | None,
     address: str | None,
     relays: tuple[tuple[str, str], ...],
+    again: bool,
+    yes: bool,
 ) -> None:
     """Found a mesh of this name: make its key, this node's key, and a folder MESH of settings.
 
     `fednode start` in that folder runs the node, and `fednode invite SITE` prints a link for each
-    other site.
+    other site. As long as nobody joined, --again starts over; it asks, and the exit code is 8 if
+    you answer no.
     """
     from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here, with_port
     from fednode.app.founding import found as make_mesh
@@ -73,31 +87,98 @@ def found(
     if faults := address_faults("--address", site, address, insecure=False):
         raise ConfigError("\n".join(faults))
     folder = Path(mesh)
-    if folder.exists():
-        raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
+    if not again:
+        _require_new(mesh, folder)
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
     text = settings_text(Wanted(data=data, case=case, rounds=rounds))
     own = {"name": site, "rounds": {"start": {"peers": wait - 1}}}
     text = with_keys(text, own | ({"model": {"name": model}} if model else {}))
+    _check_images(text)
+    if again:
+        _start_over(mesh, folder, yes)
     identity, mesh_key = make_mesh(mesh, site, address, folder)
     listed = [RelayEntry(*relay) for relay in relays]
     peers = mesh_text(mesh, mesh_key, [site], [PeerEntry(site, address, identity.id)], listed)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=again)
     for name, content in (("node.yaml", text), ("peers.yaml", peers)):
         put(folder / name, content, "folder", for_all=True)
     sign_first(make(folder / "peers.yaml", folder / "node.yaml", None, (), None))  # finds faults
     if case.why:
         click.echo(case.why)
-    steps = f"  cd {folder} && fednode start        # the other sites must reach {address}\n"
-    if relays:
-        steps = (
-            f"  fednode relay run --peers peers.yaml ...   # each relay takes {folder}/peers.yaml\n"
-            f"  cd {folder} && fednode start\n"
-        )
     click.echo(
         f"Founded mesh {mesh}: node {site} at {address}, settings in {folder.resolve()}.\n"
         f"Keep a copy of {mesh_key_file(mesh)} on a disk in a safe: its holder decides who is a "
         "member, and without it no key can be revoked. No daemon reads it.\n"
-        f"Next:\n{steps}"
+        f"Next:\n{_steps(folder, address, bool(relays))}"
         "  fednode invite SITE             # in another terminal: prints the link for a site"
     )
+
+
+def _steps(folder: Path, address: str, relayed: bool) -> str:
+    """Return the commands that come next, as lines."""
+    steps = f"  cd {folder} && fednode start        # the other sites must reach {address}\n"
+    if relayed:
+        steps = (
+            f"  fednode relay run --peers peers.yaml ...   # each relay takes {folder}/peers.yaml\n"
+            f"  cd {folder} && fednode start\n"
+        )
+    return steps
+
+
+def _require_new(mesh: str, folder: Path) -> None:
+    """Raise ConfigError if there is a mesh of this name on this machine, or a folder."""
+    from fednode.app.founding import mesh_key_file
+
+    if mesh_key_file(mesh).exists():
+        raise ConfigError(
+            f"This machine founded a mesh {mesh!r} already (its key is {mesh_key_file(mesh)}): "
+            f"take another name. As long as nobody joined, `fednode found {mesh} --again ...` "
+            "starts over."
+        )
+    if folder.exists():
+        raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
+
+
+def _check_images(text: str) -> None:
+    """Raise DataError if a node with these settings could not start with its images."""
+    from fednode.data import load
+    from fednode.learn.cache import cache_of
+    from fednode.settings import trees
+    from fednode.settings.read import Source, settings_in
+    from fednode.terminal.progress import Shown
+
+    settings = settings_in(Source("node.yaml", trees.read(text)[1]), os.environ)
+    if settings.tuning.kind != "torch":
+        return
+    with Shown("No mesh was founded.") as told:
+        problems, _ = load.look(settings.data, cache_of(settings.cache), told)
+    if faults := [problem.text for problem in problems if problem.fatal]:
+        raise DataError("\n".join(faults))
+
+
+def _start_over(mesh: str, folder: Path, yes: bool) -> None:
+    """Delete what was founded before; ask first, and raise Declined for no."""
+    from fednode.app.refounding import founded
+
+    before = founded(mesh, folder)
+    if before is None:
+        return
+    if not yes and not _is_asked():
+        raise ConfigError("Nobody can be asked here whether to delete: give --yes.")
+    if not yes:
+        click.echo(
+            f"Nobody joined {mesh} yet. Deleted for good: {', '.join(map(str, before.doomed))}. "
+            "The first is the mesh key. Links that you sent do not work any more."
+        )
+        try:
+            agreed = click.confirm("Delete these, and found the mesh again?")
+        except click.Abort:
+            raise click.Abort from KeyboardInterrupt(NOTHING)
+        if not agreed:
+            raise Declined(NOTHING)
+    for kept in before.delete():
+        click.echo(f"The settings of before are kept as {kept}.")
+
+
+def _is_asked() -> bool:
+    return sys.stdin.isatty()

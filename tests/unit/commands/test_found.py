@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import click
+import numpy as np
 import pytest
+from PIL import Image
 
 from fednode.commands import found
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
 from tests.unit.app.founders import images
 from tests.unit.commands.run import Fednode
+
+
+def enough(folder: Path) -> Path:
+    """Make a folder of images with which a node starts."""
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+        for number in range(8):
+            pixels = np.full((8, 8, 3), 20 * number + 3 * len(name + str(number)), np.uint8)
+            pixels[number, :, :] = 7 if name == "one" else 200
+            Image.fromarray(pixels).save(folder / name / f"{number}.png")
+    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_mesh_is_founded(tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fednode = Fednode(capsys)
-    data = ("--data", images(tmp_path / "images"))
+    data = ("--data", enough(tmp_path / "images"))
     words = ("found", "ward", *data, "--site", "a", "--address", "10.0.0.7:7100")
     assert fednode(*words, "--wait", "3", "--rounds", "5", "--policy", "promptfl") == 0
     assert "cd ward && fednode start" in fednode.out
@@ -33,7 +48,7 @@ def test_a_mesh_is_founded(tmp_path: Path, home: Path, capsys: pytest.CaptureFix
     settings = load_settings(tmp_path / "ward" / "node.yaml", {})
     assert (settings.name, settings.rounds.max, settings.rounds.start.peers) == ("a", 5, 2)
     assert (settings.policy.name, settings.data.shots) == ("promptfl", 0)
-    assert "There is a" in fednode.fault(*words)
+    assert "founded a mesh 'ward' already" in fednode.fault(*words)
 
 
 @pytest.mark.parametrize(
@@ -63,3 +78,59 @@ def test_images_that_are_not_there_are_said(home: Path, capsys: pytest.CaptureFi
     said = Fednode(capsys).fault("found", "ward", "--data", "no", "--address", "10.0.0.7:7100")
     assert "does not exist" in said
     assert not home.exists()
+
+
+def founded_once(tmp_path: Path, fednode: Fednode, site: str = "a", *more: str) -> tuple[str, ...]:
+    words: tuple[str, ...] = ("found", "ward", "--data", str(tmp_path / "images"), "--site", site)
+    words = (*words, "--address", "10.0.0.7:7100", "--policy", "promptfl", *more)
+    assert fednode(*words) == 0, fednode.err
+    return words
+
+
+def test_as_long_as_nobody_joined_one_may_start_over(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    enough(tmp_path / "images")
+    fednode, root = Fednode(capsys), home / ".local/state/fednode/ward"
+    words = founded_once(tmp_path, fednode)
+    key = (root / "mesh.key").read_bytes()
+    assert "`fednode found ward --again ...` starts over" in fednode.fault(*words)
+    assert "give --yes" in fednode.fault(*words, "--again")
+
+    answers: list[bool | None] = [False, None]
+
+    def confirm(question: str) -> bool:
+        answer = answers.pop(0)
+        if answer is None:
+            raise click.Abort from KeyboardInterrupt
+        return answer
+
+    monkeypatch.setattr("click.confirm", confirm)
+    monkeypatch.setattr(found, "_is_asked", lambda: True)
+    for code in (8, 130):
+        assert fednode(*words, "--again") == code
+        assert f"{root}/mesh.key, {root}/a" in fednode.out
+        assert "Nothing was deleted, and no mesh was founded." in fednode.err
+        assert (root / "mesh.key").read_bytes() == key
+
+    before = (tmp_path / "ward/node.yaml").read_text()
+    founded_once(tmp_path, fednode, "hospital-a", "--again", "--yes")
+    assert "are kept as ward/node.yaml.before" in fednode.out
+    assert (tmp_path / "ward/node.yaml.before").read_text() == before
+    assert (root / "mesh.key").read_bytes() != key
+    assert not (root / "a").exists()
+    assert [one.name for one in load_peers(tmp_path / "ward/peers.yaml").peers] == ["hospital-a"]
+    shutil.rmtree(tmp_path / "ward")
+    founded_once(tmp_path, fednode, "b", "--again", "--yes")
+    founded_once(tmp_path, fednode, "c", "--again", "--yes")
+
+
+def test_images_of_no_class_found_no_mesh(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "flat").mkdir()
+    (images(tmp_path / "images") / "one" / "1.png").rename(tmp_path / "flat" / "1.png")
+    words = ("found", "ward", "--data", str(tmp_path / "flat"), "--address", "10.0.0.7:7100")
+    assert "flat" in Fednode(capsys).fault(*words)
+    assert not (home / ".local/state/fednode/ward").exists()
+    assert not (tmp_path / "ward").exists()
