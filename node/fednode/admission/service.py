@@ -39,13 +39,14 @@ class Mesh:
 
     contacts: returns members to greet first, but not the one of a name. revocations: returns
     proofs. offer: returns what an invited newcomer is told before it decides. met: takes a node
-    that was enrolled.
+    that was enrolled. asks: tells the operator of a site that waits, by its name and a sentence.
     """
 
     contacts: Callable[[str], Iterable[introducer_pb2.Contact]]
     revocations: Callable[[], Iterable[bytes]]
     offer: Callable[[], introducer_pb2.JudgeReply] = introducer_pb2.JudgeReply
     met: Callable[[introducer_pb2.Contact], None] = lambda _: None
+    asks: Callable[[str, str], None] = lambda *_: None
 
     @classmethod
     def of(cls, book: Register) -> Mesh:
@@ -123,10 +124,11 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except Knocked as fault:
             words = await asyncio.to_thread(words_of, keys.read_group(id))
-            self._alarm(
+            self._mesh.asks(
+                request.name,
                 f"{request.name} at {request.address} asks to join, words of its key: {words}; "
                 f"compare them by phone, then `fednode admit {request.name}` or `fednode refuse "
-                f"{request.name}`"
+                f"{request.name}`",
             )
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except IdentityError as fault:

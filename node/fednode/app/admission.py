@@ -40,6 +40,7 @@ from fednode.identity.enrol import CONTACTS_MAX
 from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement, armour, disarm, sponsored
 from fednode.identity.trust import Trust
+from fednode.observe.present import ASKS
 from fednode.observe.telemetry import Refusals
 from fednode.runtime.driver import Driver
 from fednode.settings.agreed import shared
@@ -121,6 +122,7 @@ class Admission:
             revocations=trust.revocations,
             offer=self._offer,
             met=self._meet,
+            asks=self._say_who_asks,
         )
         service = IntroducerService(
             self.register,
@@ -243,6 +245,9 @@ class Admission:
 
     def _warn(self, text: str) -> None:
         self._refusals.show(Record("admission.copied", text, "warning"))
+
+    def _say_who_asks(self, name: str, text: str) -> None:
+        self._refusals.show(Record(ASKS, text, "warning", {"peer": name}))
 
     def _contacts(self, but: str) -> Iterable[introducer_pb2.Contact]:
         """Return this node, and some others that live, drawn at random."""

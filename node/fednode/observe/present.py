@@ -11,7 +11,7 @@ from fednode.core import company
 from fednode.core.agreement import DIFFERS, differs
 from fednode.core.documents import FAILED, REFUSED
 from fednode.core.members.reach import QUIET, UNREACHED
-from fednode.core.members.table import Member
+from fednode.core.members.table import GONE, Member
 from fednode.core.redo import OFFERED
 from fednode.core.types import ZERO_SHOT
 from fednode.core.view import KernelView
@@ -25,6 +25,8 @@ SAID_NOW: Final = frozenset(
     {"peer.unreachable", "peer.refused", UNREACHED, QUIET, DIFFERS, OFFERED, "settings.offered"}
 )
 """Kinds of records that status says elsewhere while they hold."""
+ASKS: Final = "admission.asks"
+"""The kind of the record on a site that waits to be admitted; it is over once it is a member."""
 DECIDED: Final = frozenset({REFUSED, FAILED, "settings.unfit"})
 """Kinds of records on shared settings that are over once these or newer ones are accepted."""
 RETRIED: Final = frozenset({"tune.failed", "adopt.failed"})
@@ -176,6 +178,8 @@ def _over(
     if kind in DECIDED:
         newest = max(view.settled.number, view.settled.accepted)
         return 0 < int(str(facts.get("settings", 0))) <= newest
+    if kind == ASKS:
+        return peer is not None and peer.state not in GONE
     if kind.startswith("peer."):
         expected = bool(view.awaited) and peer is not None and peer.heard_at < 0
         return expected or peer is None or kind != f"peer.{peer.state}"

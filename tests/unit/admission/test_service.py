@@ -38,11 +38,13 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
 ) -> None:
     book = Register(tmp_path, MESH, lambda one: leases.sign(MESH_KEY, one))
     caller, said, alarms, met = [LISTED["a"]], list[str](), list[str](), list[str]()
+    asked_for = list[tuple[str, str]]()
     mesh = Mesh(
         contacts=lambda but: [Contact(name=f"not {but}")],
         revocations=lambda: [b"r"],
         offer=lambda: JudgeReply(members=["z"]),
         met=lambda new: met.append(new.name),
+        asks=lambda name, text: asked_for.append((name, text)),
     )
     service = IntroducerService(
         book, lambda _: caller[0], lambda _: "192.0.2.1", said.append, mesh, alarms.append
@@ -68,7 +70,9 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
     with pytest.raises(Ended, match="the operator has to approve the key of 'c' first"):
         await service.Enrol(asked, Context())
     words = words_of(keys.read_group(LISTED["b"]))
-    assert alarms == [
+    ((name, text),) = asked_for
+    assert (name, alarms) == ("c", [])
+    assert text == (
         f"c at {ADDRESS} asks to join, words of its key: {words}; compare them by phone, then "
         "`fednode admit c` or `fednode refuse c`"
-    ]
+    )

@@ -14,7 +14,15 @@ from fednode.core.members.table import Member
 from fednode.core.policy import Activity
 from fednode.core.view import KernelView
 from fednode.observe.events import Events
-from fednode.observe.present import FIRST_ROUND, alone, below_zero_shot, notes, troubles, warnings
+from fednode.observe.present import (
+    ASKS,
+    FIRST_ROUND,
+    alone,
+    below_zero_shot,
+    notes,
+    troubles,
+    warnings,
+)
 from fednode.observe.telemetry import Telemetry
 
 
@@ -121,6 +129,13 @@ def test_a_measurement_replaces_the_one_before() -> None:
 
 
 APART = "'b' runs under settings 1, and 'a' under settings 2"
+
+
+def test_a_site_that_asks_to_join_is_said_until_it_is_a_member() -> None:
+    asks = fault(ASKS, peer="b")
+    assert shown([asks], view(c="alive")) == [ASKS]
+    assert shown([asks], view(b="revoked")) == [ASKS]
+    assert shown([asks], view(b="alive")) == []
 
 
 def refusing(**settled: Any) -> KernelView:

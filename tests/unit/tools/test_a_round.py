@@ -12,7 +12,7 @@ from tools import a_round
 def test_the_file_is_what_the_simulator_plays() -> None:
     text = a_round.FILE.read_text(encoding="utf-8")
     assert a_round.story() == text, "run python -m tools.a_round"
-    for shown in ("Adopt: round 1", "want of round 2", "Record round.taken: 8 rounds behind"):
+    for shown in ("Adopt: round 1", "want of round 2", "Record round.taken: this node was 8"):
         assert shown in text
 
 

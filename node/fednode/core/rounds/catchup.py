@@ -182,7 +182,7 @@ class CatchUp:
             if self._transfer.mending:
                 return []  # no holder has adopted that round yet: ask again in the next round
             self._transfer.resting = True  # until the deadline of this attempt
-            text = "no peer gives its state: the own prompts are kept"
+            text = "no peer gives its state: this node goes on from its own"
             return [Record("round.doubted", text, "warning")]
         return [Send(peer, self._message(at, WANT))]
 
@@ -256,7 +256,7 @@ class CatchUp:
         text = (
             f"the state of {offer.sender} after round {Transfer.number(offer)} is not taken: "
             f"fewer than {self._needed(at, Transfer.number(offer))} others are known to hold it; "
-            "the own prompts are kept"
+            "this node goes on from its own"
         )
         return Record("round.doubted", text, "warning")
 
@@ -269,7 +269,7 @@ class CatchUp:
             peer = transfer.asked
             transfer.broken.add(peer)
             self.stragglers.missed([peer], at.number)
-            text = f"{peer} gave no state within the deadline: the own prompts are kept"
+            text = f"{peer} gave no state within the deadline: this node goes on from its own"
             effects = [Record("round.withheld", text, "warning")]
         elif transfer.offer is not None:  # some witnesses said nothing
             effects = self._unbacked(at, transfer.offer)

@@ -263,7 +263,7 @@ class Rounds:
         drifted = [ev.Record("round.drift", judged.note, "warning")] if judged.note else []
         notes: list[ev.Effect] = [*late, *drifted]
         if judged.refused:
-            return [*late, *self._abort(f"{judged.note}, and no majority merged what it merged")]
+            return [*late, *self._abort(f"{judged.note}, and no majority merged the same")]
         given = {
             name: Contribution(name, message.tensors, message.samples)
             for name, message in judged.heard.items()
@@ -372,7 +372,10 @@ class Rounds:
                 self._notes.givers = (giver,) if giver else ()
                 draft = now.held if state is None else now.held.taking(state)
                 self.now, self._notes.metrics = replace(now, number=number, draft=draft), {}
-                text = f"{number + 1 - now.number} rounds behind: goes on with the own prompts"
+                late = number + 1 - now.number
+                text = (
+                    f"this node was {late} rounds behind the others: it goes on from its own state"
+                )
                 skipped = ev.Record("round.skipped", text, "warning", {"round": number})
                 used = self._personal.kept(now, self._used, draft)
                 notes = [skipped] if state is None else []
