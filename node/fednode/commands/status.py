@@ -46,7 +46,11 @@ def status(
     """
     make, targets = reach(address, peers_path, state)
     single = address is not None
-    replies = uvloop.run(_ask(make, targets, single))
+    try:
+        replies = uvloop.run(_ask(make, targets, single))
+    except Unreachable:
+        _require_member(peers_path, state)
+        raise
     answers = [reply for _, reply in replies if reply is not None]
     if as_json:
         shown = [plain(reply) for reply in answers]

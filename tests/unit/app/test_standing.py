@@ -91,7 +91,8 @@ def test_a_removed_site_learns_it_from_a_command_and_remembers_it(
 
     fednode = Fednode(capsys)
     monkeypatch.chdir(site.state.parents[4].parent / "site")
-    for words in (("start",), ("status", "--state", str(site.state))):
+    own = ("--state", str(site.state))
+    for words in (("start",), ("status", *own), ("status", "b", *own), ("status", "a", *own)):
         assert fednode(*words) == 4
         assert fednode.err.splitlines()[-1].startswith(f"fednode: {SAID}")
     for more in ((), ("--live",)):
