@@ -76,13 +76,15 @@ def status(
 
 def _require_member(peers_path: Path | None, state: Path | None) -> None:
     """Raise IdentityError if the mesh revoked the key that was shown."""
+    file = peers_path or PEERS
+    if not file.exists():
+        return
     from fednode.app.network import key_folder
     from fednode.app.standing import lost_in
     from fednode.settings.peers import load_peers
 
-    file = peers_path or PEERS
-    peers = load_peers(file) if file.exists() else None
-    if peers is not None and not peers.insecure:
+    peers = load_peers(file)
+    if not peers.insecure:
         folder = key_folder(peers.mesh, state)
         if text := lost_in(folder, peers, folder.name):
             raise IdentityError(text)
