@@ -102,7 +102,7 @@ async def taken(fednode: Fednode, sites: Sequence[Site], word: str = "take") -> 
     """Let sites decide on the newest change, once they know it."""
     for site in sites:
         await site.until(lambda reply: proposal(reply) is not None)
-        await site.types(fednode, "settings", word, *(("--yes",) if word == "take" else ()))
+        await site.types(fednode, "settings", word, "--yes")
 
 
 async def in_force(sites: Sequence[Site], number: int) -> list[Any]:

@@ -28,7 +28,7 @@ def test_a_mesh_whose_lists_change_ends_well_whatever_fails(seed: int) -> None:
     assert play(scenario, draw(scenario, configs, seed)).violation is None
 
 
-@pytest.mark.parametrize("seed", [9, 600219, 640009])
+@pytest.mark.parametrize("seed", [9, 600219, 640009, 661440, 661546])
 def test_seeds_that_were_broken_once_are_whole(seed: int) -> None:
     scenario, configs = load(FILE)
     assert play(scenario, draw(scenario, configs, seed)).violation is None

@@ -24,7 +24,6 @@ class Own:
         self.incarnation = 0
         self.name, self._id, self._proof = context.name, context.id, context.proof
         self._untold: set[str] = set()
-        self._moved = False
 
     @property
     def news(self) -> Update:
@@ -33,14 +32,16 @@ class Own:
 
     def move(self, address: str, peers: Iterable[str]) -> None:
         """Take another address, which the peers do not know yet."""
-        self.address, self._moved = address, True
+        self.address = address
         self.incarnation = min(self.incarnation + 1, INCARNATION_MAX)
         self._untold = set(peers)
 
     def missed(self, peer: str) -> None:
-        """Note that a peer cannot reach this node: after a move, perhaps at the old address."""
-        if self._moved:
-            self._untold.add(peer)
+        """Note that a peer cannot reach this node: perhaps it calls an address of before.
+
+        The node may have moved, or started again elsewhere while the peer was away.
+        """
+        self._untold.add(peer)
 
     def unknown_to(self, peer: str) -> bool:
         """Tell whether a peer may not know this node's address."""
