@@ -85,29 +85,29 @@ class Calls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         """Return a limited stream handler, for both forms that gRPC knows: generator and writer."""
 
         async def replies(request: Any, context: Any) -> AsyncIterator[Any]:
-            try:
-                async with (
-                    self._place(context, streams=True),
-                    _ending(),
-                    contextlib.aclosing(handle(request, context)) as answers,
-                ):
-                    async for answer in answers:
-                        yield answer
-            except grpc.aio.BaseError:
-                raise
-            except Exception as fault:
-                await self._fail(fault, context)
+            async with (
+                self._stream(context),
+                contextlib.aclosing(handle(request, context)) as answers,
+            ):
+                async for answer in answers:
+                    yield answer
 
         async def write(request: Any, context: Any) -> None:
-            try:
-                async with self._place(context, streams=True), _ending():
-                    await handle(request, context)
-            except grpc.aio.BaseError:
-                raise
-            except Exception as fault:
-                await self._fail(fault, context)
+            async with self._stream(context):
+                await handle(request, context)
 
         return replies if inspect.isasyncgenfunction(handle) else write
+
+    @contextlib.asynccontextmanager
+    async def _stream(self, context: Any) -> AsyncIterator[None]:
+        """Hold a place for a stream until STREAM_MAX_S; end the call if it meets a defect."""
+        try:
+            async with self._place(context, streams=True), _ending():
+                yield
+        except grpc.aio.BaseError:
+            raise
+        except Exception as fault:
+            await self._fail(fault, context)
 
     @contextlib.asynccontextmanager
     async def _place(self, context: Any, streams: bool) -> AsyncIterator[None]:

@@ -40,6 +40,12 @@ async def answers(endpoint: Endpoint) -> bool:
     return found == b"here"
 
 
+async def until_shut(endpoint: Endpoint) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while await answers(endpoint):
+            await pause(0.01)
+
+
 async def opened(doors: Gates, host: str) -> Endpoint:
     return Endpoint(host, await doors.open(Endpoint(host, 0)))
 
@@ -51,9 +57,7 @@ async def test_an_address_is_left_after_a_while_and_at_once_at_the_end(
     first, second = await opened(doors, "127.0.0.1"), await opened(doors, "127.0.0.2")
     doors.leave(first)
     assert await answers(first)
-    async with asyncio.timeout(GUARD_S):
-        while await answers(first):
-            await pause(0.01)
+    await until_shut(first)
     assert await answers(second)
     doors.close()
     assert not await answers(second)
@@ -67,14 +71,13 @@ async def test_who_moves_back_keeps_the_address(
     doors.leave(first)
     assert await doors.open(first) == first.port
     doors.leave(second)
-    async with asyncio.timeout(GUARD_S):
-        while await answers(second):
-            await pause(0.01)
+    await until_shut(second)
     assert await answers(first)
 
 
 async def test_a_node_at_relays_has_no_address_to_leave(doors: Gates) -> None:
     doors.leave(Endpoint("", 0, relayed=True))
+    assert not doors._leaving
 
 
 async def test_what_cannot_be_opened_says_why(doors: Gates) -> None:
