@@ -154,9 +154,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 def test_every_kind_of_fault_and_liar_is_drawn() -> None:
     scenario, configs = load(FILE)
     cases = [draw(scenario, configs, seed) for seed in range(1500)]
-    relayed, known = load(FILE.parent / "relays.yaml")
-    with_relays = [draw(relayed, known, seed) for seed in range(200)]
-    drawn = {fault.kind for case in (*cases, *with_relays) for fault in case.faults}
+    drawn = {fault.kind for case in cases for fault in case.faults}
     assert drawn | {"backup"} == set(FAULTS)
     insiders, _ = load(FILE.parent / "insiders.yaml")
     lies = {kind for case in cases for kind in case.liars.values()}

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Protocol
 
-from fednode.core.documents import Documents
-from fednode.core.events import AckCode, Effect, Event, Record, Switched, SwitchFailed
+from fednode.core.events import AckCode, Effect, Event, Record
 from fednode.core.kernel import Kernel
-from fednode.core.types import Document, Mark, Message, Past, Snapshot
+from fednode.core.types import Mark, Message, Past, Snapshot
 from fednode.learn.learner import Learner
-from fednode.sim.desk import Desk
 from fednode.wire import codec
 from fednode.wire.codec import Dtype
 
@@ -29,28 +27,8 @@ Known = Callable[[str, Mark | None], Mark | None]
 class Build(Protocol):
     """Makes a node's kernel at each of its starts."""
 
-    def __call__(
-        self,
-        held: Snapshot | None,
-        past: Past | None = None,
-        documents: Documents | None = None,
-    ) -> Kernel:
-        """Return a kernel.
-
-        held: the snapshot on its disk; past: what its account says; documents: those that it knows.
-        """
-        ...
-
-    def lists(self, peers: tuple[str, ...]) -> None:
-        """Let the kernels from the next start on know these peers."""
-        ...
-
-    def begins(self, before: str, after: str) -> bool:
-        """Tell whether the rounds begin anew between two documents, by their digests."""
-        ...
-
-    def beginning(self, held: Snapshot, digest: str) -> Snapshot:
-        """Return the beginning of a run under a document, after the snapshot of another run."""
+    def __call__(self, held: Snapshot | None, past: Past | None = None) -> Kernel:
+        """Return a kernel; held: the snapshot on its disk; past: what its account says."""
         ...
 
 
@@ -116,14 +94,11 @@ class Host:
         clock_s: seconds by which the node's clock is ahead of the world's clock
         durable: the snapshot on the disk
         backup: a copy of an earlier snapshot
-        desk: the settings documents on the disk, and the operator
         past: the node's privacy account
         records: what the node reported to people
         waiting: effects that follow a commit in progress (None: no commit is in progress)
         events: events that arrived during that commit
-        listed: the addresses in its peers.yaml, by peer; empty if peers are reached at their names
-        addresses: where it calls peers, if not at their names: as listed or as they announced
-        away: its operator has taken it out of service
+        addresses: where it calls peers, as they announced
     """
 
     build: Build
@@ -133,51 +108,33 @@ class Host:
     kernel: Kernel | None = None
     boot: int = 0
     durable: Snapshot | None = None
-    backup: tuple[Snapshot | None, Past, Desk] | None = None
-    desk: Desk = field(default_factory=Desk)
+    backup: tuple[Snapshot | None, Past] | None = None
     past: Past = field(default_factory=Past)
     full: bool = False
     disk_s: float = 0.0
     clock_s: float = 0.0
-    away: bool = False
     liar: Liar | None = None
     waiting: deque[Effect] | None = None
     events: deque[Event] = field(default_factory=deque)
     timers: dict[str, int] = field(default_factory=dict)
     answers: dict[int, InFlight] = field(default_factory=dict)
-    listed: dict[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     history: list[Snapshot] = field(default_factory=list)
 
     def store(self, snapshot: Snapshot) -> None:
         """Put a snapshot on the disk."""
-        self.durable, self.desk.begins = snapshot, False
-
-    def switch(self, document: Document) -> Event:
-        """Note which settings document is in force; return how that went."""
-        if self.full:
-            return SwitchFailed(document.digest, "no space left")
-        self.desk.begins = self.build.begins(self.desk.force.digest, document.digest)
-        self.desk.force = document
-        return Switched(document.digest)
-
-    def resume(self) -> None:
-        """Complete a switch to another document that a crash interrupted."""
-        if self.desk.begins and self.durable is not None:
-            self.store(self.build.beginning(self.durable, self.desk.force.digest))
+        self.durable = snapshot
 
     def wipe(self) -> None:
         """Erase the disk of a node that is off."""
         self.durable, self.past = None, Past()
-        self.desk.wipe()
 
     def back_up(self) -> None:
         """Copy the disk."""
-        self.backup = self.durable, self.past, self.desk.copy()
+        self.backup = self.durable, self.past
 
     def restore(self) -> None:
         """Put the copy back on the disk of a node that is off."""
         if self.backup is not None:
-            self.durable, self.past, self.desk = self.backup
-            self.backup = self.durable, self.past, self.desk.copy()
+            self.durable, self.past = self.backup

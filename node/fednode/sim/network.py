@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fednode.sim.relays import Relays
-
 Link = tuple[str, str]
 """Sender and receiver."""
 
@@ -25,16 +23,12 @@ class Network:
     """Links between hosts, with delays and losses.
 
     delay_s: shortest and longest delay of a frame. loss, duplicates: shares (0..1) of frames.
-    relays: between the nodes; None if all can dial each other. places: the address of each node
-    whose address is not its name.
     """
 
     chance: random.Random
     delay_s: tuple[float, float] = (0.001, 0.05)
     loss: float = 0.0
     duplicates: float = 0.0
-    relays: Relays | None = None
-    places: dict[str, str] = field(default_factory=dict)
     _cut: set[Link] = field(default_factory=set)
     _barred: set[Link] = field(default_factory=set)
     _clogged: dict[Link, list[Callable[[], None]]] = field(default_factory=dict)
@@ -46,14 +40,7 @@ class Network:
         delays = [self.chance.uniform(*self.delay_s)]
         if self.duplicates > 0 and self.chance.random() < self.duplicates:
             delays.append(self.chance.uniform(*self.delay_s))
-        if self.relays is None:
-            return delays
-        later_s = self.relays.carries(sender, to)
-        return [] if later_s is None else [delay + later_s for delay in delays]
-
-    def end(self, sender: str, to: str) -> str:
-        """Return the node that a call reaches: the one that was called, if no relay misleads."""
-        return to if self.relays is None else self.relays.end(sender, to)
+        return delays
 
     def hold(self, sender: str, to: str, act: Callable[..., None], *given: Any) -> bool:
         """Hold an arrival back if its link is clogged; tell whether it was held back."""
@@ -85,8 +72,7 @@ class Network:
 
     def callable(self, sender: str, to: str, address: str) -> bool:
         """Tell whether one node finds the other at the address that it calls."""
-        barred = (sender, to) in self._barred or address != self.places.get(to, to)
-        return not barred and (self.relays is None or self.relays.reaches(sender, to))
+        return (sender, to) not in self._barred and address == to
 
     def clog(self, sender: str, to: str) -> None:
         """Hold back all frames from one node to another until `clear`."""
@@ -101,7 +87,5 @@ class Network:
         self.loss = self.duplicates = 0.0
         self._cut.clear()
         self._barred.clear()
-        if self.relays is not None:
-            self.relays.heal()
         links = sorted(self._clogged)
         return [act for link in links for act in self.clear(*link)]

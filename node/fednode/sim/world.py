@@ -25,11 +25,10 @@ from typing import Any, Final, Protocol
 from fednode.core import events as ev
 from fednode.core.kernel import Kernel
 from fednode.core.life import Life
-from fednode.core.types import MEASURE, Document, Job, Mark, Message, Past, Snapshot
+from fednode.core.types import MEASURE, Job, Mark, Message, Past, Snapshot, Update
 from fednode.errors import FednodeError, FrameError
 from fednode.learn.learner import Learner
 from fednode.sim.host import Build, Host, InFlight, checked, travelled
-from fednode.sim.leases import Anyone, Believes
 from fednode.sim.network import Network
 from fednode.sim.setup import Setup
 from fednode.transports.framing import Traffic
@@ -60,8 +59,7 @@ class Checker(Protocol):
 class World:
     """All hosts, the network between them, and the one clock; see the file's header.
 
-    seed: for delays and losses. delay_s, loss: of the network. trust: who is believed, and who may
-    speak with whom.
+    seed: for delays and losses. delay_s, loss: of the network.
     """
 
     def __init__(
@@ -75,8 +73,6 @@ class World:
         self.hosts: dict[str, Host] = {}
         self.network = Network(random.Random(seed), delay_s, loss)
         self.checkers: list[Checker] = []
-        self.trust: Believes = Anyone(self.hosts)
-        self.signed: dict[bytes, Document] = {}  # what nodes believe, by its bytes
         self.messages: list[Message] = []
         self.traffic: dict[str, Traffic] = {}  # of all nodes, by phase
         self.memorable, self.events_max = memorable, EVENTS_MAX
@@ -108,29 +104,21 @@ class World:
     def place(self, plan: Setup, learners: Mapping[str, Learner], tune_s: float = 0.2) -> None:
         """Add a node for each learner, switched off."""
         for name in sorted(learners):
-            peers = tuple(sorted(set(learners) - {name}))
-            self.place_one(plan, name, peers, learners[name], tune_s)
-
-    def place_one(
-        self, plan: Setup, name: str, peers: tuple[str, ...], learner: Learner, tune_s: float
-    ) -> None:
-        """Add a node, switched off. peers: those that it lists."""
-        dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
-        self.add(name, plan.build(name, peers, learner), learner, dtype, tune_s)
+            peers, learner = tuple(sorted(set(learners) - {name})), learners[name]
+            dtype: Dtype = getattr(plan.config, "wire_dtype", "float32")
+            self.add(name, plan.build(name, peers, learner), learner, dtype, tune_s)
 
     def start(self, *names: str) -> None:
         """Switch nodes on; each resumes from what its disk holds."""
         for name in names:
             host = self.hosts[name]
             host.boot += 1
-            host.timers, host.answers, host.addresses = {}, {}, dict(host.listed)
+            host.timers, host.answers, host.addresses = {}, {}, {}
             host.waiting, host.events = None, deque()
-            host.resume()
-            host.kernel = host.build(host.durable, host.past, host.desk.documents())
+            host.kernel = host.build(host.durable, host.past)
             for checker in self.checkers:
                 checker.started(self, name)
             self._step(name, ev.Started())
-            self._prepare(name, host, host.desk.again())
 
     def crash(self, name: str) -> None:
         """Switch a node off at once; only its durable state survives."""
@@ -140,10 +128,6 @@ class World:
     def command(self, name: str, command: ev.Command) -> None:
         """Give a node an operator's command."""
         self._step(name, ev.Commanded(command))
-
-    def tell(self, name: str, event: ev.Event) -> None:
-        """Give a node an event that comes from its host."""
-        self._step(name, event)
 
     def cut(self, node: str, other: str) -> None:
         """Cut the link between two nodes, in both directions."""
@@ -261,19 +245,11 @@ class World:
                 self._tune(name, host, job)
             case ev.Adopt(snapshot=snapshot):
                 self._adopt(name, host, snapshot)
-            case ev.Offer(document=document):
-                self._prepare(name, host, host.desk.offered(document))
-            case ev.Switch(document=document):
-                self._post(name, host.boot, 0.0, host.switch(document))
             case ev.Record():
                 if self.memorable or effect.level in {"warning", "error"}:
                     host.records.append(effect)
                 if effect.level == "error":
                     self.errors.append(f"{name}: {effect.text}")
-
-    def _prepare(self, name: str, host: Host, decisions: Sequence[ev.Decided]) -> None:
-        for decision in decisions:
-            self._post(name, host.boot, host.desk.decide_s, decision)
 
     def _set_timer(self, name: str, host: Host, timer: str, delay: float) -> None:
         number = self._count + 1  # of the event that _later adds
@@ -309,8 +285,7 @@ class World:
 
     def _send(self, sender: str, boot: int, to: str, message: Message, limit_s: float) -> None:
         address = self.hosts[sender].addresses.get(to, to)
-        reached = self.network.callable(sender, to, address)
-        if not (reached and self.trust.connects(sender, to)):
+        if not self.network.callable(sender, to, address):
             reason = f"nobody answers at {address}"
             self._post(sender, boot, 0.0, ev.Undelivered(to, message, "unreachable", reason))
             return
@@ -324,7 +299,6 @@ class World:
                 decoded = self._through_codec(sender, said)
             except FednodeError:  # a hostile message that cannot be encoded
                 continue
-            target = self.network.end(sender, target)
             for delay in self.network.arrivals(sender, target):
                 self._carry(delay, sender, target, self._arrive, exchange, target, decoded)
         if not told:  # withheld: the hostile node's own kernel takes it for delivered
@@ -344,20 +318,24 @@ class World:
         host = self.hosts.get(to)
         if host is None or host.kernel is None:
             return
-        why = self.trust.refusal(exchange.sender, to)
         if message.sender != exchange.sender:  # the sender's key belongs to another name
-            why = "this key is another's"
-        if why:
-            self._reply(replace(exchange, to=to), "refused", why)
+            self._reply(replace(exchange, to=to), "refused", "this key is another's")
             return
-        if message.document is not None:
-            message = replace(message, document=self.signed.get(message.document.proof))
         token = next(self._tokens)
         host.answers[token] = exchange
         if message.members:
-            news = self.trust.believed(to, message.sender, message.members)
-            message = replace(message, members=news)
+            message = replace(message, members=self._believed(message))
         self._step(to, ev.Received(message, token))
+
+    def _believed(self, message: Message) -> tuple[Update, ...]:
+        """Return the news of hosts in a message; a member's address counts only from itself."""
+        return tuple(
+            update
+            if update.name == message.sender or not update.address
+            else replace(update, address="")
+            for update in message.members
+            if update.name in self.hosts
+        )
 
     def _through_codec(self, sender: str, message: Message) -> Message:
         """Encode, decode and meter a message; a message to several peers is encoded once."""

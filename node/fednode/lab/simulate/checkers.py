@@ -42,8 +42,8 @@ class ResumesWhereItWas(Check):
 class RoundsGoForward(Check):
     """Adopted rounds never fall, and go at most one beyond the newest honest round.
 
-    If a node begins its rounds again, its round falls to 0; unless its operator asked for it, or
-    accepted a settings document that asks for it, it does so alone only.
+    If a node begins its rounds again, its round falls to 0; unless its operator asked for it, it
+    does so alone only.
     """
 
     _newest: dict[str, int] = field(default_factory=dict)
@@ -67,7 +67,6 @@ class RoundsGoForward(Check):
             number, before = effect.snapshot.policy.round, self._newest.get(name, 0)
             if number == 0 and begins_again(world, name, effect):
                 held, asked = world.hosts[name].durable, self._asked | {*self.liars}
-                asked |= {name} if world.hosts[name].desk.begins else set()
                 if held and merged(held.company) and name not in asked:
                     raise self.broken(world, name, "gives up prompts into which it merged others'")
                 self._newest[name] = 0
@@ -190,7 +189,7 @@ class SpeaksInItsName(Check):
             if isinstance(effect, ev.Send):
                 if effect.message.sender != name:
                     raise self.broken(world, name, f"speaks as {effect.message.sender}")
-                if effect.to == name or not world.trust.named(effect.to):
+                if effect.to == name or effect.to not in world.hosts:
                     raise self.broken(world, name, f"sends to {effect.to!r}")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fednode.lab.simulate import relays
 from fednode.sim.world import World
 
 
@@ -37,8 +36,8 @@ def schedule(world: World, fault: Fault) -> None:
 
 
 def switch_on(world: World, name: str) -> None:
-    """Start a node if it is off and in service."""
-    if world.hosts[name].kernel is None and not world.hosts[name].away:
+    """Start a node if it is off."""
+    if world.hosts[name].kernel is None:
         world.start(name)
 
 
@@ -112,46 +111,6 @@ def _resume(world: World, whom: tuple[str, ...]) -> None:
     world.command(whom[0], "resume")
 
 
-def _die(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).die(whom[0])
-
-
-def _hang(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).hang(whom[0])
-
-
-def _drain(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).drain(whom[0])
-
-
-def _back(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).back(whom[0])
-
-
-def _slow(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).slow(whom[0], relays.SLOW_S)
-
-
-def _fast(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).slow(whom[0], 0.0)
-
-
-def _forget(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).forget(*whom)
-
-
-def _stay(world: World, whom: tuple[str, ...]) -> None:
-    """Do nothing: the node waits there again by itself."""
-
-
-def _open(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).open(whom[0])
-
-
-def _shut(world: World, whom: tuple[str, ...]) -> None:
-    relays.of(world).close(whom[0])
-
-
 Switch = Callable[[World, tuple[str, ...]], None]
 FAULTS: Final[dict[str, tuple[Switch, Switch]]] = {
     "crash": (_off, _on),
@@ -162,12 +121,5 @@ FAULTS: Final[dict[str, tuple[Switch, Switch]]] = {
     "fill": (_fill, _empty),
     "pause": (_pause, _resume),
     "backup": (_back_up, _restore),
-    "relay-dies": (_die, _back),
-    "relay-hangs": (_hang, _back),
-    "relay-drains": (_drain, _back),
-    "relay-slows": (_slow, _fast),
-    "relay-forgets": (_forget, _stay),
-    "nat-opens": (_open, _shut),
-    "nat-shuts": (_shut, _open),
 }
 """The functions that begin and end each kind of fault."""

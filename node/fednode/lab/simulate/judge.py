@@ -4,32 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fednode.core.types import Document
 from fednode.lab.simulate.check import Violation
 from fednode.sim.world import World
 
 
 def well(world: World, honest: Sequence[str]) -> bool:
-    """Tell whether every honest node has finished and sees all others of its settings as alive.
+    """Tell whether every honest node has finished and sees all others as alive.
 
     No two of them may still want to begin their rounds again: they can do so together.
     """
-    if any(host.kernel is None and not host.away for host in world.hosts.values()):
+    if any(host.kernel is None for host in world.hosts.values()):
         return False
     waiting = 0
     for name in honest:
         view = world.kernel(name).view()
         seen = {peer.name for peer in view.peers if peer.state == "alive"}
-        same = {peer for peer in honest if _force(world, peer) == _force(world, name)}
-        if view.life != "finished" or not seen >= same - {name}:
+        if view.life != "finished" or not seen >= {*honest} - {name}:
             return False
         waiting += view.redo == "again"
     return waiting < 2
-
-
-def _force(world: World, name: str) -> Document:
-    """Return the settings document under which a node runs; others do not hear of it."""
-    return world.kernel(name).documents.force
 
 
 def unwell(world: World, honest: Sequence[str]) -> str:

@@ -28,7 +28,7 @@ class MovesByProof(Check):
     that gave or vouched for that state. Where a node leaves out rounds, the supporters are the
     peers that sent a contribution to the round before the one that it adopts, or to a later one.
     They must be more than half of all members that began and that the node knew of since it adopted
-    last; a revoked or unlisted key is no member. Half is enough if the node, since it adopted last,
+    last. Half is enough if the node, since it adopted last,
     saw no other member alive whose rounds run (node/fednode/core/redo.py). In a mesh of two nodes
     the other is enough.
     After a drift, nodes may agree on merged prompts ("round.mended"); that moves no round and is
@@ -61,8 +61,6 @@ class MovesByProof(Check):
             return
         if isinstance(event, ev.Received):
             self._hear(name, event.message)
-        if isinstance(event, ev.Relisted):  # the operator says who is a member
-            self._known[name] = min(self._known[name], self._members(world, name))
         refused = isinstance(event, ev.Undelivered) and event.code == "refused"
         if effects and (refused or not isinstance(event, ev.Delivered | ev.Undelivered)):
             self._fewest[name] = min(self._fewest[name], self._alive(world, name))

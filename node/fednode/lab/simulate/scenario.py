@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from fednode import registry
@@ -36,31 +36,9 @@ from fednode.lab.simulate.byzantine import (
 )
 from fednode.lab.simulate.check import Violation
 from fednode.lab.simulate.checkers import ALL
-from fednode.lab.simulate.documents import (
-    DocumentSettings,
-    DrawnDocument,
-    draw_documents,
-    place_documents,
-)
 from fednode.lab.simulate.faults import Fault, schedule, switch_on
 from fednode.lab.simulate.flipped import Flipped
-from fednode.lab.simulate.listing import (
-    DrawnListing,
-    GoneStayOut,
-    ListingSettings,
-    draw_listing,
-    place_listing,
-)
 from fednode.lab.simulate.lives import decide, unfound
-from fednode.lab.simulate.newcomers import (
-    SPONSOR_LIES,
-    DrawnNewcomers,
-    Growth,
-    NewcomerSettings,
-    draw_newcomers,
-)
-from fednode.lab.simulate.parts import Parts
-from fednode.lab.simulate.relays import DrawnRelays, RelaySettings, draw_relays, place_relays
 from fednode.lab.simulate.speech import unsaid
 from fednode.learn.closed_form import ClosedFormLearner
 from fednode.learn.learner import Learner
@@ -86,10 +64,7 @@ class Scenario:
     redo: rounds.redo of all nodes; a seed then also cuts some nodes off from everybody until
     `fault_s`. Nodes that both want to begin their rounds again must do so; groups that merged apart
     need not agree.
-    private: whether privacy is on at all nodes. relays: None if all nodes can dial each other.
-    documents: None if the mesh's settings stay as they are; else the policies of `meshes` take the
-    same arrays.
-    newcomers: None if nobody joins later. listing: None if no peers.yaml changes.
+    private: whether privacy is on at all nodes.
     """
 
     __pydantic_config__: ClassVar[dict[str, str]] = STRICT
@@ -105,10 +80,6 @@ class Scenario:
     liar_count: int | None = None
     redo: bool = False
     private: bool = False
-    relays: RelaySettings | None = None
-    documents: DocumentSettings | None = None
-    newcomers: NewcomerSettings | None = None
-    listing: ListingSettings | None = None
     faults: FaultSettings = field(default_factory=FaultSettings)
 
     def __post_init__(self) -> None:
@@ -123,8 +94,6 @@ class Scenario:
             raise ValueError(f"nodes is {list(self.nodes)} and liars names {COLLUDE!r}; {text}.")
         for key in ("fault_s", "heal_s", "deadline_s"):
             positive(key, getattr(self, key))
-        if self.listing is not None and (self.newcomers or self.documents or self.redo):
-            raise ValueError("listing goes with no newcomers, documents and redo.")
         for kind in self.liars:
             if kind not in KINDS and kind != FLIPPED:
                 raise ValueError(f"liars names {kind!r}; there are {', '.join([*KINDS, FLIPPED])}.")
@@ -134,10 +103,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScenarioCase:
-    """One run, drawn from a seed; liars: kind of each hostile node, by name.
-
-    kinds: the configuration of each policy of the scenario, which a document may name.
-    """
+    """One run, drawn from a seed; liars: kind of each hostile node, by name."""
 
     seed: int
     mesh: MeshKind
@@ -151,30 +117,16 @@ class ScenarioCase:
     delay_s: float
     slow_disk_s: float
     skew_s: float
-    relays: DrawnRelays | None = None
-    documents: tuple[DrawnDocument, ...] = ()
-    kinds: tuple[Any, ...] = ()
-    newcomers: DrawnNewcomers | None = None
-    listing: DrawnListing | None = None
-
-    @property
-    def later(self) -> Mapping[str, tuple[str, ...]]:
-        """The nodes that join later, and the peers that each of them knows at first."""
-        joins = self.newcomers.joins if self.newcomers else {}
-        later = self.listing.later if self.listing else ()
-        return {**{name: (one,) for name, (_, one) in joins.items()}, **dict.fromkeys(later, ())}
 
     @property
     def honest(self) -> list[str]:
-        """The nodes that do not lie, and that are members at the end."""
-        names = self.listing.last(self.names) if self.listing else (*self.names, *self.later)
-        return [name for name in names if name not in self.liars]
+        """The nodes that do not lie."""
+        return [name for name in self.names if name not in self.liars]
 
     @property
     def agrees(self) -> bool:
         """Whether all nodes end with equal bits."""
-        settled = not (self.liars or self.documents or self.newcomers or self.listing)
-        return self.mesh.agrees and self.mode == "sync" and settled
+        return self.mesh.agrees and self.mode == "sync" and not self.liars
 
     def lines(self) -> list[str]:
         """Describe the case for people: one line for the mesh, then one per fault."""
@@ -184,9 +136,7 @@ class ScenarioCase:
         lies = ", ".join(f"{name} {kind}" for name, kind in self.liars.items()) or "nobody lies"
         machines = f"commits {self.slow_disk_s:.2f} s, clocks {self.skew_s:.0f} s apart"
         mesh = f"{self.mesh.policy['name']} {self.mode}, {len(self.names)} nodes"
-        parts = [str(part) for part in (self.relays, self.newcomers, self.listing) if part]
-        first = f"{mesh}; {lies}; {network}; {machines}"
-        return [first, *parts, *map(str, self.documents), *map(str, self.faults)]
+        return [f"{mesh}; {lies}; {network}; {machines}", *map(str, self.faults)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +161,7 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
     def share(value: float) -> float:
         return 0.0 if calm else chance.uniform(0, value)
 
-    case = ScenarioCase(
+    return ScenarioCase(
         seed=seed,
         mesh=mesh,
         config=configs[which],
@@ -225,22 +175,6 @@ def draw(scenario: Scenario, configs: Sequence[Any], seed: int) -> ScenarioCase:
         slow_disk_s=chance.choice([0.0, chance.uniform(0, faults.slow_disk_s)]),
         skew_s=chance.choice([0.0, faults.skew_s]),
     )
-    if scenario.documents is not None:
-        limits = len(scenario.meshes), scenario.rounds, scenario.fault_s
-        documents, false = draw_documents(scenario.documents, names, *limits, chance)
-        every_liar = {**liars, **false}
-        case = replace(case, documents=documents, liars=every_liar, kinds=tuple(configs))
-    if scenario.newcomers is not None:
-        joins, lies = draw_newcomers(scenario.newcomers, names, chance, scenario.fault_s)
-        case = replace(case, newcomers=joins, liars={**case.liars, **lies})
-    if scenario.listing is not None:
-        listing = draw_listing(scenario.listing, names, chance, scenario.fault_s)
-        case = replace(case, listing=listing)
-    if scenario.relays is None:
-        return case
-    drawn, more = draw_relays(scenario.relays, names, chance, scenario.fault_s)
-    every = sorted([*case.faults, *(Fault(*each) for each in more)], key=lambda fault: fault.at)
-    return replace(case, relays=drawn, faults=tuple(every))
 
 
 def _members(scenario: Scenario, chance: random.Random) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -283,20 +217,17 @@ def _faults(scenario: Scenario, names: tuple[str, ...], chance: random.Random) -
 
 def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     """Run a case until it ends or breaks a promise."""
-    (world, parts), honest = _world(scenario, case), case.honest
+    world, honest = _world(scenario, case), case.honest
     broken: Violation | None = None
     try:
         for name in case.names:
             switch_on(world, name)
-        parts.begin()
         world.run(lambda: False, scenario.fault_s)
         _heal(world, case)
-        parts.settle()
         until = world.now + scenario.heal_s
-        while not judge.well(world, honest) or parts.wrong(honest):
+        while not judge.well(world, honest):
             decide(world)
             if world.now >= until:
-                parts.judge(honest)
                 raise Violation("AllEndsWell", judge.unwell(world, honest))
             world.run(lambda: False, LOOK_S)
         if case.agrees and not scenario.redo:  # else groups that merged apart may meet at the end
@@ -311,19 +242,11 @@ def play(scenario: Scenario, case: ScenarioCase) -> CaseEnd:
     return CaseEnd(case, world.events, world.now, ends.digest(world), broken)
 
 
-def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Parts]:
+def _world(scenario: Scenario, case: ScenarioCase) -> World:
     world = World(case.seed, (0.001, case.delay_s), case.loss, memorable=False)
-    limits = case.seed, scenario.fault_s
-    listing = place_listing(world, scenario.listing, case.listing, case.names, *limits)
-    growth = None
-    if case.newcomers is not None:
-        lies = {name: lie for name, lie in case.liars.items() if lie in SPONSOR_LIES}
-        growth = Growth(world, case.newcomers, case.names, lies)
     kind = registry.policy(str(case.mesh.policy["name"]))
     others = len(case.names) - 1
     start = StartSettings(peers=1 if scenario.redo else others, timeout_s=5.0)
-    remote = case.listing is not None and case.listing.remote
-    start = StartSettings() if remote else start
     rounds = RoundSettings(
         mode=case.mode,
         max=scenario.rounds,
@@ -339,19 +262,12 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Parts]:
         guard=case.mesh.guard,
         domains=_domains(case),
         private=scenario.private,
-        counted=scenario.documents is not None,
         tolerance=Tolerance(norm_ratio=1e7, quarantine_s=20.0),  # closed-form prompts may grow
-        shown=growth.leases.shown if growth is not None else {},
-        places=world.network.places,
-        remote=remote,
     )
     world.network.duplicates = case.duplicates
-    place_relays(world, case.relays, case.names, case.seed)
     world.checkers = [made(liars=tuple(case.liars)) for made in ALL]
     learners = {name: _learner(case, name) for name in case.names}
     world.place(plan, learners, TUNE_S)
-    for name, peers in case.later.items():
-        world.place_one(plan, name, peers, _learner(case, name), TUNE_S)
     chance, plot = random.Random(case.seed), Plot.drawn(random.Random(case.seed))
     for name, host in world.hosts.items():
         host.disk_s = chance.uniform(0, case.slow_disk_s)
@@ -361,14 +277,7 @@ def _world(scenario: Scenario, case: ScenarioCase) -> tuple[World, Parts]:
             host.liar = liar(lie, case.names, chance, learners[name].initial(1), plot)
     for fault in case.faults:
         schedule(world, fault)
-    kinds = [registry.policy(str(mesh.policy["name"])) for mesh in scenario.meshes]
-    both, given = list(zip(kinds, case.kinds, strict=False)), scenario.documents
-    drawn, liars = case.documents, case.liars
-    proposals = place_documents(world, plan, given, drawn, liars, both, case.seed)
-    if listing is not None:
-        listing.begin()
-        world.checkers.append(GoneStayOut(liars=tuple(case.liars)))
-    return world, Parts(proposals, growth, listing)
+    return world
 
 
 def _learner(case: ScenarioCase, name: str) -> Learner:
@@ -378,8 +287,7 @@ def _learner(case: ScenarioCase, name: str) -> Learner:
 
 def _domains(case: ScenarioCase) -> dict[str, str]:
     among = case.mesh.domains
-    names = (*case.names, *case.later) if among else ()
-    return {name: among[at % len(among)] for at, name in enumerate(names)}
+    return {name: among[at % len(among)] for at, name in enumerate(case.names) if among}
 
 
 def _heal(world: World, case: ScenarioCase) -> None:

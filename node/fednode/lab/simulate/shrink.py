@@ -28,7 +28,7 @@ def shrink(scenario: Scenario, failed: CaseEnd, tries: int = 200) -> CaseEnd:
 
 
 def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
-    """Return the cases that have one fault, hostile node or change less."""
+    """Return the cases that have one fault or hostile node less."""
     simpler = [
         replace(case, faults=case.faults[:at] + case.faults[at + 1 :])
         for at in range(len(case.faults))
@@ -36,15 +36,6 @@ def _simpler(case: ScenarioCase) -> list[ScenarioCase]:
     for name in case.liars:
         honest = {liar_name: lie for liar_name, lie in case.liars.items() if liar_name != name}
         simpler.append(replace(case, liars=honest))
-    simpler += [
-        replace(case, documents=case.documents[:at] + case.documents[at + 1 :])
-        for at in range(len(case.documents))
-    ]
-    if case.listing is not None:
-        changes = case.listing.changes
-        for at in range(len(changes)):
-            fewer = replace(case.listing, changes=changes[:at] + changes[at + 1 :])
-            simpler.append(replace(case, listing=fewer))
     calmer = [
         replace(case, loss=0.0),
         replace(case, duplicates=0.0),

@@ -54,8 +54,6 @@ def unsaid(world: World, names: Sequence[str]) -> str:
         same_round = states[node].round == states[other].round
         if not same_round or states[node].tensors == states[other].tensors:
             continue
-        if world.kernel(node).documents.force != world.kernel(other).documents.force:
-            continue  # each says that the other has other settings
         said = other in world.kernel(node).view().apart and other in _told(world, node)
         if not said and _in_sync(world, node):
             return f"{node} does not say that {other} holds others after round {states[node].round}"
