@@ -34,7 +34,6 @@ COMMANDS: Final = {
     "join": ("fednode.commands.join", "Join a mesh by a link, and run the node."),
     "init": ("fednode.commands.init", "Write settings to start from."),
     "check": ("fednode.commands.check", "List what is wrong before a start."),
-    "models": ("fednode.commands.models", "List models and what each takes."),
     "start": ("fednode.commands.start", "Run one node of a mesh."),
     "status": ("fednode.commands.status", "Show how a node or a mesh is."),
     "top": ("fednode.commands.top", "Show a mesh live."),

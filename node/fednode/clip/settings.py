@@ -30,8 +30,8 @@ class ModelSettings:
     name: str = MINI
     """fednode-mini (part of the package; small and quick), an open_clip architecture such as
     ViT-B-16 (far better; needs its weights, and a GPU or patience), local-dir:FOLDER (a folder
-    with a model's files, as downloaded from the hub), or hf-hub:OWNER/NAME. `fednode models` lists
-    what each takes."""
+    with a model's files, as downloaded from the hub), or hf-hub:OWNER/NAME. `fednode check
+    --model NAME` says what a model takes."""
     pretrained: str | None = None
     """An open_clip tag (openai, laion2b_s34b_b88k), or the path of a checkpoint file (.safetensors
     or .pt; open_clip or OpenAI state dict). null: for fednode-mini, local-dir: and hf-hub:."""

@@ -1,8 +1,8 @@
-"""Sizes of text towers of the library transformers, so that open_clip need not ask the hub.
+"""Sizes of text towers of the library transformers.
 
 open_clip's configuration of such a tower names a repository of the hub and holds no sizes. fednode
-takes them from the model's own folder, or from the table below, which holds the towers of open_clip
-and of BiomedCLIP.
+takes them from the model's own folder, or from the hub and its cache. It knows those of BiomedCLIP,
+whose folder has none.
 """
 
 from __future__ import annotations
@@ -21,49 +21,13 @@ FILE: Final = "config.json"
 MISSING: Final = (
     "needs the library transformers, which is not installed: run `pip install 'fednode[hf]'`"
 )
-_BASE: Final = {
+_BERT: Final = {
+    "model_type": "bert",
+    "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,
     "num_attention_heads": 12,
     "intermediate_size": 3072,
-}
-_LARGE: Final = {
-    "hidden_size": 1024,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 16,
-    "intermediate_size": 4096,
-}
-_BERT: Final = {"model_type": "bert", "vocab_size": 30522, **_BASE}
-_ROBERTA: Final = {
-    "max_position_embeddings": 514,
-    "type_vocab_size": 1,
-    "layer_norm_eps": 1e-5,
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
-}
-_XLM: Final = {"model_type": "xlm-roberta", "vocab_size": 250002, **_ROBERTA}
-_MT5: Final = {
-    "model_type": "mt5",
-    "vocab_size": 250112,
-    "d_kv": 64,
-    "feed_forward_proj": "gated-gelu",
-    "tie_word_embeddings": False,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
-_NLLB: Final = {
-    "model_type": "m2m_100",
-    "vocab_size": 256206,
-    "d_model": 1024,
-    "encoder_attention_heads": 16,
-    "decoder_attention_heads": 16,
-    "max_position_embeddings": 1024,
-    "scale_embedding": True,
-    "activation_function": "relu",
-    "pad_token_id": 1,
-    "bos_token_id": 0,
-    "eos_token_id": 2,
 }
 BIOMEDICAL: Final = tuple(
     f"microsoft/BiomedNLP-{name}-base-uncased-abstract{end}"
@@ -71,34 +35,16 @@ BIOMEDICAL: Final = tuple(
     for end in ("", "-fulltext")
 )
 """Names of BiomedCLIP's text tower."""
-
-
-def _of_nllb(layers: int, ffn_dim: int) -> dict[str, Any]:
-    both = {f"{part}_layers": layers for part in ("encoder", "decoder")}
-    hidden = {f"{part}_ffn_dim": ffn_dim for part in ("encoder", "decoder")}
-    return {**_NLLB, **both, **hidden}
-
-
-TABLE: Final[Mapping[str, Mapping[str, Any]]] = {
-    "bert-base-uncased": _BERT,
-    **dict.fromkeys(BIOMEDICAL, _BERT),
-    "roberta-base": {"model_type": "roberta", "vocab_size": 50265, **_BASE, **_ROBERTA},
-    "xlm-roberta-base": {**_XLM, **_BASE},
-    "xlm-roberta-large": {**_XLM, **_LARGE},
-    "google/mt5-base": {**_MT5, "d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12},
-    "google/mt5-xl": {**_MT5, "d_model": 2048, "d_ff": 5120, "num_layers": 24, "num_heads": 32},
-    "facebook/nllb-200-distilled-600M": _of_nllb(12, 4096),
-    "facebook/nllb-200-distilled-1.3B": _of_nllb(24, 8192),
-}
+TABLE: Final[Mapping[str, Mapping[str, Any]]] = dict.fromkeys(BIOMEDICAL, _BERT)
 """Sizes by the name that open_clip's configurations have for a text tower."""
 
 
 @contextlib.contextmanager
 def given(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[None]:
-    """Let open_clip build the text tower of a configuration without asking the hub for its sizes.
+    """Let open_clip build the text tower of a configuration.
 
     text: "text_cfg" of the configuration. folder: of the model's files. Raise ModelError if the
-    sizes are unknown or the library transformers is not installed.
+    sizes cannot be had or the library transformers is not installed.
     """
     name = text.get("hf_model_name")
     if not name:
@@ -106,12 +52,8 @@ def given(text: Mapping[str, Any], folder: Path | None = None) -> Iterator[None]
         return
     need(f"the text tower {name}")
     sizes = _of_folder(folder) or TABLE.get(name)
-    if sizes is None:
-        where = f"{folder} has no {FILE} with them" if folder else "open_clip does not know them"
-        raise ModelError(
-            f"the sizes of the text tower {name} are unknown, because {where}: put the {FILE} of "
-            f"{name} into a folder with the model's files, and name it local-dir:FOLDER."
-        )
+    if sizes is None and folder is not None:
+        raise _unknown(name, f"{folder} has no {FILE} with them")
     asked: Any = importlib.import_module("open_clip.hf_model")
     before = asked.AutoConfig
     asked.AutoConfig = _Answer(sizes)
@@ -129,15 +71,28 @@ def need(what: str) -> None:
         raise ModelError(f"{what} {MISSING}.") from fault
 
 
+def _unknown(name: str, why: str) -> ModelError:
+    return ModelError(
+        f"the sizes of the text tower {name} are unknown, because {why}: put the {FILE} of {name} "
+        "into a folder with the model's files, and name it local-dir:FOLDER."
+    )
+
+
 class _Answer:
     """Stands where open_clip asks the hub for a configuration."""
 
-    def __init__(self, sizes: Mapping[str, Any]) -> None:
+    def __init__(self, sizes: Mapping[str, Any] | None) -> None:
         self._sizes = sizes
 
-    def from_pretrained(self, *_: Any, **__: Any) -> Any:
+    def from_pretrained(self, name: str, *_: Any, **__: Any) -> Any:
         from transformers import AutoConfig
 
+        if self._sizes is None:
+            try:
+                return AutoConfig.from_pretrained(name)
+            except OSError as fault:
+                why = "the hub does not give them, and they are not in its cache"
+                raise _unknown(name, why) from fault
         kind, own = self._sizes["model_type"], dict(self._sizes)
         own.pop("model_type")
         return AutoConfig.for_model(kind, **own)

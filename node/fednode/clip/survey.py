@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import open_clip
 import torch
-from torch.overrides import TorchFunctionMode
 
 from fednode.clip import hub, sizes, sources, tokens
 from fednode.clip.backbone import Backbone
@@ -63,31 +62,23 @@ class Surveyed:
     template: str = PLAIN
 
 
-def architectures(part: str = "") -> list[str]:
-    """Return the names of open_clip's architectures that hold a text, in any case."""
-    return [name for name in open_clip.list_models() if part.lower() in name.lower()]
+def architectures() -> list[str]:
+    """Return the names of open_clip's architectures."""
+    names: list[str] = open_clip.list_models()
+    return names
 
 
-def architecture(name: str, tokenizers: dict[str, tuple[Any, str]] | None = None) -> Surveyed:
-    """Return what an architecture of open_clip takes; nothing is downloaded.
-
-    tokenizers: what was found for earlier names, by the tokenizer's own name.
-    """
+def architecture(name: str) -> Surveyed:
+    """Return what an architecture of open_clip takes; nothing is downloaded."""
     config = open_clip.get_model_config(name)
     text = config["text_cfg"]
     try:
-        with hub.offline(True), _silent(), sizes.given(text), torch.device("meta"), Unfilled():
+        with hub.offline(True), _silent(), sizes.given(text), torch.device("meta"):
             model = open_clip.create_model(name, device="meta", pretrained_text=False)
     except ModelError as fault:
         return Surveyed(name=name, fault=str(fault))
-    known = {} if tokenizers is None else tokenizers
-    key = repr(sorted(text.get("tokenizer_kwargs", {}).items())) + str(
-        (text.get("hf_tokenizer_name"), text.get("context_length"))
-    )
-    if key not in known:
-        with hub.offline(True), _silent():
-            known[key] = sources.tokenizer_of(text)
-    theirs, missing = known[key]
+    with hub.offline(True), _silent():
+        theirs, missing = sources.tokenizer_of(text)
     read = int(text.get("context_length", tokens.READ))
     judged = _judged(name, model, tower_of(model, name), theirs, missing, read)
     template = template_of(text)
@@ -139,23 +130,6 @@ def _has(ask: Callable[[], object]) -> bool:
     except ModelError:
         return False
     return True
-
-
-class Unfilled(TorchFunctionMode):
-    """Leave out what gives weights their first numbers, which a model without weights has not.
-
-    torch computes the shapes of these operations in Python, which takes most of a model's time.
-    """
-
-    NAMES: Final = frozenset({"uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_"})
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        named = kwargs or {}
-        if getattr(func, "__name__", "") in self.NAMES:
-            return args[0] if args else named["tensor"]
-        return func(*args, **named)
 
 
 class _silent:

@@ -106,7 +106,7 @@ def check(
         click.echo(config_file(f"schema/{schema}.json").read_text(encoding="utf-8"), nl=False)
         return 0
     if model is not None:
-        from fednode.commands.models import show_model
+        from fednode.commands.model import show_model
 
         return show_model(model, pretrained, as_json)
     faults, warned, findings = 0, False, []

@@ -1,6 +1,6 @@
-"""Every kind of tower trains a step with each policy that `fednode models` promises for it.
+"""Every kind of tower trains a step with each policy that `fednode check --model` promises for it.
 
-A twin is a tiny random model of a kind. What the table does not promise is refused with a sentence.
+A twin is a tiny random model of a kind. What it does not promise is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from fednode import registry
 from fednode.clip import backbone, survey
 from fednode.clip.settings import ModelSettings
-from fednode.commands.models import NEEDS, policies
+from fednode.commands.model import NEEDS, policies
 from fednode.core.types import EMPTY
 from fednode.errors import ModelError
 from fednode.learn import optimizer
