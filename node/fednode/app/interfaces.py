@@ -10,7 +10,6 @@ from fednode.app.network import NodeNetwork
 from fednode.app.plan import NodePlan
 from fednode.app.settling import Settling
 from fednode.data.reasons import told
-from fednode.errors import ConfigError
 from fednode.learn.learner import Learner
 from fednode.observe.admin import Admin, HealthService
 from fednode.observe.events import Events
@@ -23,7 +22,6 @@ from fednode.observe.working import Working
 from fednode.storage.store import Store
 
 if TYPE_CHECKING:
-    from fednode.observe.otel import Otel
     from fednode.observe.web import Web
 
 
@@ -50,7 +48,6 @@ class Interfaces:
         self._health = HealthService()
         self._admin = Admin(self.service, self._health)
         self._web: Web | None = None
-        self._otel = otel_of(plan, self.events)
         mesh.refusals.show = self.events.record
 
     def register(self, server: Any) -> None:
@@ -62,8 +59,6 @@ class Interfaces:
         """Listen on the other ports; raise AddressError or ConfigError."""
         log = logging.getLogger("fednode")
         await self._health.loading()
-        if self._otel is not None:
-            self._otel.begin()
         if self._settings.admin.listen is not None:
             log.info("admin port: %s", await self._admin.listen(self._settings.admin.listen))
         if self._settings.page.listen is not None:
@@ -102,8 +97,6 @@ class Interfaces:
         """Close the other ports. Idempotent."""
         if self._web is not None:
             await self._web.close()
-        if self._otel is not None:
-            await self._otel.close()
         await self._admin.close()
 
 
@@ -121,22 +114,3 @@ def about_of(plan: NodePlan, mesh: NodeNetwork) -> About:
         privacy=plan.settings.privacy.clip is not None,
         paths=Paths.of(mesh.tls),
     )
-
-
-def otel_of(plan: NodePlan, events: Events) -> Otel | None:
-    """Return the exporter to an OpenTelemetry collector; None if no endpoint is set.
-
-    Raise ConfigError if the extra `otel` is not installed.
-    """
-    settings = plan.settings.otel
-    if settings.endpoint is None:
-        return None
-    try:
-        from fednode.observe.otel import Otel
-    except ModuleNotFoundError as fault:
-        raise ConfigError(
-            f"otel.endpoint is {settings.endpoint}, and {fault.name} is not installed: run `pip "
-            "install fednode[otel]`, or leave otel.endpoint null."
-        ) from fault
-    labels = {"mesh": plan.peers.mesh, "node": plan.name}
-    return Otel(settings.endpoint, labels, events)

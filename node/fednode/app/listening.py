@@ -16,18 +16,13 @@ Found = tuple[Literal["fault", "warning", "note"], str]
 
 
 def findings(plan: NodePlan) -> Iterator[Found]:
-    """Check all addresses that the node would listen on, and the metrics collector's settings."""
+    """Check all addresses that the node would listen on."""
     settings = plan.settings
     wanted: list[Callable[[], object]] = [
         *([] if plan.listen == RELAY else [lambda: check_free(parse(plan.listen))])
     ]
     yield from _of_name(plan)
     admin, page = settings.admin.listen, settings.page.listen
-    if settings.otel.endpoint is not None:
-        from fednode.app.interfaces import otel_of
-        from fednode.observe.events import Events
-
-        wanted.append(lambda: otel_of(plan, Events()))
     if admin is not None:
         wanted.append(lambda: check_free(parse(admin)))
     if page is not None:

@@ -39,24 +39,6 @@ class AdminSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class OtelSettings:
-    """OpenTelemetry: a trace of each round, pushed to a collector."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = STRICT
-
-    endpoint: str | None = None
-    """URL of a collector (OTLP over HTTP), such as http://127.0.0.1:4318. Needs `pip install
-    fednode[otel]`. null: no traces. Metrics are not pushed: /metrics of the page has them."""
-
-    def __post_init__(self) -> None:
-        if self.endpoint is not None and not self.endpoint.startswith(("http://", "https://")):
-            raise ValueError(
-                f"otel.endpoint is {self.endpoint!r}; write http://HOST:4318, as OTLP over HTTP is "
-                "served."
-            )
-
-
-@dataclass(frozen=True, slots=True)
 class PageSettings:
     """The node's page and its metrics, over HTTP."""
 

@@ -35,7 +35,7 @@ from fednode.settings import faults, trees
 from fednode.settings.allow import AllowSettings
 from fednode.settings.chosen import Chosen
 from fednode.settings.network import Reach, RelaySettings
-from fednode.settings.output import AdminSettings, LogSettings, OtelSettings, PageSettings
+from fednode.settings.output import AdminSettings, LogSettings, PageSettings
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 NAME_RULE: Final = "use small letters, digits and hyphens, at most 63."
@@ -105,7 +105,6 @@ class Settings:
     allow: AllowSettings = field(default_factory=AllowSettings)
     admin: AdminSettings = field(default_factory=AdminSettings)
     page: PageSettings = field(default_factory=PageSettings)
-    otel: OtelSettings = field(default_factory=OtelSettings)
 
 
 @dataclass(frozen=True, slots=True)

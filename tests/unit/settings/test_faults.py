@@ -13,7 +13,6 @@ from fednode.settings.read import load_settings
 BEFORE = {
     "seed": 3,
     "policy": {"name": "zerodfl", "strategy": "push", "rows_shared": "auto", "recipients": 4},
-    "otel": {"every_s": 10, "endpoint": None},
 }
 
 
@@ -21,7 +20,6 @@ def test_removed_keys_and_values_are_left_out_and_all_others_stay() -> None:
     assert lasting(BEFORE) == {
         "seed": 3,
         "policy": {"name": "zerodfl", "recipients": 4},
-        "otel": {"endpoint": None},
     }
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fednode.settings.output import LogSettings, OtelSettings, PageSettings
+from fednode.settings.output import LogSettings, PageSettings
 
 
 @pytest.mark.parametrize(
     ("make", "text"),
     [
         (lambda: LogSettings(file_mb=-1), "log.file_mb is -1; it must be from 0 to 10000"),
-        (lambda: OtelSettings(endpoint="localhost:4318"), "otel.endpoint is 'localhost:4318'"),
         (lambda: PageSettings(token="short"), "give at least 16 characters"),
     ],
 )
@@ -26,8 +25,3 @@ def test_a_short_token_is_not_repeated_in_its_fault() -> None:
     with pytest.raises(ValueError, match="too short") as fault:
         PageSettings(token="hunter2")
     assert "hunter2" not in str(fault.value)
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:4318", "https://collector", None])
-def test_a_collector_is_reached_over_http(url: str | None) -> None:
-    assert OtelSettings(endpoint=url).endpoint == url

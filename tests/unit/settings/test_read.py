@@ -106,11 +106,6 @@ def test_an_empty_section_keeps_its_defaults_under_a_flag(tmp_path: Path) -> Non
             "use krum, with merge.liars as many hostile nodes as it must tolerate.",
         ),
         (
-            "otel:\n  every_s: 10",
-            "node.yaml, line 2: otel.every_s was removed; metrics are not pushed now: "
-            "let the collector read /metrics (page.listen).",
-        ),
-        (
             "tuning:\n  lr: true",
             "node.yaml, line 2: tuning.lr is true; it must be a number.",
         ),
