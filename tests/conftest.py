@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
+import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # One process runs the tests on each core (Makefile), so a process gets one thread. This line comes
@@ -30,3 +34,21 @@ def pytest_collection_finish() -> None:
 def pytest_unconfigure() -> None:
     """Let the interpreter collect them at its end, as extension modules expect."""
     gc.unfreeze()
+
+
+@pytest.fixture(autouse=True)
+def process_as_before() -> Iterator[None]:
+    """Give the process its log handlers and its signal handlers back, whatever a test ran in it."""
+    loggers = [logging.getLogger(), logging.getLogger("fednode")]
+    logs = [([*logger.handlers], logger.level, logger.propagate) for logger in loggers]
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for logger, (handlers, level, propagate) in zip(loggers, logs, strict=True):
+        for handler in set(logger.handlers) - set(handlers):
+            handler.close()
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
+    for number, before in signals.items():
+        if before is not None and signal.getsignal(number) is not before:
+            signal.signal(number, before)

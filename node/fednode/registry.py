@@ -31,12 +31,15 @@ def _entries(group: str) -> tuple[metadata.EntryPoint, ...]:
     return tuple(metadata.entry_points(group=group))
 
 
+@cache
+def _folders() -> frozenset[str]:
+    modules = pkgutil.iter_modules(fednode.policies.__path__)
+    return frozenset(module.name for module in modules if module.ispkg)
+
+
 def names() -> list[str]:
     """Return the names of all policies, sorted."""
-    folders = {
-        module.name for module in pkgutil.iter_modules(fednode.policies.__path__) if module.ispkg
-    }
-    return sorted(folders | {entry.name for entry in _entries(GROUP)})
+    return sorted(_folders() | {entry.name for entry in _entries(GROUP)})
 
 
 def policy(name: str) -> PolicyKind:

@@ -10,7 +10,7 @@ from fednode.errors import AddressError, Unreachable
 from tests.contract import memory_transport as memory
 from tests.contract.memory_transport import Hub, MemoryTransport
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 
 
 async def upper(frame: bytes, caller: str = "") -> bytes:

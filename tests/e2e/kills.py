@@ -30,7 +30,7 @@ from fednode.storage.store import Store, read_snapshot
 PEERS = "mesh: m\ninsecure: true\npeers:\n  - {{name: a, address: '127.0.0.1:{port}'}}\n"
 ADOPTED = re.compile(rb"round (\d+) adopted")
 DAMAGED = re.compile(rb"damaged|defect|Traceback")
-FIRST_WORD_S = 60.0
+FIRST_WORD_S = 180.0
 NEEDED = ("commands.start", "observe.page", "observe.web", "policies.zerodfl.exchange")
 """Modules that a life imports."""
 

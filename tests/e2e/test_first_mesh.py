@@ -32,7 +32,7 @@ from tests.contract.faults import pause
 from tests.unit.commands.run import Fednode
 
 pytestmark = pytest.mark.e2e
-GUARD_S = 120.0
+GUARD_S = 180.0
 ROUNDS = 6
 TETHER = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 ENVIRONMENT = {

@@ -27,7 +27,7 @@ from fednode.transports.ports import free_ports
 pytestmark = pytest.mark.e2e
 FEDNODE = (sys.executable, "-m", "fednode.cli")
 # A bound for a test that hangs, not a measurement.
-GUARD_S = 120.0
+GUARD_S = 180.0
 POLL_S = 0.02
 CTRL_C = b"\x03"
 

@@ -15,7 +15,7 @@ from fednode.wire.gen.status_pb2 import StatusReply
 from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 
 ROUNDS = 40
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 VICTIM = "node-2"
 SURVIVORS = ("node-1", "node-3")
 

@@ -30,7 +30,7 @@ from fednode_bootstrap.mesh import LocalMesh, MeshSettings
 NODES = ("node-1", "node-2", "node-3")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
-LIMIT_S = 150.0
+LIMIT_S = 180.0
 PATIENT = "membership={preset: wan, probe_interval_s: 5, probe_timeout_s: 30}"
 
 

@@ -27,7 +27,7 @@ from tests.unit.commands.tuned import draw
 
 pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).resolve().parents[2]
-GUARD_S = 120.0
+GUARD_S = 180.0
 POLL_S = 0.2
 
 
@@ -120,7 +120,7 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     read: Any = nbformat.read
     book = read(ROOT / "docs" / "tour.ipynb", as_version=4)
     client = NotebookClient(
-        book, timeout=int(GUARD_S), iopub_timeout=60, resources={"metadata": {"path": docs}}
+        book, timeout=int(GUARD_S), iopub_timeout=180, resources={"metadata": {"path": docs}}
     )
     client.execute()
     shown = [

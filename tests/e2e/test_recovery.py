@@ -11,7 +11,7 @@ from fednode.learn.closed_form import STEPS
 from fednode_bootstrap.mesh import LocalMesh
 
 pytestmark = pytest.mark.e2e
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])

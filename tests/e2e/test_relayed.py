@@ -48,7 +48,7 @@ async def test_nodes_without_ports_enrol_restart_are_asked_checked_and_revoked(
             ids = {}
             for name in "ab":
                 key = ("--mesh", "m", "--name", name, "--state", str(tmp_path / name))
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(180):
                     while "lease" not in (shown := await said_of(fednode, *key)):
                         await pause(POLL_S)
                 ids[name] = shown.splitlines()[0]
@@ -77,7 +77,7 @@ async def test_nodes_without_ports_enrol_restart_are_asked_checked_and_revoked(
             )
             # The relay has learnt it, too, and b gets no place there.
             file = tmp_path / "b" / "fednode.log"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(180):
                 while "relay.none" not in await asyncio.to_thread(file.read_text):
                     await pause(POLL_S)
 

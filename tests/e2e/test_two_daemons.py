@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import os
 import signal
 import socket
@@ -40,7 +39,7 @@ FEDNODE = (sys.executable, "-m", "fednode.cli")
 TETHERED = (sys.executable, "-m", "fednode_bootstrap.tether", "fednode.cli")
 CLOSED = ("--set", "tuning.kind=closed-form", "--set", "membership.probe_interval_s=0.2")
 # A bound for a test that hangs, not a measurement.
-GUARD_S = 60.0
+GUARD_S = 180.0
 POLL_S = 0.02
 
 
@@ -213,7 +212,7 @@ async def test_what_tools_and_people_see_of_a_daemon(pair: Pair) -> None:
             stub = health_pb2_grpc.HealthStub(channel)
             for name in ("", "fednode.v1.Node"):
                 request = health_pb2.HealthCheckRequest(service=name)
-                assert (await stub.Check(request, timeout=20)).status == 1
+                assert (await stub.Check(request, timeout=180)).status == 1
             with pytest.raises(Refused, match="takes commands on its own address only"):
                 await client.control(admin, "leave")
         told = fednode("logs", pair.address["a"], "--format", "json", folder=pair.folder).stdout
@@ -338,13 +337,8 @@ def here(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Run commands in this process, which has torch, in the folder of a pair."""
     monkeypatch.chdir(pair.folder)
     monkeypatch.setenv("HOME", str(pair.folder))
-    log, threads = logging.getLogger("fednode"), torch.get_num_threads()
-    before = [*log.handlers], log.level, log.propagate
+    threads = torch.get_num_threads()
     yield pair.folder
-    for one in set(log.handlers) - set(before[0]):
-        log.removeHandler(one)
-        one.close()
-    _, log.level, log.propagate = before
     torch.set_num_threads(threads)
 
 

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from fednode.clip import backbone
-from fednode.clip.settings import ModelSettings
-from fednode.clip.shared import SharedWeights
 from tests.unit.commands.run import PEERS, Fednode
-from tests.unit.commands.tuned import tune_in
 
-LOADED: dict[ModelSettings, backbone.Backbone] = {}
+if TYPE_CHECKING:  # at run time only what needs a model imports torch
+    from fednode.clip.backbone import Backbone
+    from fednode.clip.settings import ModelSettings
+    from fednode.clip.shared import SharedWeights
+
+LOADED: dict[ModelSettings, Backbone] = {}
 
 
 @pytest.fixture
 def loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the embedded model once for all commands; a loaded model is never changed."""
+    from fednode.clip import backbone
+
     load = backbone.load
 
-    def loaded(settings: ModelSettings, shared: SharedWeights | None = None) -> backbone.Backbone:
+    def loaded(settings: ModelSettings, shared: SharedWeights | None = None) -> Backbone:
         if settings.pretrained is not None:
             return load(settings, shared)
         if settings not in LOADED:
@@ -57,6 +61,8 @@ def peers(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with images, and a state directory of a node that ran one round."""
+    from tests.unit.commands.tuned import tune_in
+
     folder = tmp_path_factory.mktemp("node")
     tune_in(folder)
     yield folder

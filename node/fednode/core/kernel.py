@@ -118,6 +118,11 @@ class Kernel(Peering):
                 return self._adopted(now, event, snapshot)
         return self._tell(now, event)
 
+    @property
+    def life(self) -> Life:
+        """What the node does now."""
+        return self._life
+
     def view(self) -> KernelView:
         """Return the node as status shows it."""
         peers, live = self._members.view(), self._members.live()

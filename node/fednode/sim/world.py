@@ -166,7 +166,7 @@ class World:
     def finished(self) -> bool:
         """Tell whether every node that is on has run all its rounds."""
         on = [host.kernel for host in self.hosts.values() if host.kernel is not None]
-        return all(kernel.view().life is Life.FINISHED for kernel in on)
+        return all(kernel.life is Life.FINISHED for kernel in on)
 
     @property
     def events(self) -> int:

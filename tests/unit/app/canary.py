@@ -161,9 +161,11 @@ async def running(
         door.open(driver.on_frame)
         loaded()
         task = asyncio.create_task(driver.run())
-        yield Node(plan, mesh, faces, driver, learner, tape)
-        driver.stop()
-        await task
+        try:
+            yield Node(plan, mesh, faces, driver, learner, tape)
+        finally:
+            driver.stop()
+            await task
     finally:
         await faces.close()
         await mesh.transport.close()

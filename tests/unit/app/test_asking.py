@@ -24,7 +24,7 @@ class Asked:
         self.waiting += 1
         if self.waiting == len(TARGETS):
             self.all.set()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(180):
             await self.all.wait()
         if where == "b:1":
             raise Unreachable("nobody")

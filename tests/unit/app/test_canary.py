@@ -51,7 +51,7 @@ from tests.unit.app.canary import (
 )
 from tests.unit.lab.track.conftest import FAKE
 
-GUARD_S = 120.0
+GUARD_S = 180.0
 LEAK = "canary-007"
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 COMMON = (

@@ -17,7 +17,7 @@ from PIL import Image
 from tests.unit.app import test_canary as canary
 from tests.unit.app.canary import ASKED, CLASS, found, keyed, running
 
-GUARD_S = 120.0
+GUARD_S = 180.0
 SENT = ("frames", "what a peer keeps")
 CHANNELS = (*SENT, "answers to frames", *ASKED, "page", "live page", "metrics")
 COMMON = (

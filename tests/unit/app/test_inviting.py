@@ -23,7 +23,7 @@ AWAY = "127.0.0.1:9"
 
 async def settled(desk: Inviting) -> None:
     """Wait until the words of all sites shown are known."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         while any(not site.words for site in (*desk.waiting(), *desk.members())) or (
             not desk.mesh_words()
         ):

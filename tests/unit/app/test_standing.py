@@ -27,7 +27,7 @@ from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import LISTED
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 SAID = "The mesh 'ward' revoked the key of this node, 'b': ask for a new link."
 
 

@@ -29,7 +29,7 @@ from tests.contract.faults import pause
 from tests.unit.app.canary import Node, keyed, running
 from tests.unit.identity.people import MESH, MESH_KEY, STRANGER, A, B, lease, made_key, revocation
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 KEYS = {"a": A, "b": B, "c": STRANGER}
 IDS = {name: keys.node_id(key) for name, key in KEYS.items()}
 CLOSED = (
@@ -315,8 +315,10 @@ async def watched(folder: Path, name: str) -> AsyncIterator[tuple[Node, Client]]
         watch = Watching(node.mesh, node.driver, moved=node.faces.moved).watch()
         task = asyncio.create_task(watch)
         async with client_of(load_peers(folder / "peers.yaml"), folder / name) as client:
-            yield node, client
-        task.cancel()
+            try:
+                yield node, client
+            finally:
+                task.cancel()
 
 
 async def until(node: Node, client: Client, holds: Callable[[Any], bool]) -> Any:

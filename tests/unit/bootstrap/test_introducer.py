@@ -33,7 +33,7 @@ from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.serving import serve
 from tests.unit.identity.people import LISTED, MESH, NOW, made_key
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 ADDRESS = "127.0.0.1:7101"
 A_ID, B_ID = LISTED["a"], LISTED["b"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from fednode_bootstrap.process import TAIL_BYTES, Daemon, how_it_ended
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 STUBBORN = """
 import signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -13,7 +13,7 @@ import pytest
 
 from fednode_bootstrap import tether
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 PROGRAM = """
 import os, signal, sys, threading
 print(sys.argv[1:], __name__, repr(sys.stdin.read()), flush=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +15,8 @@ from tests.unit.commands.run import Fednode
 
 
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[NodePlan, Store]]]:
-    """Give what is run from now on; nothing is. Take away the log's handlers that `start` adds."""
-    log = logging.getLogger("fednode")
-    before = [*log.handlers], log.level, log.propagate
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[NodePlan, Store]]:
+    """Give what is run from now on; nothing is."""
     found: list[tuple[NodePlan, Store]] = []
 
     def run(plan: NodePlan, store: Store) -> None:
@@ -28,11 +24,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[NodePlan, Store]
         store.close()
 
     monkeypatch.setattr(module, "run", run)
-    yield found
-    for one in set(log.handlers) - set(before[0]):
-        log.removeHandler(one)
-        one.close()
-    _, log.level, log.propagate = before
+    return found
 
 
 def test_its_name_leads_here() -> None:

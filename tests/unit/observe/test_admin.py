@@ -39,14 +39,14 @@ async def test_health_follows_the_nodes_life(tmp_path: Path) -> None:
         stub = health_pb2_grpc.HealthStub(channel)
 
         async def check(name: str) -> int:
-            reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=20)
+            reply = await stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=180)
             return int(reply.status)
 
         assert NODE == "fednode.v1.Node"
         assert (await check(""), await check(NODE)) == (SERVING, NOT_SERVING)
         await health.serving()
         assert (await check(""), await check(NODE)) == (SERVING, SERVING)
-        watching = stub.Watch(health_pb2.HealthCheckRequest(service=NODE), timeout=20)
+        watching = stub.Watch(health_pb2.HealthCheckRequest(service=NODE), timeout=180)
         assert (await watching.read()).status == SERVING
         await health.draining()
         assert (await watching.read()).status == NOT_SERVING
@@ -63,12 +63,12 @@ async def test_reflection_lists_what_there_is(tmp_path: Path) -> None:
     async with admin(tmp_path) as (_, where), grpc.aio.insecure_channel(where) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         ask = reflection_pb2.ServerReflectionRequest(list_services="")
-        call = stub.ServerReflectionInfo(iter([ask]), timeout=20)
+        call = stub.ServerReflectionInfo(iter([ask]), timeout=180)
         reply = await call.read()
         names = {one.name for one in reply.list_services_response.service}
         assert {NODE, "grpc.health.v1.Health"} <= names
         ask = reflection_pb2.ServerReflectionRequest(file_containing_symbol=NODE)
-        reply = await stub.ServerReflectionInfo(iter([ask]), timeout=20).read()
+        reply = await stub.ServerReflectionInfo(iter([ask]), timeout=180).read()
         assert reply.file_descriptor_response.file_descriptor_proto
 
 

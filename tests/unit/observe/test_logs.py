@@ -16,15 +16,9 @@ from fednode.settings.output import LogSettings
 
 
 @pytest.fixture
-def ours() -> object:
-    """The logger of fednode, as it was afterwards."""
-    logger = logging.getLogger("fednode")
-    before = logger.level, list(logger.handlers), logger.propagate
-    yield logger
-    for handler in logger.handlers:
-        if handler not in before[1]:
-            handler.close()
-    logger.level, logger.handlers, logger.propagate = before
+def ours() -> logging.Logger:
+    """The logger of fednode."""
+    return logging.getLogger("fednode")
 
 
 def test_lines_for_programs_say_what_they_are_about(

@@ -116,7 +116,7 @@ async def test_watchers_are_bounded_and_those_that_go_make_room(tmp_path: Path) 
         with pytest.raises(Refused, match="16 watch this node already"):
             await anext(client.watch(where))
         await following.aclose()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(180):
             while service._watchers[""] == WATCHERS_MAX:  # noqa: ASYNC110
                 await asyncio.sleep(0)
         async with aclosing(client.watch(where)) as again:
@@ -162,7 +162,7 @@ async def test_peers_are_told_by_themselves(tmp_path: Path) -> None:
         service.attach(a.driver, ClosedFormLearner("a"))
         async with serving(service) as (_, where), grpc.aio.insecure_channel(where) as channel:
             stub = status_pb2_grpc.NodeStub(channel)
-            reply = await stub.Peers(status_pb2.PeersRequest(), timeout=20)
+            reply = await stub.Peers(status_pb2.PeersRequest(), timeout=180)
             (peer,) = reply.peers
             assert (peer.name, peer.state) == ("b", "alive")
             reading = service.read()
@@ -238,7 +238,7 @@ async def test_the_classes_of_peers_stand_beside_those_of_the_node(tmp_path: Pat
     store, there = Store(tmp_path / "a"), Store(tmp_path / "b")
     peer = NodeService(there, ABOUT)
     peer.attach(FakeNode(), ClosedFormLearner("b"))
-    async with serving(peer) as (_, address), asyncio.timeout(20):
+    async with serving(peer) as (_, address), asyncio.timeout(180):
         service = NodeService(store, ABOUT, dial=dial)
         members = (Member(name="b", state="refused"), Member(name="c", state="dead"))
         node = FakeNode(members, addresses={"b": address, "c": address})

@@ -29,7 +29,7 @@ async def raw(url: str, said: bytes) -> bytes:
     """Send bytes that no client of HTTP would; return the first line of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", URL(url).port)
     writer.write(said)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         line = await reader.readline()
     writer.close()
     return line.strip()
@@ -73,7 +73,7 @@ async def test_a_viewer_that_does_not_read_loses_its_stream(
     async with (
         page(tmp_path) as (_, url),
         aiohttp.ClientSession() as session,
-        asyncio.timeout(30),
+        asyncio.timeout(180),
         session.get(url + "live") as answer,
     ):
         assert await answer.read() == b""
@@ -111,7 +111,7 @@ async def test_images_of_classes_and_no_other_file(tmp_path: Path) -> None:
 
 async def until(service: NodeService, life: str) -> None:
     """Wait until a record comes after which the node is in a state of its life."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(180):
         async for _ in service.events.follow(0, "info"):
             if service.now().life == life:
                 return

@@ -20,7 +20,7 @@ from fednode.transports.grpc import GrpcTransport
 from tests.contract.faults import WHATS, WHENS, Faulty, What, When
 
 NAMES = ("a", "b", "c")
-GUARD_S = 60.0
+GUARD_S = 180.0
 ROUNDS = 6
 
 

@@ -41,7 +41,7 @@ NODES = ("node-1", "node-2", "node-3")
 DOMAINS = ("photo", "art", "photo")
 CLASSES = ("accordion", "barrel", "beaver", "gerenuk")
 ROUNDS = 2
-GUARD_S = 120.0
+GUARD_S = 180.0
 PATIENT = Timing(0.05, 30.0, suspicion_mult=1e4, sync_interval_s=30.0)
 CASES: dict[str, dict[str, Any]] = {
     "local": {},

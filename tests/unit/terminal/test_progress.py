@@ -10,7 +10,7 @@ from rich.console import Console
 
 from fednode.terminal.progress import Shown
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 class Screen(io.StringIO):

@@ -13,7 +13,7 @@ import pytest
 from fednode.terminal import stop as module
 from fednode.terminal.stop import Interrupted, held_back, interruptible, until
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 
 
 async def test_work_that_ends_gives_its_result() -> None:

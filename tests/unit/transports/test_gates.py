@@ -13,7 +13,7 @@ from fednode.transports.address import Endpoint
 from fednode.transports.gates import Gates, check_free
 from tests.contract.faults import pause
 
-GUARD_S = 30.0
+GUARD_S = 180.0
 
 
 async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

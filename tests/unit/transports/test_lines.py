@@ -36,7 +36,7 @@ from tests.e2e.attacks.http2 import (
 from tests.unit.identity.people import A, B, Person, person
 from tests.unit.transports.test_tls import shown_by
 
-GUARD_S = 20.0
+GUARD_S = 180.0
 DELIVER = "/fednode.v1.Exchange/Deliver"
 BEGIN = PREFACE + frame(SETTINGS)
 FEW = Rates(calls=1.0, frames=10.0, records=1e6)

@@ -43,7 +43,7 @@ class LivesAreTrue(Check):
         """Count releases; check what the node says, and that it is silent where it must be."""
         accepts = isinstance(event, Commanded) and event.command == "accept"
         before = self._silent.get(name, False) and not accepts
-        silent = self._silent[name] = world.kernel(name).view().undecided
+        silent = self._silent[name] = bool(world.kernel(name).lives.undecided)
         if before and not silent:
             raise self.broken(world, name, "speaks again, and its operator has not decided")
         for one in effects:
@@ -73,7 +73,7 @@ class LivesAreTrue(Check):
 def decide(world: World) -> None:
     """Let the operator of each node that waits for a decision accept its state."""
     for name, host in world.hosts.items():
-        if host.kernel is not None and host.kernel.view().undecided:
+        if host.kernel is not None and host.kernel.lives.undecided:
             world.command(name, "accept")
 
 

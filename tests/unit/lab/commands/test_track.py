@@ -15,7 +15,7 @@ from tests.unit.lab.track.conftest import FAKE
 from tests.unit.lab.track.test_cells import experiment
 
 ROOT = Path(__file__).resolve().parents[4]
-GUARD_S = 60.0
+GUARD_S = 180.0
 # A test suite in the background inherits an ignored SIGINT, and hands it on.
 PROGRAM = """
 import signal
@@ -56,14 +56,14 @@ def test_a_tracker_that_raises_is_a_sentence_and_an_exit_code(tmp_path: Path) ->
 
 def test_a_tracker_that_hangs_is_a_sentence_and_an_exit_code(tmp_path: Path) -> None:
     """Its exit handler waits for ever, too, and the command ends all the same."""
-    ran = started(experiment(tmp_path / "trial", 1), "Hanging", 0.2)
+    ran = started(experiment(tmp_path / "trial", 1), "HangingAtExit", 0.2)
     _, said = ran.communicate(timeout=GUARD_S)
     assert said.startswith("fednode: Fake did not take figures within 0.2 s.")
     assert ran.returncode == 5
 
 
 def test_ctrl_c_ends_a_command_whose_tracker_hangs(tmp_path: Path) -> None:
-    with started(experiment(tmp_path / "trial", 1), "Hanging", 60.0) as ran:
+    with started(experiment(tmp_path / "trial", 1), "HangingAtExit", 60.0) as ran:
         assert ran.stdout is not None
         assert ran.stdout.readline() == "the tracker hangs\n"
         ran.send_signal(signal.SIGINT)

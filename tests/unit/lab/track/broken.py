@@ -28,10 +28,18 @@ class FullDisk(FakeTracker):
 
 
 class Hanging(FakeTracker):
-    """Never returns; its exit handler neither."""
+    """Never returns."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Wait for ever."""
+        print("the tracker hangs", flush=True)
+        threading.Event().wait()
+
+
+class HangingAtExit(Hanging):
+    """Never returns; its exit handler neither. For a process of its own, which must be ended."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Wait for ever."""
         atexit.register(threading.Event().wait)
-        print("the tracker hangs", flush=True)
-        threading.Event().wait()
+        super().log(step, values)
