@@ -37,8 +37,10 @@ from fednode.learn.settings import PrivacySettings
 from fednode.storage.files import put
 
 Releases = Mapping[tuple[float | None, float], int]
-"""Number of released results by (clip, noise); clip is None for releases without clipping."""
+"""Number of released results by (clip, noise); clip is None for releases without clipping, and for
+releases whose clipping and noise are not known."""
 
+UNKNOWN: Final = (None, 0.0)
 ACCOUNT: Final = "privacy.json"
 ELSEWHERE: Final = "state directory with --state"
 
@@ -76,16 +78,13 @@ class PrivateLearner:
         return self._past
 
     def missed(self, count: int, undecided: str) -> None:
-        """Count releases that the node's key made elsewhere, with the least noise that is known.
+        """Count releases that the node's key made elsewhere: with which noise is not known.
 
         undecided: why the node is silent until its operator decides. Raise StateError if the
         account cannot be written.
         """
         with self._guard:
-            noises = [noise for clip, noise in self._releases if clip is not None]
-            clip = self._settings.clip
-            noise = min([*noises, self._settings.noise]) if clip is not None else 0.0
-            self._write((clip, noise), count, undecided)
+            self._write(UNKNOWN, count, undecided)
 
     @property
     def schema(self) -> str:
@@ -157,7 +156,7 @@ class PrivateLearner:
 
     def _count(self, clip: float | None, noise: float) -> None:
         with self._guard:
-            if clip is None and self._releases.get((clip, noise)):
+            if clip is None and self._releases.get(UNKNOWN):
                 return  # one release without clipping already voids the guarantee
             self._write((clip, noise), 1, self._past.undecided)
 
@@ -223,7 +222,8 @@ def said(settings: PrivacySettings, releases: Releases) -> str:
     if any(clip is None for clip, _ in releases):
         return (
             "privacy: no epsilon holds for this node's data set: it released results without "
-            "clipping and noise before, and what members heard of them stays with them"
+            "clipping and noise, or with a noise that this account does not know, and what members "
+            "heard of them stays with them"
         )
     spent = composed([(noise, count) for (_, noise), count in releases.items()], settings.delta)
     kinds = [

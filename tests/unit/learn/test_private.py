@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 
@@ -203,22 +202,23 @@ def test_a_node_with_a_start_of_its_own_is_clipped_around_that(tmp_path: Path) -
         np.testing.assert_allclose(told.tensors["context"], first["context"], atol=1e-5)
 
 
-def test_releases_elsewhere_count_with_the_least_noise_and_the_decision_is_kept(
-    tmp_path: Path,
+@pytest.mark.parametrize("known", [0, 2])
+def test_after_releases_elsewhere_no_epsilon_holds_and_the_decision_is_kept(
+    tmp_path: Path, known: int
 ) -> None:
-    settings = PrivacySettings(clip=1.0, noise=2.0)
-    learner = PrivateLearner(ClosedFormLearner("a"), settings, 1, tmp_path, chance())
+    """Their noise is not known; that of today and of other releases says nothing of it."""
+    learner = made(tmp_path)
+    released(learner, known)
+    learner.missed(0, "still")
+    assert ("no epsilon holds" in learner.notes[-1]) is False
     learner.missed(3, "its key has spoken")
-    assert read_account(tmp_path) == {(1.0, 2.0): 3}
-    quieter = replace(settings, noise=0.5)
-    learner = PrivateLearner(ClosedFormLearner("a"), quieter, 1, tmp_path, chance())
-    assert learner.past == Past(3, "its key has spoken")
-    learner.missed(4, "still")
-    learner = PrivateLearner(ClosedFormLearner("a"), settings, 1, tmp_path, chance())
-    learner.missed(0, "")
+    assert "no epsilon holds" in learner.notes[-1]
+    learner = made(tmp_path, noise=100.0)
+    assert learner.past == Past(known + 3, "its key has spoken")
     learner.missed(1, "")
-    assert read_account(tmp_path) == {(1.0, 2.0): 3, (1.0, 0.5): 5}
-    assert read_past(tmp_path) == Past(8)
+    released(learner, 1)
+    assert "no epsilon holds" in made(tmp_path).notes[-1]
+    assert read_past(tmp_path) == Past(known + 5)
 
 
 def test_an_account_of_before_counts_its_releases(tmp_path: Path) -> None:
