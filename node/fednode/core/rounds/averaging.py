@@ -86,18 +86,20 @@ class Averaging(Method):
         left = Tensors(rest | {OWN + name: array - told[name] for name, array in change.items()})
         return Sent(change, replace(now.draft, arrays=left))
 
+    def received(self, now: Round, given: Sequence[Contribution]) -> tuple[Contribution, ...]:
+        """Return the contributions; in int8 each change is added to the prompts of before."""
+        if self.config.wire_dtype != "int8":
+            return super().received(now, given)
+        before = now.draft.shared
+        return tuple(replace(one, tensors=_added(before, one.tensors)) for one in given)
+
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the (weighted) mean of all contributions, or their robust merge."""
         equal = self.config.weights == "equal"
         filled = [contribution for contribution in given if contribution.tensors]
         said = [contribution.samples for contribution in filled]
         weights = [1.0] * len(filled) if equal else weights_of(said)
-        before = now.draft.shared
-        changes = self.config.wire_dtype == "int8"
-        tensors = [
-            _added(before, contribution.tensors) if changes else contribution.tensors
-            for contribution in filled
-        ]
+        tensors, before = [contribution.tensors for contribution in filled], now.draft.shared
         carry = now.draft.carry
         if self.config.optimizer == "reset":
             carry = Tensors({key: array for key, array in carry.items() if key.startswith(PRIVATE)})

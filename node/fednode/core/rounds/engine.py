@@ -278,7 +278,8 @@ class Rounds:
         self._notes.givers = tuple(
             contribution.sender for contribution in given if contribution.sender != own
         )
-        draft = self.method.merge(now, given)
+        received = self.method.received(now, given)
+        draft = self.method.merge(now, received)
         self.now = now = replace(now, draft=draft)
         if now.stage == stages[-1]:
             fault = self.context.norm_fault(draft.packed())  # as a peer would find it
@@ -289,7 +290,7 @@ class Rounds:
             {contribution.sender: contribution.tensors for contribution in given}
         )
         following = stages[stages.index(now.stage) + 1]
-        self.now = replace(now, stage=following, heard={**now.heard, now.stage: given})
+        self.now = replace(now, stage=following, heard={**now.heard, now.stage: received})
         return self._start_stage()
 
     def _abort(self, why: str) -> list[ev.Effect]:

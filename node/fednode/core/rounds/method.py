@@ -156,6 +156,10 @@ class Method(ABC):
         """Return what to send to the peers after a stage's job."""
         return Sent(report.tensors, now.draft)
 
+    def received(self, now: Round, given: Sequence[Contribution]) -> tuple[Contribution, ...]:
+        """Return contributions as `merge` gets them: prompts, also where changes were sent."""
+        return tuple(given)
+
     @abstractmethod
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the draft after a stage. given: all contributions, this node's own among them."""

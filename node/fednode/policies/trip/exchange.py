@@ -77,6 +77,10 @@ class TRIP(Averaging):
         sent = super().contribution(self._plain(now), report)
         return replace(sent, draft=replace(sent.draft, shared=now.draft.shared))
 
+    def received(self, now: Round, given: Sequence[Contribution]) -> tuple[Contribution, ...]:
+        """Return the contributions as prompts: changes are changes of the last round's mean."""
+        return super().received(self._plain(now), given)
+
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the mean of the contributions, and the moving averages with it."""
         merged = super().merge(self._plain(now), given)

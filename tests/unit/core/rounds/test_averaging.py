@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from fednode.core.events import Received, RoundDue
 from fednode.core.merge.numbers import roundtrip
 from fednode.core.rounds.averaging import Averaging, AveragingConfig
+from fednode.core.rounds.kind import MethodPolicy
 from fednode.core.rounds.method import Contribution, MethodState, Round
-from fednode.core.types import Report, Tensors
-from fednode.testing.player import frame
+from fednode.core.types import Dtype, Report, Tensors
+from fednode.testing.player import PEERS, Case, frame, up
+from fednode.testing.player import report as report_of
 
 START = Tensors({"context": [[1.0, 2.0, 3.0]]})
 RNG = np.random.default_rng(3)
@@ -63,8 +67,39 @@ def test_in_int8_changes_and_errors_add_up_to_what_was_tuned() -> None:
 
 
 def test_in_int8_the_mean_of_the_changes_moves_the_last_prompts() -> None:
-    merged = method(wire_dtype="int8").merge(at(MethodState(START)), given((1.0, 8), (3.0, 8)))
+    averaging, now = method(wire_dtype="int8"), at(MethodState(START))
+    merged = averaging.merge(now, averaging.received(now, given((1.0, 8), (3.0, 8))))
     assert merged.shared == row(3.0, 4.0, 5.0)
+
+
+class Largest(Averaging):
+    """A policy of one's own, whose merge takes the contributions as prompts."""
+
+    name: ClassVar[str] = "largest"
+
+    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
+        rows = [contribution.tensors["context"] for contribution in given]
+        return replace(now.draft, shared=Tensors({"context": np.max(rows, axis=0)}))
+
+
+@pytest.mark.parametrize("form", ["float32", "float16", "int8"])
+def test_a_merge_of_one_s_own_gets_prompts_in_each_number_format(form: Dtype) -> None:
+    """Equal contributions merge to themselves, the node's own and those of its peers."""
+    shapes = {"context": (1, 3)}
+    says = {"prompts": shapes, "again": {}, "want": {}}
+    case = Case(MethodPolicy(Largest), AveragingConfig(wire_dtype=form), "sync", shapes, says)
+    player = up(case.player())
+    player.feed(RoundDue(1))
+    assert player.tune is not None
+    tuned = report_of(player.tune).tensors
+    player.tuned()
+    sent = player.sent[0].message
+    for peer in PEERS:
+        player.feed(Received(replace(sent, sender=peer)))
+    player.wait_out()
+    assert player.adopt is not None
+    merged = player.adopt.snapshot.policy.tensors
+    assert np.allclose(merged["context"], tuned["context"], atol=0.01)
 
 
 @pytest.mark.parametrize(

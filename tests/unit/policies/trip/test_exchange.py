@@ -58,7 +58,8 @@ def test_a_node_uses_the_average_and_tunes_the_mean() -> None:
 def test_in_int8_changes_of_the_mean_are_sent(average: bool) -> None:
     one = method(average=average, wire_dtype="int8")
     state = one.using(one.first(START), Tensors({"experts": np.full((2, 1, 2), 4.0)}))
-    state = one.merge(Round(1, "prompts", state, state), (told("a", 2.0),))  # 4 + 2
+    first = Round(1, "prompts", state, state)
+    state = one.merge(first, one.received(first, (told("a", 2.0),)))  # 4 + 2
     now = Round(2, "prompts", state, state)
     report = Report(tensors=Tensors({"experts": np.full((2, 1, 2), 7.0)}), metrics={}, samples=8)
     sent = one.contribution(now, report)
