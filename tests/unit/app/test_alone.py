@@ -142,6 +142,8 @@ def test_a_node_that_starts_again_reads_the_control(
     longer = replace(settings, rounds=replace(settings.rounds, max=ROUNDS + 1))
     alone.Comparing(longer, "node-01", folder, learner)(never)
     assert len(trained) == 3, "more rounds are another budget"
+    alone.Comparing(replace(settings, seed=settings.seed + 1), "node-01", folder, learner)(never)
+    assert len(trained) == 4, "another seed is another control"
 
 
 def test_a_control_that_is_told_to_stop_leaves_nothing(world: World, tmp_path: Path) -> None:

@@ -196,6 +196,29 @@ async def test_a_revoked_key_loses_what_it_has(relay: Raised) -> None:
         await teller.close()
 
 
+async def test_streams_to_a_revoked_key_end(relay: Raised) -> None:
+    proof = revocation("n2", key_of("n2"), issued=int(time.time()))
+    async with Waiting("n1", relay) as node, Waiting("n2", relay) as revoked:
+        ours, _ = await node.links.dial(NAMES["n2"])
+        assert len(revoked.calls) == 1
+        relay.trust.take_revocation(proof)
+        relay.relay.look(asyncio.get_running_loop().time())
+        assert await exactly(ours, 1) == b""
+        await until(lambda: not relay.relay.streams)
+
+
+async def test_a_key_pays_for_what_it_sends_and_not_for_what_it_gets() -> None:
+    async with raised(watch=False, mbit=8.0) as relay, Waiting("n1", relay) as node:
+        ours, _ = await links_of("n2", relay.at).dial(NAMES["n1"])
+        ours.writer.write(bytes(1000))
+        assert await exactly(node.calls[0][0], 1000) == bytes(1000)
+        await until(lambda: relay.relay._carrier._paid)
+        assert set(relay.relay._carrier._paid) == {NAMES["n2"]}
+        ours.writer.close()
+        await until(lambda: not relay.relay.streams)
+    emptied()
+
+
 async def test_a_stranger_gets_nothing(relay: Raised) -> None:
     stranger = links_of("n39", relay.at)
     relay.trust.listed = {name: id for name, id in NAMES.items() if name != "n39"}

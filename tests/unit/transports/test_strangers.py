@@ -55,6 +55,12 @@ class Admitting:
 
 
 @pytest.fixture
+def no_refill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no further call be allowed while a test makes its calls, however slow the machine."""
+    monkeypatch.setattr(module, "CALLS_S", 1e-9)
+
+
+@pytest.fixture
 async def relay() -> AsyncIterator[Raised]:
     async with raised(watch=False) as one:
         yield one
@@ -187,7 +193,7 @@ async def test_strangers_take_no_place_of_members(
 
 
 async def test_a_flood_of_strangers_is_turned_away_and_members_are_not(
-    relay: Raised, node: Admitting
+    no_refill: None, relay: Raised, node: Admitting
 ) -> None:
     codes = [(await dialled(relay, FIRST))[1] for _ in range(int(CALLS_AT_ONCE) + 5)]
     assert codes == ["ok"] * int(CALLS_AT_ONCE) + ["full"] * 5
