@@ -1,4 +1,4 @@
-"""Hold the house rules: who may import whom, sizes, generated code, and what must never appear.
+"""Hold the house rules: who may import whom, and what must never appear.
 
 Goal: someone who opens the tree sees the architecture, and it stays true. Method: read every Python
 file's syntax tree and compare with the tables below (docs/architecture.md explains them).
@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
-import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.mirror import ELSEWHERE, mirror_fault, mirrored
-from tests.tidy.sleeps import sleeps
-from tests.tidy.table import faults, matches, misplaced, part_of, rows, same
+from tests.tidy.table import faults, matches, misplaced, part_of, rows
 from tests.tidy.tree import (
     ROOT,
-    ROOTS,
     SOURCES,
     circles,
     folder_graphs,
@@ -33,15 +27,14 @@ from tests.tidy.tree import (
     tracked,
 )
 
-LINES_MAX = 400
-FUNCTION_LINES_MAX = 70
-
 
 def imports_follow_the_architecture(path: Path) -> None:
     name = module_name(path)
     wanted = imports_of(path)
     judged = (faults(name, wanted) if name in product() else []) + misplaced(name, wanted)
     assert not judged, "; ".join(judged)
+    # So that a test that sleeps is found by the call's name.
+    assert not wanted & {"time.sleep", "asyncio.sleep"}, f"{name} imports sleep by its name"
 
 
 def pure_parts_draw_nothing(path: Path) -> None:
@@ -58,46 +51,27 @@ def pure_parts_draw_nothing(path: Path) -> None:
             assert seeded or used != "np.random", f"{name}:{call.lineno} uses numpy's generator"
 
 
-def sizes(path: Path) -> None:
-    text = path.read_text()
-    lines = len(text.splitlines())
-    assert lines <= LINES_MAX, f"{path.name} has {lines} lines, the limit is {LINES_MAX}"
-    for part in ast.walk(parsed(path)):
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (part.end_lineno or part.lineno) - part.lineno + 1
-            assert length <= FUNCTION_LINES_MAX, f"{part.name} has {length} lines"
-
-
 def nothing_forbidden(path: Path) -> None:
-    name = module_name(path)
-    tree = parsed(path)
-    for part in ast.walk(tree):
-        if isinstance(part, ast.Raise) and part.exc is not None:
-            assert "NotImplementedError" not in ast.unparse(part.exc), f"{name}:{part.lineno}"
+    name, test = module_name(path), path.is_relative_to(ROOT / "tests")
+    # A rival's processes are asked again and again, because they say nothing by themselves.
+    test = test and not name.startswith("tests.bench.rivals")
+    for part in ast.walk(parsed(path)):
         if not isinstance(part, ast.Call):
             continue
-        called = ast.unparse(part.func)
-        if called == "torch.load":
-            safe = any(
-                key.arg == "weights_only" and ast.unparse(key.value) == "True"
-                for key in part.keywords
-            )
-            assert safe, f"{name}:{part.lineno}: torch.load without weights_only=True"
-    # A rival's processes are asked again and again, because they say nothing by themselves.
-    if name.startswith("tests") and not name.startswith("tests.bench.rivals"):
-        assert not (lines := sleeps(tree)), f"{name}: a test sleeps in lines {lines}"
+        called, first = ast.unparse(part.func), "".join(map(ast.unparse, part.args[:1]))
+        safe = any(ast.unparse(key) == "weights_only=True" for key in part.keywords)
+        loads = called == "torch.load" and not safe
+        assert not loads, f"{name}:{part.lineno}: torch.load without weights_only=True"
+        # asyncio.sleep(0) only lets other tasks run.
+        sleeps = called == "time.sleep" or (called == "asyncio.sleep" and first != "0")
+        assert not (test and sleeps), f"{name}:{part.lineno}: a test sleeps"
 
 
-def modules_and_public_names_say_what_they_are(path: Path) -> None:
+def modules_say_what_they_are(path: Path) -> None:
     name = module_name(path)
-    if name.startswith("tests") or path.stat().st_size == 0:
+    if path.is_relative_to(ROOT / "tests") or path.stat().st_size == 0:
         return
-    tree = parsed(path)
-    assert ast.get_docstring(tree), f"{name} has no docstring"
-    for part in tree.body:
-        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            public = not part.name.startswith("_")
-            assert not public or ast.get_docstring(part), f"{name}.{part.name} has no docstring"
+    assert ast.get_docstring(parsed(path)), f"{name} has no docstring"
 
 
 @pytest.mark.parametrize(
@@ -105,9 +79,8 @@ def modules_and_public_names_say_what_they_are(path: Path) -> None:
     [
         imports_follow_the_architecture,
         pure_parts_draw_nothing,
-        sizes,
         nothing_forbidden,
-        modules_and_public_names_say_what_they_are,
+        modules_say_what_they_are,
     ],
 )
 def test_every_file(holds: Callable[[Path], None]) -> None:
@@ -133,19 +106,6 @@ def test_every_folder_and_every_module_at_the_top_has_a_row() -> None:
 def test_every_row_covers_a_module() -> None:
     used = {part_of(name) for name in product()}
     assert used == set(rows()), f"rows without a module: {sorted(set(rows()) - used)}"
-
-
-def test_no_row_allows_what_its_part_does_not_import() -> None:
-    """So that the table shows the tree as it is, and a new import is a decision."""
-    used: dict[str, set[str]] = {}
-    for name, path in product().items():
-        part = str(part_of(name))
-        words = used.setdefault(part, set())
-        for word in rows()[part].allowed:
-            here = same(word, part, name)
-            words |= {word for target in imports_of(path) if matches(target, here)}
-    idle = {part: set(row.allowed) - used[part] for part, row in rows().items()}
-    assert not any(idle.values()), {part: words for part, words in idle.items() if words}
 
 
 def test_every_name_in_the_table_is_a_module_or_a_folder() -> None:
@@ -175,49 +135,6 @@ def test_every_field_of_the_wire_is_explained() -> None:
                 explained = text == "}" and explained
 
 
-def test_generated_code_is_current() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-m", "tools.protogen", "--check"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-def test_version_and_changelog_agree() -> None:
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "node/fednode/__init__.py").read_text())
-    assert version is not None
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    assert "## [Unreleased]" in changelog or f"## [{version.group(1)}]" in changelog
-
-
-def test_each_source_root_holds_its_package_and_nothing_else() -> None:
-    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert hatch["dev-mode-dirs"] == list(ROOTS)
-    wheel = hatch["targets"]["wheel"]
-    assert wheel["packages"] == [f"{root}/{package}" for root, package in ROOTS.items()]
-    assert wheel["force-include"] == {
-        source: source.replace("configs", "fednode/configs") for source in wheel["force-include"]
-    }
-    for root, package in ROOTS.items():
-        for path in tracked(f"{root}/*.py"):
-            assert path.relative_to(ROOT / root).parts[0] == package, path
-
-
-def test_no_module_is_loaded_under_two_names() -> None:
-    """With the repository's root on sys.path, `import node` would work, and load all anew."""
-    for path in SOURCES:
-        for target in imports_of(path):
-            assert target.split(".")[0] not in {"node", "bootstrap"}, f"{path}: {target}"
-    files: dict[str, str] = {}
-    for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if file and Path(file).resolve() in SOURCES and name != "__main__":
-            assert files.setdefault(str(Path(file).resolve()), name) == name, file
-
-
 def test_no_registry_is_named() -> None:
     hosts = re.compile("|".join(("pypi" + r"\.org", "files.python" + "hosted", r"registry\.npm")))
     for path in (*SOURCES, *tracked("*.md"), *tracked("*.toml"), *tracked("*.txt")):
@@ -228,23 +145,6 @@ def test_links_in_documents_lead_somewhere() -> None:
     for path in tracked("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
-
-
-def test_every_module_has_a_test_where_one_looks_for_it() -> None:
-    """tests/unit mirrors the product's tree, and the test imports the module that it is about."""
-    untested = [
-        f"{name}: {fault}"
-        for name in sorted(product())
-        if (fault := mirror_fault(name)) is not None
-    ]
-    assert not untested, "\n".join(untested)
-
-
-def test_the_list_of_tests_that_lie_elsewhere_is_short_and_true() -> None:
-    assert len(ELSEWHERE) <= 40
-    for name in ELSEWHERE:
-        assert name in product(), f"there is no module {name}; take it off the list"
-        assert not mirrored(name), f"{name} has a test in its place; take it off the list"
 
 
 def test_paths_in_documents_exist() -> None:

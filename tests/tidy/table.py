@@ -85,6 +85,7 @@ def places() -> dict[str, Place]:
     }
 
 
+@functools.cache
 def matches(name: str, pattern: str) -> bool:
     """Tell whether a module lies at or below a pattern, where "*" stands for one part."""
     if "*" not in pattern:
@@ -141,10 +142,11 @@ def faults(module: str, wanted: set[str] | frozenset[str]) -> list[str]:
 
 def misplaced(module: str, wanted: set[str] | frozenset[str]) -> list[str]:
     """Return a sentence for each package from outside that has no place in a module."""
+    outside = sorted(target for target in wanted if target.split(".")[0] not in ROOTS.values())
     return [
         f"{package} has no place in {module}: see 'Packages with a fixed place'"
         for package, place in places().items()
-        for target in sorted(wanted)
+        for target in outside
         if matches(target, package)
         and (not anywhere(module, place.allowed) or anywhere(module, place.refused))
     ]
