@@ -1,8 +1,7 @@
-"""Hold all ways to run an experiment to equal tables: processes, workers, Dask, Ray and Slurm.
+"""Hold both ways to run an experiment to equal tables: processes of this machine, and Dask.
 
-Dask, Ray and submitit are no development packages. Install them into a folder of their own (pip
-install --target FOLDER distributed ray submitit) and name it in FEDNODE_EXECUTORS. Slurm's daemons
-must run on this machine (CONTRIBUTING.md says how to start them).
+Dask is no development package. Install it into a folder of its own (pip install --target FOLDER
+distributed) and name it in FEDNODE_EXECUTORS.
 """
 
 from __future__ import annotations
@@ -10,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fednode.transports.ports import free_ports
 from tests.unit.lab.experiment.pictures import domains
 
 pytestmark = pytest.mark.slow
@@ -41,8 +39,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Return variables for commands: packages of the folder are found behind all others."""
     place = tmp_path_factory.mktemp("site")
     (place / "sitecustomize.py").write_text(START if PLACE else "")
-    # Ray's workers would get hardly any time beside other programs.
-    return {**os.environ, "PYTHONPATH": str(place), "RAY_worker_niceness": "0"}
+    roots = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
 
 
 @pytest.fixture(scope="module")
@@ -141,115 +139,28 @@ def begun(
             made.wait()
 
 
-def claims(out: Path) -> list[Path]:
-    return list(out.rglob("*.claim-1"))
-
-
-def test_two_workers_and_one_that_is_killed(
-    file: Path, environment: dict[str, str], call: Callable[..., str], alone: Path
-) -> None:
-    """The killed one's cell is done by another, once its claim is too old."""
-    out = file.parent / "workers"
-    words = ("--out", out.name, "--workers", 1, "--worker")
-    with begun(file, environment, *words) as first:
-        (claim,) = until(lambda: claims(out), first)
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-    cell = claim.with_suffix("")
-    assert claim.read_text().endswith(f":{first.pid}")
-    assert not cell.exists()
-    with begun(file, environment, *words) as second, begun(file, environment, *words) as third:
-        until(lambda: len(list(out.rglob("cells/*.json"))) > 1, second)
-        assert not cell.exists(), "its claim may be renewed"
-        os.utime(claim, (1.0, 1.0))
-        assert second.wait(WAIT_S) == third.wait(WAIT_S) == 0
-    assert cell.exists()
-    assert not list(out.rglob("*.claim-*"))
-    assert not list(out.rglob("report.md"))
-    assert "8 of 8 runs were there from before" in call("--out", out.name)
-    same(alone, out)
-
-
-def test_a_worker_that_is_ended_gives_its_cells_back(
-    file: Path, environment: dict[str, str]
-) -> None:
-    """Processes of its pool hold the claims."""
-    out = file.parent / "ended"
-    with begun(file, environment, "--out", out.name, "--workers", 2, "--worker") as one:
-        until(lambda: len(claims(out)) == 2, one)
-        one.send_signal(signal.SIGTERM)
-        assert one.wait(WAIT_S) == 128 + signal.SIGTERM
-        assert not claims(out)
-
-
-@pytest.mark.parametrize("kind", ["dask", "ray"])
-def test_a_cluster_on_this_machine_and_a_worker_of_it_that_is_killed(
-    file: Path, environment: dict[str, str], call: Callable[..., str], alone: Path, kind: str
-) -> None:
-    needed({"dask": "distributed"}.get(kind, kind))
-    out = file.parent / kind
-    words = ("--out", out.name, "--executor", kind, "--workers", 2)
-    with begun(file, environment, *words) as whole:
-        claim = until(lambda: claims(out), whole)[0]
-        holder = until(claim.read_text, whole)
-        os.kill(int(holder.rpartition(":")[2]), signal.SIGKILL)
-        cell = claim.with_suffix("")
-        until(lambda: len(list(out.rglob("cells/*.json"))) > 0, whole)
-        assert not cell.exists()
-        os.utime(claim, (1.0, 1.0))
-        assert whole.wait(WAIT_S) == 0
-    assert not list(out.rglob("*.claim-*"))
-    same(alone, out)
-
-
-def test_a_cluster_of_dask_that_runs_already(
+def test_a_cluster_of_dask_that_loses_a_worker(
     file: Path, environment: dict[str, str], alone: Path
 ) -> None:
     """A scheduler and two workers, each with two threads and in a folder of its own."""
     needed("distributed")
-    out, address = file.parent / "running", "tcp://127.0.0.1:28786"
+    out, address = file.parent / "dask", f"tcp://127.0.0.1:{free_ports(1)[0]}"
     program = [sys.executable, "-m"]
-    scheduler = [*program, "distributed.cli.dask_scheduler", "--port", "28786", "--no-dashboard"]
-    worker = [*program, "distributed.cli.dask_worker", address, "--nthreads", "2"]
+    port = address.rpartition(":")[2]
+    scheduler = [*program, "distributed.cli.dask_scheduler", "--port", port, "--no-dashboard"]
+    worker = [*program, "distributed.cli.dask_worker", address, "--nthreads", "2", "--no-nanny"]
     with contextlib.ExitStack() as held:
+        processes = []
         for number, words in enumerate((scheduler, worker, worker)):
             place = file.parent / f"process-{number}"
             place.mkdir()
             log = held.enter_context((place / "log").open("w"))
             made = subprocess.Popen(words, cwd=place, env=environment, stdout=log, stderr=log)
             held.callback(made.wait)
-            held.callback(made.terminate)
-        found = {**environment, "DASK_SCHEDULER_ADDRESS": address}
-        with begun(file, found, "--out", out.name, "--executor", "dask") as whole:
+            held.callback(made.kill)
+            processes.append(made)
+        with begun(file, environment, "--out", out.name, "--scheduler", address) as whole:
+            until(lambda: list(out.rglob("cells/*.json")), whole)
+            processes[1].kill()
             assert whole.wait(WAIT_S) == 0
     same(alone, out)
-
-
-def test_slurm(
-    file: Path, environment: dict[str, str], call: Callable[..., str], alone: Path
-) -> None:
-    """Jobs by submitit, one of which is killed; then shares of an array by sbatch."""
-    needed("submitit")
-    if shutil.which("sinfo") is None or subprocess.run(["sinfo"], capture_output=True).returncode:
-        pytest.skip("Slurm does not run here; see the head of this file")
-    out, shares = file.parent / "slurm", file.parent / "shares"
-    with begun(file, environment, "--out", out.name, "--executor", "slurm") as whole:
-        claim = until(lambda: claims(out), whole)[0]
-        holder = until(claim.read_text, whole)
-        os.kill(int(holder.rpartition(":")[2]), signal.SIGKILL)
-        os.utime(claim, (1.0, 1.0))
-        assert whole.wait(WAIT_S) == 0
-    same(alone, out)
-    words = command(file, "--out", shares.name, "--shard", "slurm", "--workers", 1)
-    script = f"#!/bin/sh\nexec {' '.join(words)}\n"
-    subprocess.run(
-        ["sbatch", "--wait", "--array=1-3", "--output=shares.log"],
-        cwd=file.parent,
-        env=environment,
-        input=script,
-        text=True,
-        check=True,
-        timeout=WAIT_S,
-    )
-    assert "8 of 8 runs were there from before" in call("--out", shares.name)
-    same(alone, shares)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import shlex
 import signal
 import sys
@@ -27,7 +26,6 @@ from fednode.errors import ConfigError
 from fednode.lab.experiment.cells import Done, Job, Outcome
 from fednode.lab.experiment.files import load_experiment
 from fednode.lab.experiment.scores import read
-from fednode.lab.experiment.workers import PACKAGES, Kind, needs, share
 from fednode.terminal.paths import PATH
 
 if TYPE_CHECKING:
@@ -50,14 +48,7 @@ TERMINATED = 128 + signal.SIGTERM
 @click.option("--out", type=PATH, help="Folder of the outcome [runs/experiment-NAME].")
 @click.option("--scores", type=PATH, help="A scores.csv whose cells are not run again.")
 @click.option("--workers", type=int, default=0, help="Processes, one thread each [all cores].")
-@click.option("--worker", is_flag=True, help="Run cells beside other machines; write no tables.")
-@click.option("--shard", help="Run only part I/N of the cells (slurm: of a job array); no tables.")
-@click.option(
-    "--executor",
-    type=click.Choice(["local", *PACKAGES]),
-    default="local",
-    help="Where cells run [local].",
-)
+@click.option("--scheduler", help="Run on the Dask cluster of this scheduler, as tcp://HOST:8786.")
 @click.option(
     "--plot", is_flag=True, help="Draw curves.png (needs matplotlib), by ten points a run."
 )
@@ -68,29 +59,24 @@ def experiment(
     out: Path | None,
     scores: Path | None,
     workers: int,
-    worker: bool,
-    shard: str | None,
-    executor: Kind,
+    scheduler: str | None,
     plot: bool,
 ) -> int:
     """Run the methods of FILE on one data set and write tables, curves and bytes.
 
-    Finished runs are not repeated: after an interruption, start the same command again. Commands on
-    several machines may share a folder: each run is done by one of them.
+    Finished runs are not repeated: after an interruption, start the same command again.
     """
     if workers < 0:
         raise ConfigError(
             f"--workers is {workers}; give 0 for all cores, or a number of processes."
         )
-    needs(executor)
-    part = share(shard, os.environ) if shard else (0, 1)
     loaded = load_experiment(file, smoke, flags)
     known = read(scores) if scores else {}
     from fednode.lab.experiment import vary  # torch takes seconds; faults none
     from fednode.lab.experiment.executors import opened
     from fednode.learn.cache import check_cache
 
-    if executor == "local":  # otherwise the cells run on machines with other disks
+    if scheduler is None:  # otherwise the cells run on machines with other disks
         check_cache(loaded.cache)
     folder = out or RUNS / f"experiment-{file.stem}{'-smoke' if smoke else ''}"
     console = Console()
@@ -100,10 +86,8 @@ def experiment(
             replace(variant, experiment=_with_curve(variant.experiment)) for variant in variants
         ]
     spread = all(variant.experiment.model.device in ANY_GPU for variant in variants)
-    with _ended_by_sigterm(), opened(executor, workers, folder, spread) as pool:
+    with _ended_by_sigterm(), opened(workers, scheduler, spread) as pool:
         start = _Start(loaded, variants, pool, console, known)
-        if worker or shard:
-            return start.work(*part)
         return start.report(folder, _command(file, smoke, flags), plot)
 
 
@@ -116,17 +100,6 @@ class _Start:
     pool: Pool
     console: Console
     known: Mapping[str, Outcome]
-
-    def work(self, place: int, count: int) -> int:
-        """Run each cell number place, place + count, ... that no other worker runs."""
-        jobs = [job for variant in self.variants for job in self._jobs(variant)][place::count]
-        with self._view(jobs) as view:
-            done = self._run(jobs, view)
-        ended = "All runs have" if count == 1 else f"Share {place + 1}/{count} of the runs has"
-        self._say(
-            f"{ended} ended. The same command without --worker and --shard writes the tables."
-        )
-        return 2 if any(cell_done.fault for cell_done in done) else 0
 
     def report(self, folder: Path, command: str, plot: bool) -> int:
         """Run the cells that are missing, and write all tables."""
@@ -154,7 +127,7 @@ class _Start:
     def _run(self, jobs: Sequence[Job], view: _View) -> Sequence[Done]:
         from fednode.lab.experiment.run import run_all
 
-        return run_all(jobs, self.pool, view.note, self._say, self.known)
+        return run_all(jobs, self.pool, view.note, self.known)
 
     def _jobs(self, variant: Variant) -> Sequence[Job]:
         from fednode.lab.experiment.run import cells
@@ -170,7 +143,7 @@ class _Start:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the command as Ctrl-C does, so that its claims are given back."""
+    """Let SIGTERM end the command as Ctrl-C does, so that its processes end, too."""
     old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     try:
         yield
@@ -228,14 +201,13 @@ class _View:
 
     def note(self, done: Done) -> None:
         """Show that one more run ended."""
-        if not (done.fresh or done.other):
+        if not done.fresh:
             self._kept += 1
             count = self._kept + self._ended  # the estimate begins behind what is taken over
             self._bar.reset(self._task, completed=count, description="taken over")
             return
         self._ended += 1
         said = f"failed: {done.fault}" if done.fault else _scores(done)
-        said += ", by another worker" if done.other else ""
         self._bar.update(self._task, advance=1, description=done.cell.title)
         line = f"{self._kept + self._ended}/{self._total} {done.cell.title}: {said}"
         self._console.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -40,17 +40,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A cell with its outcome.
-
-    fault: why it has none. fresh: whether this command ran it; other: whether another worker ran it
-    while this command waited.
-    """
+    """A cell with its outcome. fault: why it has none. fresh: whether this command ran it."""
 
     cell: Cell
     outcome: Outcome
     fault: str = ""
     fresh: bool = True
-    other: bool = False
 
 
 @dataclass(frozen=True, slots=True)

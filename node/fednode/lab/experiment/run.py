@@ -1,19 +1,15 @@
-"""Run all cells of an experiment: on one machine or many, each outcome in a file of its own.
+"""Run all cells of an experiment, each outcome in a file of its own.
 
 A cell is (method, seed, domain left out). Its file names what it was made from, so that a run that
-was stopped goes on where it was, and a changed setting makes its cells anew and no others. Who runs
-a cell holds a claim on it (node/fednode/lab/experiment/claims.py), so commands on several machines
-may share a folder.
+was stopped goes on where it was, and a changed setting makes its cells anew and no others.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -29,7 +25,7 @@ from fednode.clip.settings import ModelSettings
 from fednode.core import foreign
 from fednode.core.waiting import BOUNDED_S
 from fednode.errors import FednodeError, StateError
-from fednode.lab.experiment import cell, claims, scene
+from fednode.lab.experiment import cell, scene
 from fednode.lab.experiment.cells import ELSEWHERE, FOLDER, Cell, Done, Job, Outcome
 from fednode.lab.experiment.executors import Pool
 from fednode.lab.experiment.files import learns, settings_of
@@ -42,12 +38,8 @@ from fednode.learn.settings import CacheSettings
 from fednode.settings.read import tree_of
 from fednode.storage.files import put
 
-POLL_S: Final = 5.0
-"""Time between two looks at cells that other workers run."""
-TRIES: Final = 3
-"""Most workers of a cluster that one cell may lose."""
 REASON_MAX: Final = 400
-"""Most characters of what a cluster says about a worker that it lost; the last ones."""
+"""Most characters of what a cluster says about a run that it lost; the last ones."""
 SINCE: Final[Mapping[tuple[str, str], Any]] = {
     ("rounds", "redo"): False,
     ("rounds", "lateness"): 1.0,
@@ -106,14 +98,12 @@ def run_all(
     jobs: Sequence[Job],
     pool: Pool,
     progress: Callable[[Done], None],
-    say: Callable[[str], None],
     known: Mapping[str, Outcome] | None = None,
 ) -> list[Done]:
-    """Run the cells that have no file yet, unless another worker does; return all cells in order.
+    """Run the cells that have no file yet; return all cells in order.
 
-    progress: called for each cell as it ends. say: gets a sentence when other workers run all cells
-    that are left, and this call waits for them. known: outcomes by the cell's key, which are not
-    run again either.
+    progress: called for each cell as it ends. known: outcomes by the cell's key, which are not run
+    again either. Raise StateError if the folder cannot be written.
     """
     todo, ended = [], dict[Path, Done]()
     for job in jobs:
@@ -125,7 +115,7 @@ def run_all(
             progress(ended[job.path])
     for folder in {job.folder for job in jobs}:  # tables are written even if no cell is missing
         _make(folder / FOLDER)
-    for job, done in _Queue(todo, pool, say).run():
+    for job, done in _run(todo, pool):
         ended[job.path] = done
         progress(done)
     return [ended[job.path] for job in jobs]
@@ -133,121 +123,59 @@ def run_all(
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A worker's try at a cell. With neither outcome nor fault, another worker holds the cell."""
+    """What became of a cell. fault: why it has no outcome. trace: of a defect."""
 
     outcome: Outcome | None = None
     fault: str = ""
-    fresh: bool = False
+    trace: str = ""
 
 
-class _Queue:
-    """Cells on their way through an executor."""
-
-    def __init__(self, todo: Sequence[Job], pool: Pool, say: Callable[[str], None]) -> None:
-        self._pool, self._say = pool, say
-        self._waiting = list(todo)
-        self._running: dict[Future[Attempt], Job] = {}
-        self._lost: Counter[Path] = Counter()
-        self._said = ""
-
-    def run(self) -> Iterator[tuple[Job, Done]]:
-        """Yield each cell as it ends."""
-        while self._waiting or self._running:
-            yield from self._submit()
-            if self._running:
-                ended, _ = wait(self._running, POLL_S if self._waiting else None, FIRST_COMPLETED)
-                for future in ended:
-                    job = self._running.pop(future)
-                    done = self._ended(job, future)
-                    if done is None:
-                        self._waiting.append(job)
-                    else:
-                        yield job, done
-            elif self._waiting:
-                time.sleep(POLL_S)
-
-    def _submit(self) -> Iterator[tuple[Job, Done]]:
-        """Start cells that nobody runs; yield the cells that others have finished."""
-        left, holders = [], []
-        for job in self._waiting:
-            if len(self._running) >= self._pool.ahead:
-                left.append(job)
-            elif (outcome := _read(job.path)) is not None:
-                yield job, Done(job.cell, outcome, fresh=False, other=True)
-            elif holder := claims.holder(job.path):
-                left.append(job)
-                holders.append(f"{holder} runs {job.cell.title}")
-            else:
-                future = self._pool.submit(attempt, job)
-                self._running[future] = job
-        self._waiting = left
-        said = "; ".join(holders)
-        if said and not self._running and said != self._said:
-            self._said = said
-            self._say(f"Waiting for other workers: {said}.")
-
-    def _ended(self, job: Job, future: Future[Attempt]) -> Done | None:
-        """Return the cell with what came out; None if it must wait for another worker."""
-        try:
-            tried = future.result()
-        except BrokenProcessPool:
-            text = (
-                "a process of the experiment was ended, for lack of memory, say; use fewer "
-                "--workers"
-            )
-            return Done(job.cell, {}, text)
-        except Exception as fault:
-            if self._pool.local:
-                raise
-            self._lost[job.path] += 1
-            if self._lost[job.path] < TRIES:
-                return None
-            said = " ".join(str(fault).split())[-REASON_MAX:]
-            return Done(job.cell, {}, f"{TRIES} workers were lost with this cell, at last: {said}")
-        if tried.fault:
-            return Done(job.cell, {}, tried.fault)
-        if tried.outcome is None:
-            return None
-        return Done(job.cell, tried.outcome, fresh=tried.fresh, other=not tried.fresh)
+def _run(todo: Sequence[Job], pool: Pool) -> Iterator[tuple[Job, Done]]:
+    """Yield each cell as it ends, once its file is written."""
+    waiting, running = [*reversed(todo)], dict[Future[Attempt], Job]()
+    while waiting or running:
+        while waiting and len(running) < pool.at_once:
+            job = waiting.pop()
+            running[pool.submit(attempt, job.experiment, job.cell)] = job
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            job = running.pop(future)
+            yield job, _kept(job, _ended(future, pool.local))
 
 
-def attempt(job: Job) -> Attempt:
-    """Run a cell and write its file, unless another worker has done so or is about to.
-
-    Raise StateError if the folder cannot be written. The trace of a defect goes into a file.
-    """
-    with _claimed(job.path) as mine:
-        if not mine:
-            return Attempt()
-        held = _read(job.path)
-        if held is not None:
-            return Attempt(held)
-        try:
-            outcome = _outcome(job.experiment, job.cell)
-        except FednodeError as fault:
-            return Attempt(fault=str(fault))
-        except Exception as fault:
-            return Attempt(fault=_defect(job, fault))
-        put(job.path, json.dumps(outcome, indent=1), ELSEWHERE, for_all=True)
-        return Attempt(outcome, fresh=True)
-
-
-def _defect(job: Job, fault: Exception) -> str:
-    """Write the trace of an unforeseen fault beside the cell's file; return a sentence on it."""
-    trace = job.path.with_suffix(".fault.txt")
-    put(trace, "".join(traceback.format_exception(fault)), ELSEWHERE, for_all=True)
-    said = foreign.line(str(fault), most=REASON_MAX)
-    return f"{type(fault).__name__}: {said} (a defect; its trace is in {trace})"
-
-
-@contextlib.contextmanager
-def _claimed(path: Path) -> Iterator[bool]:
-    claim = claims.take(path)
+def _ended(future: Future[Attempt], local: bool) -> Attempt:
     try:
-        yield claim is not None
-    finally:
-        if claim is not None:
-            claim.release()
+        return future.result()
+    except BrokenProcessPool:
+        text = "a process of the experiment was ended, for lack of memory, say; use fewer --workers"
+        return Attempt(fault=text)
+    except Exception as fault:
+        if local:
+            raise
+        said = " ".join(str(fault).split())[-REASON_MAX:]
+        return Attempt(fault=f"the cluster lost this run: {type(fault).__name__}: {said}")
+
+
+def _kept(job: Job, tried: Attempt) -> Done:
+    """Write a cell's outcome, or the trace of a defect beside it."""
+    if tried.outcome is not None:
+        put(job.path, json.dumps(tried.outcome, indent=1), ELSEWHERE, for_all=True)
+        return Done(job.cell, tried.outcome)
+    if not tried.trace:
+        return Done(job.cell, {}, tried.fault)
+    file = job.path.with_suffix(".fault.txt")
+    put(file, tried.trace, ELSEWHERE, for_all=True)
+    return Done(job.cell, {}, f"{tried.fault} (a defect; its trace is in {file})")
+
+
+def attempt(experiment: Experiment, wanted: Cell) -> Attempt:
+    """Run a cell."""
+    try:
+        return Attempt(_outcome(experiment, wanted))
+    except FednodeError as fault:
+        return Attempt(fault=str(fault))
+    except Exception as fault:
+        said = f"{type(fault).__name__}: {foreign.line(str(fault), most=REASON_MAX)}"
+        return Attempt(fault=said, trace="".join(traceback.format_exception(fault)))
 
 
 @lru_cache(maxsize=1)

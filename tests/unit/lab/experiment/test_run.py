@@ -1,4 +1,4 @@
-"""A cell is run once, whoever runs it, and its key names what its outcome depends on."""
+"""A cell is run once, and its key names what its outcome depends on."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fednode.errors import DataError
-from fednode.lab.experiment import claims, run
-from fednode.lab.experiment.cells import Job, Outcome
-from fednode.lab.experiment.run import Attempt, attempt, cells
+from fednode.lab.experiment import run
+from fednode.lab.experiment.cells import Done, Job, Outcome
+from fednode.lab.experiment.executors import opened
+from fednode.lab.experiment.run import cells, run_all
 from fednode.lab.experiment.settings import DataPart, Experiment, MethodSettings, ProtocolSettings
 
 OUTCOME = {"scores": {"photo": {"n": 0.5}}, "seconds": 1.0}
@@ -32,30 +33,16 @@ def job(tmp_path: Path) -> Job:
     return made
 
 
-def test_a_cell_that_was_written_before_the_claim_is_not_run_again(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another worker wrote it after this command looked, and gave its claim back."""
-
-    def again(*_: object) -> Outcome:
-        raise AssertionError("the cell was run twice")
-
-    monkeypatch.setattr(run, "_outcome", again)
-    job.path.write_text(json.dumps(OUTCOME))
-    assert attempt(job) == Attempt(OUTCOME, fresh=False)
-    assert [path.name for path in job.path.parent.iterdir()] == [job.path.name]
+def done(job: Job) -> Done:
+    with opened(1) as pool:
+        return run_all([job], pool, lambda _: None)[0]
 
 
-def test_a_cell_that_another_worker_holds_is_left_to_it(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_that_has_a_file_is_not_run_again(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "_outcome", lambda *_: OUTCOME)
-    held = claims.take(job.path)
-    assert held is not None
-    assert attempt(job) == Attempt()
-    held.release()
-    assert attempt(job) == Attempt(OUTCOME, fresh=True)
+    assert done(job) == Done(job.cell, OUTCOME)
     assert json.loads(job.path.read_text()) == OUTCOME
+    assert done(job) == Done(job.cell, OUTCOME, fresh=False)
 
 
 def test_a_cell_that_fails_has_its_sentence_and_no_file(
@@ -65,7 +52,7 @@ def test_a_cell_that_fails_has_its_sentence_and_no_file(
         raise DataError("There are no images.")
 
     monkeypatch.setattr(run, "_outcome", fails)
-    assert attempt(job) == Attempt(fault="There are no images.")
+    assert done(job) == Done(job.cell, {}, "There are no images.")
     assert list(job.path.parent.iterdir()) == []
 
 
@@ -76,11 +63,9 @@ def test_the_trace_of_a_defect_in_a_cell_goes_into_a_file(
         raise ZeroDivisionError("by\nnothing")
 
     monkeypatch.setattr(run, "_outcome", fails)
-    found = attempt(job)
+    found = done(job).fault
     (trace,) = job.path.parent.iterdir()
-    assert found == Attempt(
-        fault=f"ZeroDivisionError: by nothing (a defect; its trace is in {trace})"
-    )
+    assert found == f"ZeroDivisionError: by nothing (a defect; its trace is in {trace})"
     assert "Traceback" in trace.read_text()
     assert "in fails" in trace.read_text()
 
