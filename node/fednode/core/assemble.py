@@ -93,7 +93,7 @@ def parts_of(
         context=context,
         policy=policy_of(context, kind, config, first, None if begins else held),
         facts=facts,
-        anew=lambda: policy_of(context, kind, config, first, beginning),
+        anew=lambda held=None: policy_of(context, kind, config, first, held or beginning),
         begins=begins,
     )
 

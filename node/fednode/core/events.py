@@ -332,12 +332,14 @@ class Record:
 
     kind: a dotted name ("peer.up", "message.refused", "round.adopted").
     level: status shows warnings and errors.
+    cause: a defect that the node survived; the host writes its details to a file.
     """
 
     kind: str
     text: str
     level: Level = "info"
     fields: Mapping[str, Json] = field(default_factory=dict)
+    cause: Exception | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

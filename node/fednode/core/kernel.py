@@ -11,7 +11,7 @@ the snapshot that could not be stored, so that only time is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fednode.core import events as ev
 from fednode.core.documents import Documents
@@ -24,7 +24,7 @@ from fednode.core.members.swim import PROBE, SUSPECT, SYNC
 from fednode.core.peering import RELEASE, Peering
 from fednode.core.policy import Activity, NodeContext, Policy
 from fednode.core.reputation import Tolerance
-from fednode.core.run import Run, Under, again, ended, no_parts
+from fednode.core.run import Anew, Run, Under, again, ended, no_parts
 from fednode.core.settings import LAN, Timing
 from fednode.core.types import Past, Snapshot
 from fednode.core.view import KernelView
@@ -47,13 +47,13 @@ class Kernel(Peering):
         restored: Snapshot | None = None,
         tolerance: Tolerance | None = None,
         *,
-        anew: Callable[[], Policy],
+        anew: Anew,
         past: Past | None = None,
         prove: Prove = lambda _: b"",
         documents: Documents | None = None,
         under: Under = no_parts,
     ) -> None:
-        """Begin with a policy. anew: returns a policy at round 0, to begin the rounds again.
+        """Begin with a policy. anew: returns another: at round 0, or as it was stored.
 
         under: returns the parts of this node under a settings document that it has prepared.
         """
@@ -186,8 +186,9 @@ class Kernel(Peering):
 
     @property
     def _idle(self) -> bool:
-        """Whether neither a round nor the beginning of a run is under way."""
-        return self.policy.phase == Activity.IDLE and not self._run.redo.under_way
+        """Whether neither a round, nor its commit, nor the beginning of a run is under way."""
+        idle = self.policy.phase == Activity.IDLE and self.policy.round <= self._run.round
+        return idle and not self._run.redo.under_way
 
     def _next_round(self, now: float) -> list[ev.Effect]:
         rounds, number = self.context.rounds, self._run.round + 1
@@ -337,4 +338,21 @@ class Kernel(Peering):
         return []
 
     def _tell(self, now: float, event: ev.Event) -> list[ev.Effect]:
-        return self.lives.counted(self._run.tell(now, event, self._word))
+        """Pass an event to the policy. It may fail by what peers said, and that ends no node."""
+        try:
+            effects = self._run.tell(now, event, self._word)
+        except Exception as fault:
+            if not self._run.restore():
+                raise
+            text = f"the policy failed and goes on from round {self.policy.round}"
+            told = self._defect(ev.Record("policy.failed", text, "error", cause=fault))
+            timer = self._again("policy.failed", text, ROUND)[1:]
+            return [told, *timer, *self._met_again(now)]
+        told = list[ev.Effect]()
+        for effect in effects:
+            if isinstance(effect, ev.Record) and effect.cause is not None:
+                peer = str(effect.fields.get("peer"))
+                told += self._misbehaved(now, peer, effect.text) if peer in self._members else []
+                effect = self._defect(effect)
+            told.append(effect)
+        return self.lives.counted(told)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from fednode.core import events as ev
 from fednode.core.changes import Changes
@@ -30,6 +31,8 @@ from fednode.core.settings import Timing
 from fednode.core.types import Again, Json, Message
 
 RELEASE = "kernel.release."
+UNCHECKED: Final[Verdict] = ("invalid", "defect", "this node failed when it looked at the message")
+"""The verdict on a message on which a policy raises, although no message may make it raise."""
 
 
 class Peering(ABC):
@@ -53,7 +56,7 @@ class Peering(ABC):
         self._members = self._swim.members
         self._reputation = Reputation(tolerance)
         self._reach = Reach(context.address)
-        self._refused = Tally()
+        self._refused, self._defects = Tally(), Tally()
         self._changed = Changes()
         self._links = Links(context.name, context.topology)
 
@@ -91,7 +94,10 @@ class Peering(ABC):
             effects += self._swim.meet(introduction)
         heard = known and message.mesh == self.context.mesh and message.phase in PHASES
         news = heard and self.documents.heard(sender, message.terms)
-        code, reason, text = self._run.gate.check(message, self.policy)
+        try:
+            code, reason, text = self._run.gate.check(message, self.policy)
+        except Exception as fault:  # a defect of a policy's check ends no node
+            return [*effects, *self._refuse(now, message, token, UNCHECKED, fault)]
         if heard:  # whatever the gate says of its settings, as for revocations below
             effects += self.documents.pass_on(now, sender, self._message)
         if code != "ok" and heard:
@@ -113,7 +119,10 @@ class Peering(ABC):
             if sender not in self._links:
                 strange: Verdict = ("stale", "topology", f"{sender!r} is no neighbour of this node")
                 return [*effects, *self._refuse(now, message, token, strange)]
-            return [ev.Answer(token, "ok"), *effects, *self._tell(now, ev.Received(message))]
+            policy, told = self.policy, self._tell(now, ev.Received(message))
+            if self.policy is not policy:  # it failed
+                return [*effects, *told, *self._refuse(now, message, token, UNCHECKED)]
+            return [ev.Answer(token, "ok"), *effects, *told]
         anew = message.phase == Phase.HELLO and not (message.round or message.redo)
         self._members.said(sender, message.redo, message.run, anew)
         if message.fingerprint == self.context.fingerprint:
@@ -129,7 +138,12 @@ class Peering(ABC):
         return [*answer, *effects, *follows]
 
     def _refuse(
-        self, now: float, message: Message, token: int, verdict: Verdict
+        self,
+        now: float,
+        message: Message,
+        token: int,
+        verdict: Verdict,
+        cause: Exception | None = None,
     ) -> list[ev.Effect]:
         """Answer a refused message, count it, and record the first of its kind and sender."""
         code, reason, text = verdict
@@ -146,8 +160,13 @@ class Peering(ABC):
             facts: dict[str, Json] = {"peer": sender, "reason": reason}
             level: ev.Level = "info" if code == "stale" else "warning"  # late is nobody's fault
             said = f"refused a message of {sender!r}: {text}"
-            effects.append(ev.Record("message.refused", said, level, facts))
+            effects.append(ev.Record("message.refused", said, level, facts, cause))
         return effects
+
+    def _defect(self, record: ev.Record) -> ev.Record:
+        """Return a record of a defect with its cause only if it is the first of its kind."""
+        kind, peer = type(record.cause).__name__, str(record.fields.get("peer", ""))
+        return record if self._defects.first(kind, peer) else replace(record, cause=None)
 
     def _misbehaved(self, now: float, sender: str, text: str) -> list[ev.Effect]:
         """Add a fault to a peer's reputation; quarantine the peer if it has too many faults."""

@@ -130,7 +130,8 @@ class NodeContext:
 class Policy(Protocol):
     """A running policy: decide when to tune, which peers to tell and how to merge.
 
-    - Total: a policy handles any event in any state and never raises for a peer's fault.
+    - Total: a policy handles any event in any state and never raises for a peer's fault. If one
+      does, the kernel refuses the message, or goes on from the policy's last adopted state.
     - Pure: it uses no clock, entropy, files or threads.
     - It has at most one Tune in flight and ignores its own stale timers.
     - Restart-faithful: `restore(state())` of its kind goes on as the original would.

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
-FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood"})
+FAULTS: Final = frozenset({"schema", "not finite", "frame", "identity", "flood", "defect"})
 """Reasons of refusal that cost a point; other reasons can happen to a correct node. Prompts with
 too large a norm are refused but cost nothing: a node that merged a dishonest contribution may hold
 them."""

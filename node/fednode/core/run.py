@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 from fednode.core import company
 from fednode.core import events as ev
@@ -24,18 +24,26 @@ BACKOFF_MAX_S: Final = 60.0
 _ENDED: Final = frozenset({Life.FINISHED, Life.PAUSED})
 
 
+class Anew(Protocol):
+    """Makes a node's policy."""
+
+    def __call__(self, held: PolicyState | None = None, /) -> Policy:
+        """Return a policy as it was stored, or at round 0."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """What a kernel runs with under a settings document.
 
-    policy: goes on from the state that the host was given. anew: returns a policy at round 0.
-    begins: the rounds begin anew, because more differs than how many there are, and between whom.
+    policy: goes on from the state that the host was given. anew: returns another one. begins: the
+    rounds begin anew, because more differs than how many there are, and between whom.
     """
 
     context: NodeContext
     policy: Policy
     facts: Mapping[str, str]
-    anew: Callable[[], Policy]
+    anew: Anew
     begins: bool
 
 
@@ -64,11 +72,12 @@ class Run:
         facts: Mapping[str, str],
         policy: Policy,
         held: Snapshot,
-        anew: Callable[[], Policy],
+        anew: Anew,
         documents: Documents,
     ) -> None:
-        """Begin with a policy. anew: returns a policy at round 0, for the run after this one."""
+        """Begin with a policy. anew: returns another, for the run after this one."""
         self.policy = policy
+        self._kept, self._foreign = policy.state(), 0  # what it adopted last; newest round heard of
         self._context, self._facts, self._anew = context, facts, anew
         self._documents = documents
         self.round = policy.round
@@ -178,6 +187,8 @@ class Run:
 
         With a word, the node sends nothing: prompts of rounds that it ran alone are for nobody.
         """
+        if isinstance(event, ev.Received | ev.Delivered | ev.Undelivered):
+            self._foreign = max(self._foreign, event.message.round, self.round + 1)
         effects = list(self.policy.handle(now, event))
         if word:
             effects = [effect for effect in effects if not isinstance(effect, ev.Send)]
@@ -185,7 +196,18 @@ class Run:
         self.exchanges = self.exchanges or ev.Send in kinds
         if ev.Adopt not in kinds:
             return effects
+        self._kept = self.policy.state()
         return company.counted(self.company, self.redo.done, self.best.in_snapshots(effects))
+
+    def restore(self) -> bool:
+        """Put a policy that failed back to what it adopted last, without what peers said since.
+
+        False if no peer has said anything since: then the policy failed by itself.
+        """
+        if self._foreign <= self.round:
+            return False
+        self.policy, self._foreign = self._anew(self._kept), 0
+        return True
 
 
 def ended(snapshot: Snapshot) -> ev.Record:

@@ -23,6 +23,7 @@ from fednode.core.quota import Quota
 from fednode.core.settings import LimitSettings
 from fednode.core.types import Document, Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
+from fednode.defects import reported
 from fednode.errors import FednodeError, FrameError
 from fednode.identity.listed import Listed
 from fednode.identity.marks import Marks
@@ -224,7 +225,10 @@ class Driver:
                     self._settling.offered(document)
             case ev.Switch(document=document):
                 await self._switch(document)
-            case ev.Record():
+            case ev.Record(cause=cause):
+                if cause is not None:
+                    text = f"{effect.text}: {reported(cause)}"
+                    effect = replace(effect, text=text, cause=None)
                 self.telemetry.record(effect)
                 if self._worker.compares(effect):
                     self._spawn(self._worker.compare())

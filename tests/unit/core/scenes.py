@@ -9,7 +9,7 @@ from fednode.core.events import Effect, Record
 from fednode.core.facts import fingerprint
 from fednode.core.policy import NodeContext, Policy
 from fednode.core.settings import RoundSettings, StartSettings
-from fednode.core.types import EMPTY, Message, Tensors
+from fednode.core.types import EMPTY, Message, PolicyState, Tensors
 from fednode.policies.local.exchange import Local, LocalConfig
 from fednode.policies.zerodfl.config import ZeroDFLConfig
 from fednode.policies.zerodfl.exchange import ZeroDFL
@@ -27,11 +27,13 @@ def context(policy: str = "zerodfl", **rounds: Any) -> NodeContext:
     return frame(policy, mesh="mesh", fingerprint=fingerprint(FACTS), rounds=settings)
 
 
-def zerodfl(**rounds: Any) -> ZeroDFL:
+def zerodfl(held: PolicyState | None = None, /, **rounds: Any) -> ZeroDFL:
+    if held is not None:
+        return ZeroDFL.restore(ZeroDFLConfig(), context(**rounds), held)
     return ZeroDFL.start(ZeroDFLConfig(), context(**rounds), PROMPTS)
 
 
-def local(**rounds: Any) -> Policy:
+def local(_: PolicyState | None = None, /, **rounds: Any) -> Policy:
     return Local.start(LocalConfig(), context("local", **rounds), PROMPTS)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from fednode.core.kernel import RETRY, ROUND, START, Kernel
 from fednode.core.members.swim import PROBE, SUSPECT
 from fednode.core.policy import Policy
 from fednode.core.settings import GuardSettings, StartSettings
-from fednode.core.types import MEASURE, Report, Tensors, Update
+from fednode.core.types import MEASURE, Message, Report, Tensors, Update
 from fednode.policies.local.exchange import Local, LocalConfig
 from tests.unit.core.scenes import FACTS, PROMPTS, context, local, message, only, recorded, zerodfl
 
@@ -389,3 +390,66 @@ def test_a_kernel_restored_goes_on_with_its_figures_and_its_best() -> None:
     assert view.metrics == {"loss": 0.5, "validation": 0.7}
     assert only(again.step(0.0, ev.Started()), ev.Tune)[0].job.round == 2
     assert PROMPTS.norm() > 0
+
+
+class Failing:
+    """A policy that raises where it is told to, at the events of a type."""
+
+    def __init__(self, inner: Policy, at: Any) -> None:
+        self._inner, self.at = inner, at
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def fault(self, message: Message) -> str:
+        if self.at == "fault":
+            raise ValueError("shapes (3,) and (2,)")
+        return self._inner.fault(message)
+
+    def handle(self, now: float, event: ev.Event) -> Sequence[ev.Effect]:
+        if isinstance(self.at, type) and isinstance(event, self.at):
+            raise ValueError("shapes (3,) and (2,)")
+        return self._inner.handle(now, event)
+
+
+def failing(at: Any) -> tuple[Kernel, list[ev.Effect]]:
+    """Return a kernel whose policy fails, and what began its first round."""
+    kernel = Kernel(context(), cast("Policy", Failing(zerodfl(), at)), FACTS, anew=zerodfl)
+    kernel.step(0.0, ev.Started())
+    return kernel, kernel.step(0.0, hello(facts=FACTS))
+
+
+@pytest.mark.parametrize("at", ["fault", ev.Received])
+def test_a_message_on_which_a_policy_raises_is_refused_and_costs_its_sender_a_point(
+    at: Any,
+) -> None:
+    kernel, began = failing(at)
+    policy, records = kernel.policy, list[ev.Record]()
+    for number in range(1, 6):
+        kernel._run.policy = policy
+        effects = kernel.step(1.0, ev.Received(message(round=number), number))
+        answers = [(one.token, one.code) for one in only(effects, ev.Answer)]
+        assert answers == [(number, "invalid")]
+        assert (kernel.policy is policy) == (at == "fault"), "what raised may have changed by half"
+        records += [one for one in only(effects, ev.Record) if one.cause]
+    assert only(effects, ev.TurnAway), "quarantined"
+    assert [str(one.cause) for one in records] == ["shapes (3,) and (2,)"], "reported once"
+    assert only(kernel.step(2.0, tuned(began)), ev.Adopt) or at != "fault", "the round goes on"
+
+
+def test_a_policy_that_fails_by_what_peers_said_goes_on_from_its_last_round() -> None:
+    kernel, began = failing(ev.Tuned)
+    kernel.step(1.0, ev.Received(message(), 2))
+    effects = kernel.step(2.0, tuned(began))
+    assert recorded(effects) == ["policy.failed"]
+    assert ev.SetTimer(ROUND, 1.0) in effects
+    again = kernel.step(3.0, ev.TimerFired(ROUND))
+    assert only(again, ev.Tune) == only(began, ev.Tune)
+    (adopt,) = only(kernel.step(4.0, tuned(again)), ev.Adopt)
+    assert adopt.snapshot.policy.round == 1
+
+
+def test_a_policy_that_fails_by_itself_ends_the_node() -> None:
+    kernel, began = failing(ev.Tuned)
+    with pytest.raises(ValueError, match="shapes"):
+        kernel.step(2.0, tuned(began))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -97,7 +98,8 @@ def test_it_is_offered_once_and_only_to_a_node_that_met_a_peer() -> None:
 def alone(rounds: int = 2, **settings: Any) -> Kernel:
     """Return node "a" after its rounds, which it ran alone."""
     policy = zerodfl(max=rounds, start=StartSettings(timeout_s=0.0), **settings)
-    kernel = Kernel(policy._context, policy, FACTS, anew=lambda: zerodfl(max=rounds, **settings))
+    anew = partial(zerodfl, max=rounds, **settings)
+    kernel = Kernel(policy._context, policy, FACTS, anew=anew)
     effects = kernel.step(0.0, ev.Started())
     effects += kernel.step(0.0, ev.TimerFired("kernel.start"))
     for _ in range(rounds):

@@ -278,8 +278,11 @@ class Rounds:
         self._notes.givers = tuple(
             contribution.sender for contribution in given if contribution.sender != own
         )
-        received = self.method.received(now, given)
-        draft = self.method.merge(now, received)
+        try:
+            received = self.method.received(now, given)
+            draft = self.method.merge(now, received)
+        except Exception as fault:
+            return self._unmerged(given, fault)
         self.now = now = replace(now, draft=draft)
         if now.stage == stages[-1]:
             fault = self.context.norm_fault(draft.packed())  # as a peer would find it
@@ -292,6 +295,27 @@ class Rounds:
         following = stages[stages.index(now.stage) + 1]
         self.now = replace(now, stage=following, heard={**now.heard, now.stage: received})
         return self._start_stage()
+
+    def _unmerged(self, given: tuple[Contribution, ...], fault: Exception) -> list[ev.Effect]:
+        """Merge what is left without the contributions on which the method fails alone.
+
+        All nodes leave out the same ones. If there is none, the round ends without a merge.
+        """
+        number, left_out, rest = self.now.number, list[ev.Effect](), list[Contribution]()
+        for one in given:
+            try:
+                self.method.merge(self.now, self.method.received(self.now, (one,)))
+            except Exception as cause:
+                text = f"round {number}: the contribution of {one.sender} cannot be merged"
+                peer = {"peer": one.sender}
+                left_out.append(ev.Record("merge.failed", text, "error", peer, cause))
+            else:
+                rest.append(one)
+        if left_out and rest:
+            return [*left_out, *self._merged(tuple(rest))]
+        text = f"round {number}: the contributions cannot be merged"
+        said = left_out or [ev.Record("merge.failed", text, "error", cause=fault)]
+        return [*said, *self._abort(text)]
 
     def _abort(self, why: str) -> list[ev.Effect]:
         """End the round with the prompts that it began with."""

@@ -18,13 +18,16 @@ from fednode.sim.world import World
 
 @dataclass(slots=True)
 class SaysOnlyText(Check):
-    """Records and status fields hold printable text only, whatever a member sends."""
+    """Records hold printable text only and no defect, and so do status fields, whatever comes."""
 
     def stepped(self, world: World, name: str, event: Event, effects: Sequence[Effect]) -> None:
         """Check each record; check the status after a hostile node sent or answered something."""
         if name in self.liars:
             return
         records = [effect for effect in effects if isinstance(effect, Record)]
+        for record in records:
+            if record.cause is not None:
+                raise self.broken(world, name, record.text) from record.cause
         texts = [
             text
             for record in records

@@ -12,7 +12,10 @@ import pytest
 from fednode.core import events as ev
 from fednode.core.facts import contributors
 from fednode.core.policy import CATCH_UP, DEADLINE, RESEND
+from fednode.core.rounds.averaging import Averaging, AveragingConfig
 from fednode.core.rounds.engine import Rounds
+from fednode.core.rounds.kind import MethodPolicy
+from fednode.core.rounds.method import Contribution, MethodState, Round
 from fednode.core.rounds.transfer import ADOPTED
 from fednode.core.types import Message, Tensors
 from fednode.policies.plan import aggregator
@@ -383,3 +386,42 @@ def test_a_peer_is_in_time_only_with_the_last_stage_of_a_round() -> None:
     ours = next(one.message for one in second if isinstance(one, ev.Send))
     policy.handle(0.0, ev.Received(replace(ours, sender="b")))
     assert policy.stragglers.records == {}
+
+
+class Picky(Averaging):
+    """A method that fails where numbers of its peers are not as it likes them."""
+
+    name = "promptfl"
+
+    def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
+        values = {float(one.tensors["context"][0, 0]) for one in given}
+        if 7.0 in values or {5.0, 6.0} <= values:
+            raise ValueError(f"cannot merge {sorted(values)}")
+        return super().merge(now, given)
+
+
+@pytest.mark.parametrize(
+    ("values", "blamed", "merged"),
+    [
+        ((7.0, 3.0), ["b"], (1.0 + 3.0) / 2),
+        ((3.0, 7.0), ["c"], (1.0 + 3.0) / 2),
+        ((7.0, 7.0), ["b", "c"], 1.0),
+        ((5.0, 6.0), [None], 0.0),
+    ],
+)
+def test_a_contribution_that_cannot_be_merged_is_left_out(
+    values: Sequence[float], blamed: list[str | None], merged: float
+) -> None:
+    start = Tensors({"context": np.zeros((1, 2))})
+    policy = MethodPolicy(Picky).start(AveragingConfig(), context("promptfl", PEERS), start)
+    for peer in PEERS:
+        policy.handle(0.0, ev.PeerUp(peer))
+    effects = begin(policy)
+    for peer, value in zip(PEERS, values, strict=True):
+        policy.handle(0.0, said(policy, peer, value))
+    effects = delivered(policy, effects)
+    records = [one for one in effects if isinstance(one, ev.Record) and one.cause]
+    assert [one.fields.get("peer") for one in records] == blamed
+    adopt = trained(policy, effects)[-1]
+    assert isinstance(adopt, ev.Adopt)
+    assert np.allclose(adopt.snapshot.policy.tensors["context"], merged)

@@ -1,0 +1,176 @@
+"""Whole kernels of each policy, of which one says what it likes: none ends, and none is slow.
+
+Each message of the liar comes with up to four that hold other phases, arrays, facts, numbers and
+news of members, valid for the codec and most of them for nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import resource
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from fednode import core, registry
+from fednode.core.members.phases import PHASES
+from fednode.core.policy import Policy
+from fednode.core.rounds.exchange import AGAIN
+from fednode.core.rounds.method import ARRAYS, SHARED
+from fednode.core.rounds.transfer import QUESTIONS
+from fednode.core.types import STANDINGS, Mark, Message, Tensors, Terms, Update
+from fednode.lab.simulate.checkers import KeepsWithinBounds
+from fednode.policies.gda import rows
+from fednode.policies.gda.exchange import GDA
+from fednode.sim.host import Liar
+from fednode.sim.world import World
+from fednode.testing.seeds import seeds
+from tests.unit.sim.meshes import KINDS, NAMES, Kind, mesh
+
+LIAR: Final = NAMES[-1]
+MESH_S: Final = 60.0
+GROWTH_KIB: Final = 256 * 1024
+PLAIN: Final = ("fedclip", "fedmaple", "fedotp", "fedpgp", "fedtpg", "local", "trip", "zerodfl")
+POLICIES: Final = {
+    **KINDS,
+    **{
+        name: Kind(registry.policy(name), registry.policy(name).config_type(), {"context": (4, 3)})
+        for name in PLAIN
+    },
+}
+FACTS: Final = sorted(
+    {"of", "digest", "adopted", "late/a", "late/", "count", "target", "policy.name"}.union(
+        *(
+            re.findall(r'Final = "([a-z][a-z_./-]{0,20})"', path.read_text())
+            for path in Path(core.__path__[0]).rglob("*.py")
+        )
+    )
+)
+WORDS: Final = ("", "0", "1", "-1", "9" * 19, "yes", "a", "zz", "64 0 1 63", "1 2 3", "0 0", "²")
+WORDS_LONG: Final = ("0" * 512, "f" * 16, "1e5", "nan", "a b c", "1.5", "\u0661", " ", "a=1")
+SIZES: Final = (0, 0, 1, 2, 3, 4, 5, 8, 12, 16, 33)
+NUMBERS: Final = (0.0, 1.0, -1.0, 1e30, 3e38, -0.0, 1e-45, 0.5, np.nan, np.inf)
+WHOLE: Final = (0, 1, 2, 2**31, 2**63 - 1)
+PLACES: Final = ("", "a", "127.0.0.1:1", "::", "x" * 300, "host:0", "[::1]:99999")
+ARRAYS_OF_NOBODY: Final = ("shared/choice", "shared/node/d", "shared/second/zz", "own/x", "x")
+
+
+def arrays(draw: random.Random, policy: Policy, said: Tensors) -> Tensors:
+    """Return arrays of the policy's names or others, of any shape and of any numbers."""
+    held = policy.state().tensors
+    names = [*held, *policy.state().arrays, "rows", "moment", "context"]
+    pool = [*names, *ARRAYS_OF_NOBODY, *(way + name for way in (SHARED, ARRAYS) for name in names)]
+    made: dict[str, Any] = dict(said) if draw.random() < 0.5 else {}
+    for _ in range(draw.choice((0, 1, 1, 2, 3))):
+        name = draw.choice(pool)
+        like = said.get(name, held.get(name.removeprefix(SHARED)))
+        shape = tuple(draw.choices(SIZES, k=draw.choice((0, 1, 1, 2, 2, 3, 4))))
+        shape = like.shape if like is not None and draw.random() < 0.5 else shape
+        noise = np.random.default_rng(draw.getrandbits(30)).normal(size=shape)
+        made[name] = np.full(shape, draw.choice(NUMBERS)) if draw.random() < 0.7 else noise
+    names_of_classes = draw.choice(((), ("a",), ("a", "b"), said.classes, ("x y",)))
+    return Tensors(made, names_of_classes if made else ())
+
+
+def twisted(draw: random.Random, message: Message, policy: Policy) -> Message:
+    """Return a message of the liar with anything else in it."""
+    stages = getattr(getattr(policy, "method", None), "stages", ("prompts", "done"))
+    phases = [message.phase, *stages, *stages, *sorted(PHASES), *sorted(QUESTIONS), AGAIN, "state"]
+    facts = dict(message.facts) if draw.random() < 0.5 else {}
+    for _ in range(draw.choice((0, 1, 1, 2, 3))):
+        facts[draw.choice(FACTS)] = draw.choice(WORDS + WORDS_LONG)
+    news = tuple(
+        Update(
+            draw.choice((*NAMES, "zz", "e")),
+            draw.choice(STANDINGS),
+            draw.choice(WHOLE),
+            draw.choice(PLACES),
+            draw.choice(("", "zz")),
+            draw.choice((b"", b"x" * 10)),
+        )
+        for _ in range(draw.choice((0, 1, 2, 5)))
+    )
+    run, round_, released = draw.choices(WHOLE, k=3)
+    process, proof = draw.choice(("0", "f" * 32)), draw.choice((b"", b"x" * 64))
+    mark = Mark(process=process, run=run, round=round_, released=released, proof=proof)
+    terms = Terms(*(draw.choice(("", "0" * 32)) for _ in range(3)))
+    near = policy.round + draw.choice((-1, 0, 1, 2, 17))
+    return replace(
+        message,
+        phase=draw.choice(phases),
+        tensors=arrays(draw, policy, message.tensors) if draw.random() < 0.7 else message.tensors,
+        facts=facts,
+        round=draw.choice((message.round, message.round + 1, max(0, near), *WHOLE)),
+        members=news if draw.random() < 0.3 else message.members,
+        mark=mark if draw.random() < 0.4 else message.mark,
+        terms=terms if draw.random() < 0.3 else message.terms,
+        redo=draw.choice((message.redo, "", "ended", "again")),
+        run=draw.choice((message.run, *WHOLE)),
+        samples=draw.choice((message.samples, *WHOLE)),
+        contributors=draw.choice((message.contributors, "", "00", "f" * 64)),
+        dtype=draw.choice((message.dtype, "float32")),
+    )
+
+
+def attacked(kind: Kind, seed: int) -> World:
+    """Return what became of a mesh in which one node lies."""
+    draw = random.Random(seed)
+    world = mesh(kind, seed, most=6, deadline_s=draw.choice((2.0, 20.0)))
+    world.checkers = [KeepsWithinBounds(liars=(LIAR,))]
+
+    def say(to: str, message: Message) -> list[tuple[str, Message]]:
+        policy = world.kernel(NAMES[0]).policy
+        true = [(to, message)] if draw.random() < 0.6 else []
+        false = [
+            (draw.choice(NAMES[:-1]), twisted(draw, message, policy))
+            for _ in range(draw.choice((0, 1, 1, 2, 4)))
+        ]
+        return [*true, *false]
+
+    def answer(_: str, __: Message, code: Any, detail: str) -> tuple[Any, str]:
+        codes = (code, code, "ok", "busy", "refused", "stale", "invalid", "duplicate")
+        return draw.choice(codes), draw.choice((detail, "", "x" * 900))
+
+    world.hosts[LIAR].liar = Liar(say, answer)
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    world.run(world.finished, 200.0)
+    assert time.perf_counter() - began < MESH_S
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < GROWTH_KIB
+    return world
+
+
+def defects(world: World) -> list[str]:
+    return [
+        f"{name}: {one.text}: {one.cause!r}"
+        for name, host in world.hosts.items()
+        for one in host.records
+        if one.cause is not None and name != LIAR
+    ]
+
+
+@pytest.mark.parametrize("seed", seeds(8, 1000))
+def test_no_message_ends_a_node(seed: int) -> None:
+    world = attacked(sorted(POLICIES.items())[7 * seed % len(POLICIES)][1], seed)
+    assert all(world.hosts[name].kernel is not None for name in NAMES)
+    assert defects(world) == []
+
+
+def values_first(self: Any, held: Any, packed: Mapping[str, Any]) -> str:
+    """Compare an array with another before it is known whether their shapes fit."""
+    for name, array in packed.items():
+        if name == SHARED + rows.CHOICE and not (array < np.array(rows.TABLE)).all():
+            return "the choice names no ratio"
+    return "no such state"
+
+
+def test_a_check_that_raises_is_found_and_ends_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GDA, "state_fault", values_first)
+    found = defects(attacked(POLICIES["gda"], 4))
+    assert found
+    assert all(f"refused a message of '{LIAR}'" in text for text in found)
