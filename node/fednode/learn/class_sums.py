@@ -41,6 +41,8 @@ MOMENT: Final = "moment"
 """Name of the array [D, D]: the sum of x x^T over all images."""
 CHOICE: Final = "choice"
 """Name of the array [2]: the ratio and the temperature."""
+TEXTS: Final = 64
+"""So many class names of peers go through the text tower at once: each takes memory there."""
 PRIORS: Final[Mapping[str, Prior]] = {
     "gda": Prior(),
     "gda_zero_shot": Prior(rho=None, kappa=0.0),
@@ -79,8 +81,9 @@ class SumsObjective(Written):
 
     def template(self, classes: Sequence[str]) -> Floats:
         """Return the unit text features [C, D] of the hand-written prompt."""
-        features: Floats = self.written(tuple(classes)).double().cpu().numpy()
-        return features
+        blocks = [tuple(classes[at : at + TEXTS]) for at in range(0, len(classes), TEXTS)]
+        features = [self.written(block).double().cpu().numpy() for block in blocks or [()]]
+        return np.concatenate(features)
 
     def prompt(self, x: Floats, classes: Sequence[str]) -> Floats:
         """Return the logits [n, C] of the hand-written prompt."""

@@ -133,6 +133,19 @@ class Prior:
     lam: float = 1.0
 
 
+def _ridge(texts: Floats, wanted: Floats, strength: float) -> Floats:
+    """Return the map [D, D] of ridge regression of texts [C, D] on wanted [C, D].
+
+    It solves as many equations as there are classes, or dimensions if these are fewer.
+    """
+    count, size = texts.shape
+    if count <= size:
+        kernel = texts @ texts.T + strength * np.eye(count)
+        return np.asarray(texts.T @ np.linalg.solve(kernel, wanted), np.float64)
+    square = texts.T @ texts + strength * np.eye(size)
+    return np.asarray(np.linalg.solve(square, texts.T @ wanted), np.float64)
+
+
 class Line:
     """Where texts say that means are: p_c and p'_c of the file's header. texts, means: [C, D]."""
 
@@ -140,18 +153,16 @@ class Line:
         self.count, size = means.shape
         self.text, self.mean = np.zeros(size), np.zeros(size)
         self.centred, self.slope, self.most = texts, 1.0, 1.0
-        self._map: Floats = np.zeros_like(means)
+        self._map: Floats = np.zeros((size, size))
         if not self.count:  # no class has an image: a mean lies at its text
             return
         self.text, self.mean = texts.mean(axis=0), means.mean(axis=0)
         self.centred, centred = texts - self.text, means - self.mean
         self.most = max(float(np.square(self.centred).sum()), 1e-12)
         self.slope = float((self.centred * centred).sum()) / self.most
-        kernel = self.centred @ self.centred.T
-        strength = lam * max(float(kernel.diagonal().mean()), 1e-12)
-        self._map[:] = np.linalg.solve(
-            kernel + strength * np.eye(self.count), centred - self.slope * self.centred
-        )
+        rest = centred - self.slope * self.centred
+        strength = lam * max(float(np.square(self.centred).sum(axis=1).mean()), 1e-12)
+        self._map = _ridge(self.centred, rest, strength)
 
     def plain(self, texts: Floats) -> Floats:
         """Return p' [n, D] of texts [n, D]."""
@@ -159,7 +170,7 @@ class Line:
 
     def mapped(self, texts: Floats) -> Floats:
         """Return p [n, D] of texts [n, D]."""
-        return self.plain(texts) + (texts - self.text) @ self.centred.T @ self._map
+        return self.plain(texts) + (texts - self.text) @ self._map
 
 
 class _Turned:

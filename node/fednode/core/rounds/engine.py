@@ -281,20 +281,23 @@ class Rounds:
         try:
             received = self.method.received(now, given)
             draft = self.method.merge(now, received)
+            note = self.method.note(now.draft, draft)
         except Exception as fault:
             return self._unmerged(given, fault)
+        text = f"round {now.number}: {note}"
+        said = [ev.Record("merge.left_out", text, "warning")] if note else []
         self.now = now = replace(now, draft=draft)
         if now.stage == stages[-1]:
             fault = self.context.norm_fault(draft.packed())  # as a peer would find it
             if fault:
-                return self._abort(f"round {now.number}: the merged prompts' {fault}")
-            return self._choose()
+                return [*said, *self._abort(f"round {now.number}: the merged prompts' {fault}")]
+            return [*said, *self._choose()]
         self._notes.merged = contributors(
             {contribution.sender: contribution.tensors for contribution in given}
         )
         following = stages[stages.index(now.stage) + 1]
         self.now = replace(now, stage=following, heard={**now.heard, now.stage: received})
-        return self._start_stage()
+        return [*said, *self._start_stage()]
 
     def _unmerged(self, given: tuple[Contribution, ...], fault: Exception) -> list[ev.Effect]:
         """Merge what is left without the contributions on which the method fails alone.

@@ -164,6 +164,10 @@ class Method(ABC):
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the draft after a stage. given: all contributions, this node's own among them."""
 
+    def note(self, before: MethodState, after: MethodState) -> str:
+        """Return what the operator should know of a merge; "" for nothing."""
+        return ""
+
     def shapes(self, stage: str, held: MethodState) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the arrays that a contribution may hold.
 

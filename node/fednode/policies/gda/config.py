@@ -26,7 +26,18 @@ class GDAConfig:
     few_images: bool = False
     """Only with share: sums. true: send sums of fewer images than four times the features' width,
     which tell members the images themselves. Experiments only: a node refuses to start with it."""
+    classes_max: int = 256
+    """Most classes of one node that count at the others; as many as half of the nodes have, if that
+    is more. Each class costs each node memory and time in each round. Of more classes those that
+    other nodes have, too, count first; log and status say whose are left out."""
     wire_dtype: ClassVar[Dtype] = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.classes_max <= 4096:
+            raise ValueError(
+                f"policy.classes_max is {self.classes_max}; it must be from 1 to 4096, the classes "
+                "that one message names."
+            )
 
     @property
     def experiments_only(self) -> str:

@@ -60,10 +60,19 @@ class GDA(Method):
         if rows.OWN not in own:
             return shared
         known = tuple(sorted({*shared.classes, *carry.classes}))
-        mine = {rows.NODE + self.context.name, rows.SECOND + self.context.name}
-        others = {name: array for name, array in shared.items() if name not in mine}
+        kept = self._kept(shared)
+        kept.pop(self.context.name, None)
         own[rows.OWN] = rows.aligned(own[rows.OWN], carry.classes, known)
-        return Tensors({**rows.realigned(others, shared.classes, known), **own}, known)
+        return Tensors({**self._common(shared), **rows.state_of(kept, known), **own}, known)
+
+    @staticmethod
+    def _kept(shared: Tensors) -> dict[str, rows.Kept]:
+        return rows.kept_in(shared, shared.classes, shared[rows.ROWS].shape[1])
+
+    @staticmethod
+    def _common(shared: Tensors) -> dict[str, Array]:
+        """Return the arrays that are no single sender's."""
+        return {name: one for name, one in shared.items() if name in rows.COMMON}
 
     def using(self, state: MethodState, used: Tensors) -> MethodState:
         """Return a state with the contributions and the node's own arrays among `used`."""
@@ -91,15 +100,14 @@ class GDA(Method):
 
     def _holds(self, shared: Tensors, told: Tensors) -> bool:
         """Tell whether the merged state has just these sums of this node."""
-        name = self.context.name
-        held, moment = shared.get(rows.NODE + name), told.get(rows.MOMENT)
-        if held is None or not set(told.classes) <= set(shared.classes):
+        kept = self._kept(shared).get(self.context.name)
+        if kept is None or len(kept.classes) + kept.left != len(told.classes):
             return False
-        sums = rows.aligned(told[rows.ROWS], told.classes, shared.classes)
-        same = moment is None or np.array_equal(
-            moment.astype(np.float32), shared.get(rows.SECOND + name, ())
+        sums = rows.aligned(told[rows.ROWS], told.classes, kept.classes)
+        same = kept.moment is None or np.array_equal(
+            told.get(rows.MOMENT, np.zeros(0)).astype(np.float32), kept.moment
         )
-        return same and np.array_equal(sums, held)
+        return same and np.array_equal(sums, kept.rows)
 
     def merge(self, now: Round, given: Sequence[Contribution]) -> MethodState:
         """Return the newest contribution of each member, or the choice that all tables make."""
@@ -115,36 +123,28 @@ class GDA(Method):
 
     def _newest(self, now: Round, given: Sequence[Contribution]) -> Tensors:
         before = now.draft.shared
-        held: dict[str, tuple[Array, tuple[str, ...], Array | None]] = {
-            name.removeprefix(rows.NODE): (
-                array,
-                before.classes,
-                before.get(rows.SECOND + name.removeprefix(rows.NODE)),
-            )
-            for name, array in before.items()
-            if name.startswith(rows.NODE)
-        }
+        kept = self._kept(before)
         for contribution in given:
             told = contribution.tensors
-            held[contribution.sender] = told[rows.ROWS], told.classes, told.get(rows.MOMENT)
-        members = [name for name in sorted(held) if name in (now.members or held)]
-        every = {one for name in members for one in rows.present(held[name][0], held[name][1])}
-        most = rows.held_most(self.config.share, len(every), before[rows.ROWS].shape[1])
-        stay = {name: held[name] for name in members[:most]}  # the same on all nodes
-        known = sorted(
-            {
-                class_name
-                for sums, names, _ in stay.values()
-                for class_name in rows.present(sums, names)
-            }
+            kept[contribution.sender] = rows.Kept(
+                told.classes, told[rows.ROWS], told.get(rows.MOMENT)
+            )
+        members = {name: kept[name] for name in sorted(kept) if name in (now.members or kept)}
+        stay = rows.fitting(members, self.config.share, self.config.classes_max)
+        known = sorted({name for one in stay.values() for name in one.classes})
+        return Tensors({**self._common(before), **rows.state_of(stay, known)}, known)
+
+    def note(self, before: MethodState, after: MethodState) -> str:
+        """Return whose classes have no room in a state, if that changed; else ""."""
+        old, new = (rows.left_out(self._kept(one.shared)) for one in (before, after))
+        if new == old:
+            return ""
+        if not new:
+            return "the classes of all nodes have room again"
+        return (
+            f"{', '.join(new.values())} do not count: policy.classes_max has room for "
+            f"{self.config.classes_max} of a node, and a state for {rows.CLASSES_MAX:,} of all"
         )
-        kept = (rows.ROWS, rows.MOMENT, rows.CHOICE)
-        arrays = {name: array for name, array in before.items() if name in kept}
-        for name, (sums, names, moment) in stay.items():
-            arrays[rows.NODE + name] = rows.aligned(sums, names, known)
-            if moment is not None:
-                arrays[rows.SECOND + name] = moment
-        return Tensors(arrays, known)
 
     # What peers may send --------------------------------------------------------------------------
 
@@ -170,23 +170,27 @@ class GDA(Method):
     def state_fault(self, held: MethodState, packed: Tensors) -> str:
         """Return what is wrong with the state of a peer; "" if nothing is."""
         width = held.shared[rows.ROWS].shape[1]
-        for whole, array in packed.items():
-            name = whole.removeprefix(SHARED)
-            if name.startswith(rows.NODE):
-                wrong = rows.rows_fault(array, packed.classes, width, 0.0)
-                if wrong:
-                    return f"{name}: {wrong}"
-            elif name.startswith(rows.SECOND) and self.config.share == "sums":
-                sums = packed.get(SHARED + rows.NODE + name.removeprefix(rows.SECOND))
-                images = 0.0 if sums is None else float(sums[:, 0].sum(dtype=np.float64))
-                wrong = rows.moment_fault(array, images, width - 1)
-                if wrong:
-                    return f"{name}: {wrong}"
-            elif name == rows.CHOICE:
-                places = (array >= 0).all() and (array < np.array(rows.TABLE)).all()
-                if array.shape != (len(rows.TABLES), 2) or not places:
-                    return "the choice names no ratio and temperature"
-            elif name not in held.shared or array.shape != held.shared[name].shape:
+        arrays = {name.removeprefix(SHARED): array for name, array in packed.items()}
+        senders = {name for name in arrays if name.startswith((rows.NODE, rows.SECOND))}
+        for name in set(arrays) - senders - {rows.LEFT, rows.CHOICE}:
+            if name not in held.shared or arrays[name].shape != held.shared[name].shape:
                 return f"{name} is no array of this policy's state"
-        missing = {SHARED + rows.ROWS} - set(packed)
-        return f"{', '.join(missing)} is missing" if missing else ""
+        if rows.ROWS not in arrays:
+            return f"{SHARED + rows.ROWS} is missing"
+        if self.config.share == "means" and any(name.startswith(rows.SECOND) for name in senders):
+            return "it has second moments, which no node sends here"
+        choice = arrays.get(rows.CHOICE, np.zeros((len(rows.TABLES), 2)))
+        if choice.shape != (len(rows.TABLES), 2) or (
+            not ((choice >= 0) & (choice < np.array(rows.TABLE))).all()
+        ):
+            return "the choice names no ratio and temperature"
+        if wrong := rows.state_fault(arrays, packed.classes, width):
+            return wrong
+        kept = rows.kept_in(arrays, packed.classes, width)
+        stay = rows.fitting(kept, self.config.share, self.config.classes_max)
+        fits = [(one.classes, one.left) for one in kept.values()]
+        return (
+            ""
+            if fits == [(one.classes, one.left) for one in stay.values()]
+            else ("it keeps more nodes or classes than a state has room for")
+        )

@@ -135,7 +135,7 @@ class Mesh:
     """
 
     def __init__(
-        self, objective: Objective, arrays: Mapping[str, Floats], classes: tuple[str, ...]
+        self, objective: Objective, arrays: Mapping[str, Any], classes: tuple[str, ...]
     ) -> None:
         self._objective, self._arrays = objective, arrays
         self._share = objective.config.share
@@ -144,21 +144,19 @@ class Mesh:
             if rows.OWN in arrays
             else None
         )
+        kept = rows.kept_in(arrays, classes, 1 + objective.width)
         told = {
-            name.removeprefix(rows.NODE): sums_of(
-                arrays[name], classes, self._second(name.removeprefix(rows.NODE))
-            )
-            for name in sorted(arrays)
-            if name.startswith(rows.NODE)
+            name: sums_of(one.rows, one.classes, self._second(name)) for name, one in kept.items()
         }
+        self.left_out = rows.left_out(kept)
         self.doubted = self._doubted(told)
-        self.peers = [one for name, one in told.items() if name not in self.doubted]
+        self.peers = [one for name, one in told.items() if one.classes and name not in self.doubted]
         parts = self.peers if self.own is None else [self.own, *self.peers]
         self.head = self._head(parts) if parts else None
 
     def _second(self, name: str) -> Floats | None:
         found = self._arrays.get(rows.SECOND + name)
-        return None if found is None else np.asarray(rows.squared(found), np.float64)  # type: ignore[arg-type]
+        return None if found is None else np.asarray(rows.squared(found), np.float64)
 
     def _doubted(self, peers: Mapping[str, Sums]) -> tuple[str, ...]:
         if self.own is None or rows.ALONE not in self._arrays:
@@ -250,6 +248,8 @@ class Mesh:
         more = (
             f"; it leaves out the class means of {out}, which do not fit their names" if out else ""
         )
+        left = ", ".join(self.left_out.values())
+        more += f"; {left} have no room (policy.classes_max)" if left else ""
         return f"{SAID[self.which(classes)]}{more}"
 
     def personal(self, classes: Sequence[str]) -> bool:

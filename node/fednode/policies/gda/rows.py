@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -14,11 +16,16 @@ ROWS: Final = "rows"
 MOMENT: Final = "moment"
 """Array [D (D + 1) / 2]: the upper triangle of the sum of x x^T over all images."""
 NODE: Final = "node/"
-"""Prefix, before a sender's name, of the rows that it sent last."""
+"""Prefix, before a sender's name, of an array [C, 2 + D] of the rows that it sent last: each begins
+with the place of its class among all classes of the state."""
+LEFT: Final = "left"
+"""Array [N]: for each sender by name, how many of its classes have no room in the state."""
 SECOND: Final = "second/"
 """Prefix, before a sender's name, of the moment that it sent last."""
 CHOICE: Final = "choice"
 """Array [3, 2]: for each of TABLES, the places of the ratio and the temperature that won."""
+COMMON: Final = (ROWS, MOMENT, CHOICE)
+"""The arrays of a state that are no single sender's."""
 TABLES: Final = ("personal", "mesh", "unseen")
 """Tables of losses: of personal classifiers, of the mesh's, and of the mesh's on unseen classes."""
 TABLE: Final = (7, 17)
@@ -36,6 +43,8 @@ PRIVATES: Final = (OWN, OWN_MOMENT, WORSE, ALONE)
 NODES_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
 """A state holds the sums of so many nodes, by policy.share: one array a node or two, and a message
 has at most 256."""
+CLASSES_MAX: Final = 4096
+"""A state names so many classes, as a message does (wire/tensors.py)."""
 STATE_BYTES: Final = 60 << 20
 """Most bytes of all nodes' sums: catch-up hands a state over in one message of at most 64 MiB."""
 ENOUGH: Final = 4
@@ -60,25 +69,99 @@ def aligned(rows: Array, classes: Sequence[str], known: Sequence[str]) -> Array:
     return found
 
 
-def realigned(
-    arrays: Mapping[str, Array], classes: Sequence[str], known: Sequence[str]
-) -> dict[str, Array]:
-    """Return arrays with the rows of all senders in the order of known classes."""
+class Kept(NamedTuple):
+    """What a state keeps of one sender: rows [C, 1 + D] of its classes, sorted by name.
+
+    left: how many classes of the sender have no room.
+    """
+
+    classes: tuple[str, ...]
+    rows: Array
+    moment: Array | None = None
+    left: int = 0
+
+    def only(self, stay: Collection[str]) -> Self:
+        """Return this with some of the classes; the moment is of all classes or of none."""
+        if len(stay) == len(self.classes):
+            return self
+        here = [name in stay for name in self.classes]
+        names = tuple(name for name in self.classes if name in stay)
+        left = self.left + len(self.classes) - len(names)
+        return self._replace(classes=names, rows=self.rows[here], moment=None, left=left)
+
+
+def kept_in(arrays: Mapping[str, Array], classes: Sequence[str], width: int) -> dict[str, Kept]:
+    """Return what a state keeps, by sender. width: 1 + D.
+
+    A state of before has a row for each of its classes, without the place.
+    """
+    found = dict[str, Kept]()
+    senders = [name.removeprefix(NODE) for name in sorted(arrays) if name.startswith(NODE)]
+    left = arrays.get(LEFT, np.zeros(len(senders), np.float32))
+    for sender, missing in zip(senders, left, strict=True):
+        array = arrays[NODE + sender]
+        if array.shape[1] == width:
+            array = np.column_stack([np.arange(len(array)), array])[array[:, 0] > 0]
+        names = tuple(classes[int(place)] for place in array[:, 0])
+        found[sender] = Kept(names, array[:, 1:], arrays.get(SECOND + sender), int(missing))
+    return found
+
+
+def state_of(kept: Mapping[str, Kept], known: Sequence[str]) -> dict[str, Array]:
+    """Return the arrays of a state that keeps these rows and names known classes."""
+    places = {name: at for at, name in enumerate(known)}
+    arrays: dict[str, Array] = {}
+    for sender, one in kept.items():
+        column = np.array([places[name] for name in one.classes], np.float32)
+        arrays[NODE + sender] = np.column_stack([column, one.rows])
+        if one.moment is not None:
+            arrays[SECOND + sender] = one.moment
+    if any(one.left for one in kept.values()):
+        arrays[LEFT] = np.array([kept[sender].left for sender in sorted(kept)], np.float32)
+    return arrays
+
+
+def left_out(kept: Mapping[str, Kept]) -> dict[str, str]:
+    """Return for each sender whose classes have not all room how many have none, in words."""
     return {
-        name: aligned(one, classes, known) if name.startswith(NODE) else one
-        for name, one in arrays.items()
+        name: f"{one.left:,} of the {one.left + len(one.classes):,} classes of {name}"
+        for name, one in kept.items()
+        if one.left
     }
 
 
-def present(rows: Array, classes: Sequence[str]) -> list[str]:
-    """Return the classes that have images."""
-    return [name for name, row in zip(classes, rows, strict=True) if row[0] > 0]
+def fitting(kept: Mapping[str, Kept], share: str, classes_max: int) -> dict[str, Kept]:
+    """Return what a state has room for; it depends on the contributions alone.
 
+    A sender has room for classes_max classes, or for as many as half of all senders have. Where all
+    classes are too many for one message, all senders have room for the same smaller number, the
+    classes that most senders have first; second moments go before any class does. The second moment
+    of a sender with too many classes covers the others, too, so all of its classes go.
+    """
+    names = sorted(kept)[: NODES_MAX[share]]
+    sizes = sorted(len(one.classes) for one in kept.values() if one.classes)
+    most = max(classes_max, sizes[(len(sizes) - 1) // 2] if sizes else 0)
+    kept = {name: kept[name] for name in names}
+    if share == "sums":
+        large = {name for name in names if len(kept[name].classes) > most}
+        kept = {name: one.only(() if name in large else one.classes) for name, one in kept.items()}
+    senders = Counter(name for one in kept.values() for name in one.classes)
+    order = {
+        name: sorted(one.classes, key=lambda known: (-senders[known], known))
+        for name, one in kept.items()
+    }
+    moments = sum(one.moment.nbytes for one in kept.values() if one.moment is not None)
 
-def held_most(share: str, classes: int, width: int) -> int:
-    """Return how many nodes' sums a state holds; width: D + 1, of ROWS."""
-    moment = (width - 1) * width // 2 if share == "sums" else 0
-    return min(NODES_MAX[share], STATE_BYTES // (4 * (max(1, classes) * width + moment)))
+    def fits(limit: int, taken: int) -> bool:
+        stay = {name: order[name][:limit] for name in names}
+        size = sum(4 * len(stay[name]) * (1 + kept[name].rows.shape[1]) for name in names)
+        known = {one for some in stay.values() for one in some}
+        return len(known) <= CLASSES_MAX and size + taken <= STATE_BYTES
+
+    if not fits(most, moments):
+        kept = {name: kept[name]._replace(moment=None) for name in names}
+        most = bisect_left(range(1, most + 1), True, key=lambda limit: not fits(limit, 0))
+    return {name: kept[name].only(set(order[name][:most])) for name in names}
 
 
 def choice(tables: Sequence[Mapping[str, Array]]) -> list[tuple[int, int]]:
@@ -102,6 +185,32 @@ def best(tables: Sequence[Array]) -> tuple[int, int]:
     total = sum(np.minimum(one - one.min(), VOTE_MAX) for one in wide)
     row, column = np.unravel_index(int(np.argmin(total)), TABLE)
     return int(row), int(column)
+
+
+def state_fault(arrays: Mapping[str, Array], classes: Sequence[str], width: int) -> str:
+    """Return what is wrong with the arrays of all senders in a state; "" if nothing is."""
+    senders = sorted(name for name in arrays if name.startswith(NODE))
+    for name in senders:
+        array = arrays[name]
+        if array.ndim != 2 or array.shape[1] != 1 + width:
+            return f"{name} is {list(array.shape)}; here its rows have {1 + width} numbers"
+        places = array[:, 0].astype(np.float64)
+        if (places != np.round(places)).any() or not (places < len(classes)).all():
+            return f"{name} has a row of no class"
+        if (places < 0).any() or (np.diff(places) <= 0).any():
+            return f"the rows of {name} are not in the order of their classes"
+        named = [classes[int(place)] for place in places]
+        if wrong := rows_fault(array[:, 1:], named, width, 1.0):
+            return f"{name}: {wrong}"
+    left = arrays.get(LEFT, np.zeros(len(senders)))
+    if left.shape != (len(senders),) or (left < 0).any() or (left != np.round(left)).any():
+        return f"{LEFT} does not tell how many classes of each sender have no room"
+    for name in (name for name in arrays if name.startswith(SECOND)):
+        sums = arrays.get(NODE + name.removeprefix(SECOND))
+        images = 0.0 if sums is None else float(sums[:, 1].sum(dtype=np.float64))
+        if wrong := moment_fault(arrays[name], images, width - 1):
+            return f"{name}: {wrong}"
+    return ""
 
 
 def rows_fault(rows: Array, classes: Sequence[str], width: int, least: float) -> str:

@@ -46,9 +46,9 @@ def merged(
 def test_contributions_are_kept_by_sender_in_one_list_of_classes() -> None:
     found = merged(A, B, C).shared
     assert found.classes == ("ant", "bee", "cow")
-    assert found["node/a"].tolist() == [[2, 1, 0], [1, 0, 1], [0, 0, 0]]
-    assert found["node/b"].tolist() == [[0, 0, 0], [0, 0, 0], [3, 0, 2]]
-    assert found["node/c"].tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 0]]
+    assert found["node/a"].tolist() == [[0, 2, 1, 0], [1, 1, 0, 1]]
+    assert found["node/b"].tolist() == [[2, 3, 0, 2]]
+    assert found["node/c"].tolist() == [[0, 1, 1, 0]]
 
 
 def test_whatever_the_order_of_messages_all_hold_the_same_bits() -> None:
@@ -86,15 +86,105 @@ def test_a_state_keeps_the_first_nodes_by_name_whatever_came_first() -> None:
     assert table, "a late node can take it over"
 
 
-def test_a_state_keeps_as_many_nodes_as_one_message_holds(
+def many(sender: str, names: list[str], width: int = 3, moment: int = 0) -> Contribution:
+    sums = np.concatenate([np.ones((len(names), 1)), np.zeros((len(names), width - 1))], axis=1)
+    more = {"moment": np.zeros(moment)} if moment else {}
+    return Contribution(sender, Tensors({"rows": sums, **more}, sorted(names)), 8)
+
+
+def counted(found: MethodState) -> dict[str, int]:
+    shared = found.shared
+    return {name: len(one.classes) for name, one in rows.kept_in(shared, shared.classes, 3).items()}
+
+
+HONEST = [many(f"h{at:02}", [f"class {5 * at + more}" for more in range(5)]) for at in range(30)]
+
+
+@pytest.mark.parametrize("tag", ["!", "~"])
+@pytest.mark.parametrize("liars", [1, 2, 3])
+def test_a_member_of_4096_classes_takes_no_other_members_room(liars: int, tag: str) -> None:
+    lies = [many(f"a{at}", [f"{tag}{at} {one:04}" for one in range(4096)]) for at in range(liars)]
+    members = [one.sender for one in (*HONEST, *lies)]
+    found = merged(*HONEST, *lies, members=members)
+    kept = counted(found)
+    assert [kept[one.sender] for one in HONEST] == [5] * 30
+    assert [kept[one.sender] for one in lies] == [256] * liars
+    one, first = method(), method().first(START)
+    assert one.state_fault(first, found.packed()) == ""
+    assert pack(found.packed(), "float32")[0], "a late node can take it over"
+    assert merged(held=found, members=members).shared == found.shared
+    for order in ((*lies, *HONEST), (*HONEST[::-1], *lies)):
+        state = first
+        for given in order:
+            state = merged(given, held=state, members=members)
+        assert counted(state) == kept
+    said = one.note(first, found)
+    assert "3,840 of the 4,096 classes of a0" in said
+    assert "policy.classes_max" in said
+    assert one.note(found, found) == ""
+    assert "have room again" in one.note(found, first)
+
+
+def test_members_of_many_classes_have_room_where_half_of_them_have_many() -> None:
+    each = {"a": 1000, "b": 900, "c": 3}
+    given = [many(name, [f"c{one:04}" for one in range(count)]) for name, count in each.items()]
+    assert counted(merged(*given)) == {"a": 900, "b": 900, "c": 3}
+    assert counted(merged(*given[1:])) == {"b": 256, "c": 3}, "the median of two is the lower"
+    state = method(classes_max=2).first(START)
+    now = Round(1, SUMS, state, state)
+    assert counted(method(classes_max=2).merge(now, given[1:])) == {"b": 3, "c": 3}
+
+
+def test_classes_that_one_message_cannot_name_leave_each_member_an_equal_share() -> None:
+    given = [many(f"n{at}", [f"{at} {one:03}" for one in range(250)]) for at in range(20)]
+    shared = [many(one.sender, [*one.tensors.classes, "~ all have it"]) for one in given]
+    found = merged(*shared, members=[one.sender for one in given])
+    assert set(counted(found).values()) == {205}, "4,096 in all, one of them common"
+    assert "~ all have it" in found.shared.classes
+    assert method().state_fault(method().first(START), found.packed()) == ""
+
+
+def test_fifty_sites_of_fifty_classes_all_count() -> None:
+    given = [many(f"n{at:02}", [f"{at:02} {one}" for one in range(50)], 513) for at in range(50)]
+    state = method().first(Tensors({"rows": np.zeros((0, 513))}))
+    found = method().merge(Round(1, SUMS, state, state), given).shared
+    assert len(found.classes) == 2500
+    assert sum(array.nbytes for name, array in found.items()) < 6 << 20
+
+
+def test_second_moments_go_before_classes_and_with_classes_that_have_no_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rows, "STATE_BYTES", 2 * 3 * 3 * 4)  # two nodes with three classes
-    found = merged(A, B, C).shared
-    assert [name for name in found if name.startswith("node/")] == ["node/a", "node/b"]
-    monkeypatch.setattr(rows, "STATE_BYTES", 3 * 3 * 3 * 4)
-    assert "node/c" in merged(A, B, C).shared
-    assert rows.held_most("sums", 3, 3) == 2
+    one = method(share="sums", classes_max=3)
+    first = one.first(WITH_MOMENT)
+    given = [many(name, ["ant", "bee"], moment=3) for name in "ab"]
+    liar = many("c", ["ant", "cat", "dog", "eel"], moment=3)
+    found = one.merge(Round(1, SUMS, first, first), [*given, liar])
+    assert counted(found) == {"a": 2, "b": 2, "c": 0}
+    assert [name for name in found.shared if name.startswith("second/")] == ["second/a", "second/b"]
+    assert "4 of the 4 classes of c" in one.note(first, found)
+    monkeypatch.setattr(rows, "STATE_BYTES", 4 * 4 * 4)
+    less = one.merge(Round(1, SUMS, first, first), given)
+    assert counted(less) == {"a": 2, "b": 2}
+    assert not [name for name in less.shared if name.startswith("second/")]
+
+
+def test_an_array_of_any_shape_is_a_sentence_and_no_exception() -> None:
+    """A member sends what it likes: nothing of it may end a node."""
+    shapes = [(), (0,), (2,), (3,), (0, 4), (1, 4), (2, 2), (3, 2), (3, 3), (1, 1, 2), (0, 0)]
+    names = ["choice", "rows", "left", "node/x", "second/x", "moment", "node/", "second/", "x"]
+    for share, start in (("means", START), ("sums", WITH_MOMENT)):
+        one = method(share=share)
+        held = one.first(start)
+        good = {f"shared/{name}": array for name, array in start.items()}
+        for name, shape, classes in itertools.product(names, shapes, [(), ("a",), ("a", "b")]):
+            for value in (0.0, 1.0, 0.5, -1.0, 1e30):
+                array = np.full(shape, value)
+                packed = Tensors({**good, f"shared/{name}": array}, classes)
+                if not one.state_fault(held, packed):
+                    one.merge(Round(1, SUMS, held, held.taking(packed)), [])
+                for stage, prefix in itertools.product((SUMS, LOSSES), ("", "shared/")):
+                    one.fault(stage, held, Tensors({prefix + name: array}, classes))
 
 
 def test_a_late_joiner_takes_over_all_contributions_with_their_classes() -> None:
@@ -113,10 +203,21 @@ def test_states_and_messages_that_no_images_give_are_refused() -> None:
     two = method(share="sums")
     assert "takes moment, rows" in two.fault(SUMS, two.first(WITH_MOMENT), A.tensors)
     packed = held.packed()
-    wrong = Tensors({**packed, "shared/node/a": 9 * packed["shared/node/a"]}, packed.classes)
-    assert not one.state_fault(held, wrong)
-    wrong = Tensors({**packed, "shared/node/a": -packed["shared/node/a"]}, packed.classes)
-    assert "node/a: the number" in one.state_fault(held, wrong)
+    for factors, words in (
+        ([1, 9, 9, 9], ""),
+        ([1, -1, 1, 1], "node/a: the number"),
+        ([1, 1, 9, 9], "node/a: a sum"),
+        ([9, 1, 1, 1], "a row of no class"),
+        ([-1, 1, 1, 1], "not in the order"),
+        ([0, 1, 1, 1], "not in the order"),
+        ([0.5, 1, 1, 1], "a row of no class"),
+    ):
+        turned = packed["shared/node/a"] * np.array(factors)
+        said = one.state_fault(held, Tensors({**packed, "shared/node/a": turned}, packed.classes))
+        assert words in said, words
+        assert bool(said) == bool(words)
+    narrow = Tensors({**packed, "shared/left": [0.0]}, packed.classes)
+    assert "left does not tell" in one.state_fault(held, narrow)
     assert "no array" in one.state_fault(
         held, Tensors({**packed, "shared/x": [1.0]}, packed.classes)
     )
@@ -133,7 +234,7 @@ def test_a_node_uses_its_own_sums_as_it_knows_them_itself() -> None:
     assert found.classes == ("ant", "bee", "cow", "rare")
     assert found["own"].tolist() == [[2, 1, 0], [1, 0, 1], [0, 0, 0], [1, 0, 0]]
     assert "node/a" not in found, "it stands under own"
-    assert found["node/b"].tolist()[2] == [3, 0, 2]
+    assert found["node/b"].tolist() == [[2, 3, 0, 2]]
     assert "rare" not in state.packed().classes
     again = method().used(method().using(method().first(START), found))
     assert again == found
