@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from axe_playwright_python.async_playwright import Axe
+from PIL import Image
 from playwright.async_api import async_playwright, expect
 
 from fednode.core.events import Record
@@ -124,7 +126,7 @@ async def test_everyone_can_read_it(scheme: Any, width: int, tmp_path: Path) -> 
         browser(viewport=size, color_scheme=scheme, bypass_csp=True) as (tab, _),
     ):
         meshed(service)
-        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.goto(f"{url}#token={DRAWN}")
         await expect(tab.get_by_text("2 of 3 peers can be reached")).to_be_visible()
         await expect(tab.get_by_text("own 87.5 %").first).to_be_visible()
         await expect(tab).to_have_title("a: d is dead · fednode")
@@ -158,7 +160,7 @@ async def test_the_operator_pauses_and_resumes_it(tmp_path: Path) -> None:
         await tab.goto(url)
         await expect(tab.locator("h1")).to_be_visible()
         assert await tab.get_by_role("button").count() == 0
-        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.goto(f"{url}#token={DRAWN}")
         await tab.get_by_role("button", name="Pause this node").press("Enter")
         await expect(tab.get_by_text("a was asked to pause")).to_be_visible()
         resume = tab.get_by_role("button", name="Resume this node")
@@ -176,7 +178,7 @@ async def test_the_operator_invites_and_admits(width: int, scheme: Any, tmp_path
         page(tmp_path, admitting=desk) as (_, url),
         browser(viewport=size, color_scheme=scheme, bypass_csp=True) as (tab, seen),
     ):
-        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.goto(f"{url}#token={DRAWN}")
         name = tab.get_by_label("Name of the site")
         await name.fill("lab-2")
         await tab.get_by_label("Ask me before").check()
@@ -210,7 +212,7 @@ async def test_the_operator_invites_and_admits(width: int, scheme: Any, tmp_path
 
 async def test_the_page_s_own_policy_lets_a_link_be_made(tmp_path: Path) -> None:
     async with page(tmp_path, admitting=Desk()) as (_, url), browser() as (tab, seen):
-        await tab.goto(f"{url}?token={DRAWN}")
+        await tab.goto(f"{url}#token={DRAWN}")
         await tab.get_by_label("Name of the site").fill("lab-2")
         await tab.get_by_role("button", name="Make a link").click()
         await expect(tab.get_by_text(LINK)).to_be_visible()
@@ -218,12 +220,94 @@ async def test_the_page_s_own_policy_lets_a_link_be_made(tmp_path: Path) -> None
         assert tab.url == url
 
 
-async def test_a_token_opens_it_once_and_is_gone_from_the_address(tmp_path: Path) -> None:
-    async with page(tmp_path, PageSettings(token=TOKEN)) as (_, url), browser() as (tab, _):
-        refused = await tab.goto(url)
-        assert refused.status == 401
-        await tab.goto(f"{url}?token={TOKEN}")
-        assert tab.url == url
+async def test_the_link_opens_it_for_one_tab_and_stays_in_no_address(tmp_path: Path) -> None:
+    closed = page(tmp_path, PageSettings(token=TOKEN), peers=("b",))
+    async with closed as (_, url), browser() as (tab, seen):
+        await tab.goto(url)
+        await expect(tab.get_by_text("a token is needed")).to_be_visible()
+        await tab.goto(f"{url}#token={TOKEN}")  # the same document, so the browser loads nothing
         await expect(tab.locator("h1")).to_have_text("a")
+        assert tab.url == url
         await tab.reload()
         await expect(tab.locator("h1")).to_have_text("a")
+        assert await tab.get_by_role("button").count() == 0
+        await tab.goto(f"{url}#token={DRAWN}")
+        await expect(tab.get_by_role("button").first).to_be_visible()
+        await tab.goto(f"{url}#token=wrong")
+        await expect(tab.get_by_text("a token is needed")).to_be_visible()
+        assert not [one for one in seen.asked if "token" in one.partition("#")[0]]
+
+
+@asynccontextmanager
+async def thief() -> AsyncIterator[tuple[str, list[str]]]:
+    """Serve as another user of this machine on a port of its own; yield all that it receives."""
+    got: list[str] = []
+
+    async def serve(request: web.Request) -> web.Response:
+        got.append(f"{request.raw_headers!r} {request.path_qs} {await request.text()}")
+        html = "<h1>hello</h1><script>stored = JSON.stringify({...sessionStorage})</script>"
+        return web.Response(text=html, content_type="text/html")
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/", got
+    finally:
+        await runner.cleanup()
+
+
+SEND = """async (url) => {
+  const ways = [
+    { credentials: "include" },
+    { credentials: "include", mode: "no-cors" },
+    { headers: { Authorization: "Bearer guess" }, credentials: "include" },
+  ];
+  const tried = ways.map((way) => fetch(`${url}command/pause`, { method: "POST", ...way }));
+  const done = await Promise.allSettled(tried);
+  const form = document.createElement("form");
+  Object.assign(form, { method: "POST", action: `${url}command/pause`, target: "frame" });
+  const frame = Object.assign(document.createElement("iframe"), { name: "frame" });
+  const loaded = new Promise((done) => { frame.onload = frame.onerror = done; });
+  document.body.append(frame, form);
+  form.submit();
+  await loaded;
+  return done.map((one) => one.value?.status ?? "refused");
+}"""
+
+
+async def test_a_server_on_another_port_gets_no_token_and_commands_nothing(
+    tmp_path: Path,
+) -> None:
+    picture = tmp_path / "cup.png"
+    Image.new("RGB", (300, 200), (200, 30, 30)).save(picture)
+    async with (
+        page(tmp_path, pictures={"cup": (picture,)}, peers=("b",), admitting=Desk()) as (node, url),
+        thief() as (other, got),
+        browser() as (tab, seen),
+    ):
+        await tab.goto(f"{url}#token={DRAWN}")
+        await tab.get_by_label("Name of the site").fill("lab-2")
+        await tab.get_by_role("button", name="Make a link").click()
+        await expect(tab.get_by_text(LINK)).to_be_visible()
+        shown = tab.get_by_alt_text("a training image of cup")
+        await shown.scroll_into_view_if_needed()
+        await expect(shown).to_have_js_property("naturalWidth", 128)  # it came, with the token
+        assert await tab.context.cookies() == []
+        assert DRAWN not in await tab.content()
+        assert seen.faults == []
+        await tab.goto(other)  # from the page, in its own tab
+        assert await tab.evaluate("stored") == "{}"
+        assert await tab.evaluate(SEND, url) == ["refused", 0, "refused"]
+        link = f"<a href='{other}from-the-page'>there</a>"
+        await tab.goto(url)
+        await expect(tab.get_by_role("button", name="Pause this node")).to_be_visible()
+        await tab.evaluate("(html) => { document.querySelector('main').innerHTML = html }", link)
+        await tab.get_by_text("there").click()
+        await expect(tab.locator("h1")).to_have_text("hello")
+        assert any("from-the-page" in one for one in got)
+        assert not [one for one in got if DRAWN in one or "Cookie" in one or url in one]
+        assert node.now().life == "waiting", "nobody else paused it"

@@ -43,6 +43,8 @@ def draw(state: Path) -> str:
 def link(page: str, mesh: str, name: str, state: Path | None) -> str:
     """Return the address of a node's page, with its token if this machine holds the token.
 
+    The token is the fragment, which browsers send to no server.
+
     page, mesh, name: from the node's status. state: the node's state directory; None for the
     default one. Return "" if `page` is not an address.
     """
@@ -56,4 +58,4 @@ def link(page: str, mesh: str, name: str, state: Path | None) -> str:
     named = NAME.fullmatch(mesh) and NAME.fullmatch(name)
     folder = state or (Path.home() / ROOT / mesh / name if named else None)
     token = token_in(folder) if here and folder is not None else ""
-    return f"{page}?token={token}" if token else page
+    return f"{page}#token={token}" if token else page

@@ -25,7 +25,7 @@ class Decisions:
     ) -> None:
         """Set up. deciding: returns what decides at the node; None while it loads.
 
-        require: raises the answer to a request that is not the operator's, made on this page.
+        require: raises the answer to a request that is not the operator's.
         """
         self._deciding, self._require = deciding, require
 

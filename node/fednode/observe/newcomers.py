@@ -17,6 +17,8 @@ from fednode.observe.admitting import Admitting
 
 PART: Final = "newcomers"
 """The template of what changes while the page is open."""
+INVITE: Final = "invite"
+"""The template of the form for a new link."""
 
 
 class Newcomers:
@@ -30,7 +32,7 @@ class Newcomers:
     ) -> None:
         """Set up. admitting: returns the node's admission; None if it admits nobody.
 
-        require: raises the answer to a request that is not the operator's, made on this page.
+        require: raises the answer to a request that is not the operator's.
         """
         self._admitting, self._require, self._templates = admitting, require, templates
 
@@ -47,7 +49,7 @@ class Newcomers:
         return {
             "admits": True,
             "waiting": admitting.waiting(),
-            "members": admitting.members(),
+            "sites": admitting.members(),
             "mesh_words": admitting.mesh_words(),
         }
 

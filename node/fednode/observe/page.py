@@ -1,9 +1,13 @@
-"""The page of a node, rendered here; changed parts are sent as they change (server-sent events).
+"""The page of a node: an empty document, and its parts, rendered here and sent as they change.
 
 The page shows this node's own view, and beside it what the other nodes say of themselves. The node
 asks its live peers, as `fednode status` would, and only while somebody views the page. Names of
 peers and classes are text: templates escape everything they print. Nothing is fetched from other
 hosts. A reader who may command the node can pause it, resume it and begin its rounds again here.
+
+The document tells nothing of the node and needs no token. Its script takes the token from the
+fragment of the link and shows it as a bearer token with each request. There is no cookie: browsers
+send cookies to every port of a host, where other users of the machine may listen.
 """
 
 from __future__ import annotations
@@ -31,16 +35,22 @@ from fednode.observe.audience import told
 from fednode.observe.decisions import Decisions
 from fednode.observe.drawing import Chart, Graph, chart, graph
 from fednode.observe.events import Logged
-from fednode.observe.newcomers import PART, Newcomers
+from fednode.observe.newcomers import INVITE, PART, Newcomers
 from fednode.observe.paths import sentences
 from fednode.observe.present import offers_redo
 from fednode.observe.status import NodeService
 from fednode.wire.gen import status_pb2
 
 ASSETS: Final = Path(__file__).with_name("assets")
-FILES: Final = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+FILES: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""The files of the empty document, by path; they are the same for every node."""
 PARTS: Final = ("head", "command", "nodes", "mesh", "charts", "events")
-OPERATORS: Final = (*PARTS, decisions.PART, PART)
+OPERATORS: Final = (*PARTS, decisions.PART, PART, INVITE)
 """The parts that the node's operator sees."""
 EVERY_S: Final = 1.0
 ASKED_EVERY_S: Final = 3.0
@@ -89,29 +99,13 @@ class Page:
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Add the routes to a router."""
-        router.add_get("/", self._whole)
         router.add_get("/live", self._live)
         router.add_get(r"/image/{name:\d{1,6}}/{image:\d}", self._image)
         router.add_post("/command/{command:pause|resume|redo}", self._command)
         self._newcomers.add_to(router)
         self._decisions.add_to(router)
-        for name in FILES:
-            router.add_get(f"/{name}", self._file)
-
-    async def _whole(self, request: web.Request) -> web.Response:
-        known, commands = self._knows(request), self._commands(request)
-        facts = await self._facts(known) | self._newcomers.facts(commands)
-        held = self._service.examples(member=not known)
-        classes = [(name, len(paths)) for name, paths in held]
-        html = self._templates.get_template("page.html").render(
-            parts=OPERATORS if commands else PARTS,
-            classes=classes,
-            pictured=known,
-            commands=commands,
-            strange="token" in request.query and not known,
-            **facts,
-        )
-        return web.Response(text=html, content_type="text/html")
+        for path in FILES:
+            router.add_get(path, self._file)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
         """Send the changed parts every EVERY_S seconds, until the viewer leaves."""
@@ -120,36 +114,41 @@ class Page:
         if self._viewers[commands] >= most:
             return web.Response(status=503, text=f"{most} look at this page already\n")
         stream = web.StreamResponse(
-            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"}
+            headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
         )
+        strange = "Authorization" in request.headers and not known
         self._viewers[commands] += 1
         try:
             await stream.prepare(request)
             shown: dict[str, str] = {}
-            shows = OPERATORS if commands else PARTS
+            held: list[tuple[str, tuple[Path, ...]]] | None = None
+            names = OPERATORS if commands else PARTS
             while True:
                 facts = await self._facts(known) | self._newcomers.facts(commands)
-                parts = {
-                    name: self._templates.get_template(f"{name}.html").render(
-                        commands=commands, **facts
-                    )
-                    for name in shows
-                }
+                facts |= {"commands": commands, "pictured": known, "strange": strange}
+                parts = {name: self._render(name, facts) for name in names}
+                before, held = held, self._service.examples(member=not known)
+                facts["classes"] = [(name, len(paths)) for name, paths in held]
+                parts["classes"] = (
+                    shown["classes"] if held == before else self._render("classes", facts)
+                )
                 changed = {name: html for name, html in parts.items() if shown.get(name) != html}
                 shown = parts
-                text = f"data: {json.dumps(changed)}\n\n" if changed else ": still here\n\n"
+                line = json.dumps(changed) if changed else ""  # an empty line: still here
                 async with asyncio.timeout(READS_S):
-                    await stream.write(text.encode())
+                    await stream.write(f"{line}\n".encode())
                 await asyncio.sleep(EVERY_S)
         except (ConnectionError, TimeoutError):
             return stream
         finally:
             self._viewers[commands] -= 1
 
+    def _render(self, name: str, facts: Mapping[str, Any]) -> str:
+        return self._templates.get_template(f"{name}.html").render(facts)
+
     async def _file(self, request: web.Request) -> web.Response:
-        name = request.path.rsplit("/", 1)[-1]
-        text = (ASSETS / name).read_text(encoding="utf-8")
-        return web.Response(text=text, content_type=FILES[name])
+        name, kind = FILES[request.path]
+        return web.Response(text=(ASSETS / name).read_text(encoding="utf-8"), content_type=kind)
 
     async def _image(self, request: web.Request) -> web.Response:
         """Return a small copy of a class's example image, if the request shows the token."""
@@ -167,7 +166,7 @@ class Page:
         return web.Response(body=data, content_type="image/jpeg")
 
     async def _command(self, request: web.Request) -> web.Response:
-        """Pass a command to the node, if the request comes from this page and its operator."""
+        """Pass a command of the operator to the node."""
         self._require(request)
         try:
             said = self._service.command(cast("Command", request.match_info["command"]))
@@ -176,16 +175,7 @@ class Page:
         return web.Response(text=f"{said}\n")
 
     def _require(self, request: web.Request) -> None:
-        """Raise the answer to a request that does not come from this page and its operator.
-
-        The Origin must be the host of the request. Every browser sends it with a POST, and no
-        foreign page can choose it; the cookie alone would not do, because a browser also sends it
-        for pages of other ports of the same machine.
-        """
-        origin = request.headers.get("Origin", "").partition("://")[2]
-        site = request.headers.get("Sec-Fetch-Site", "same-origin")
-        if not origin or origin != request.host or site != "same-origin":
-            raise web.HTTPForbidden(text="commands are taken from this node's own page only\n")
+        """Raise the answer to a request that does not show the operator's token."""
         if not self._commands(request):
             raise web.HTTPUnauthorized(
                 text="commands take the token that this node drew: open the link that `fednode "

@@ -6,9 +6,10 @@ and all else needs no token. The Host header must name loopback, so that a forei
 was pointed here reads nothing.
 
 If page.token is set, as it must be off loopback, every request must show it or the operator's
-token: as a bearer token, or as a cookie that `/?token=...` sets once. page.token shows images and
-commands nothing, because programs that only read metrics have it, too. Only /healthz needs no
-token; it answers one word to programs that start and stop containers.
+token. page.token shows images and commands nothing, because programs that only read metrics have
+it, too. A request shows a token in its Authorization header; a token in a cookie or an address is
+none. The page's empty document (fednode.observe.page.FILES) and /healthz need no token; /healthz
+answers one word to programs that start and stop containers.
 """
 
 from __future__ import annotations
@@ -23,19 +24,18 @@ from aiohttp import web
 from fednode.core.life import Life
 from fednode.errors import AddressError, ConfigError
 from fednode.observe.doorway import Doorway
-from fednode.observe.page import Page
+from fednode.observe.page import FILES, Page
 from fednode.observe.status import NodeService
 from fednode.settings.output import PageSettings
 from fednode.transports.address import Endpoint, parse
 from fednode.transports.gates import check_free
 
-COOKIE: Final = "fednode_token"
 HEALTH: Final = "/healthz"
 CLOSE_S: Final = 0.5
 LOCAL: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; "
-    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -78,7 +78,7 @@ class Web:
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
         self._open: dict[Doorway, None] = {}
-        self._loopback, self._cookie = True, COOKIE
+        self._loopback = True
 
     async def listen(self, address: str) -> str:
         """Serve at an address; return the page's URL. Raise AddressError or ConfigError."""
@@ -105,7 +105,6 @@ class Web:
                 "another, or null for no page"
             ) from fault
         port = int(self._server.sockets[0].getsockname()[1])
-        self._cookie = f"{COOKIE}_{port}"  # cookies are per host, which several nodes may share
         return f"http://{Endpoint(endpoint.host, port)}/"
 
     async def close(self) -> None:
@@ -133,19 +132,14 @@ class Web:
         return answer
 
     def _admit(self, request: web.Request) -> None:
-        """Raise the response for a reader who may not read, or whose token moves into a cookie."""
-        shown = self._shown(request)
-        if self._closed and not shown:
+        """Raise the response for a reader who may not read."""
+        if self._closed and request.path not in FILES and not self._shown(request):
             raise web.HTTPUnauthorized(
-                text="a token is needed: open /?token=..., or send it as a bearer\n",
+                text="a token is needed: open the page at /#token=..., or send it as a bearer\n",
                 headers={"WWW-Authenticate": "Bearer"},
             )
         if not self._closed and self._loopback and (request.url.host or "") not in LOCAL:
             raise web.HTTPForbidden(text="this page is for its own machine only\n")
-        if shown and "token" in request.query:
-            redirect = web.HTTPSeeOther(location="/")
-            redirect.set_cookie(self._cookie, shown, httponly=True, samesite="Strict")
-            raise redirect
 
     def _knows(self, request: web.Request) -> bool:
         """Tell whether a request shows a token."""
@@ -161,11 +155,9 @@ class Web:
         Comparisons take constant time.
         """
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-        given = (request.query.get("token", ""), bearer, request.cookies.get(self._cookie, ""))
-        shown = ""
+        given, shown = bearer.encode(errors="replace"), ""
         for token in self._tokens:
-            wanted = token.encode()
-            if any(hmac.compare_digest(text.encode(errors="replace"), wanted) for text in given):
+            if hmac.compare_digest(given, token.encode()):
                 shown = token
         return shown
 

@@ -48,7 +48,7 @@ class PageSettings:
     """host:port of the page and of /metrics. Port 0: any free port, which `fednode status` names.
     Beyond loopback, `token` must be set. null: neither page nor metrics."""
     token: str | None = None
-    """A secret of at least 16 characters that readers must show (/?token=..., or as a bearer
+    """A secret of at least 16 characters that readers must show (/#token=..., or as a bearer
     token); set it by FEDNODE_PAGE__TOKEN. HTTP shows the token to the network, so put a proxy with
     TLS in front of the page. null: only training images and commands need a token, which the node
     draws. Commands need the node's own token in either case."""

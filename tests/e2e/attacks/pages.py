@@ -53,34 +53,27 @@ async def page(folder: Path) -> int:
             "class names as markup": MARKUP,
         }.items():
             lab.say(f"{what} without a token", secret in text, fine=secret not in text)
-        here, cookie = f"http://127.0.0.1:{port}", {"Cookie": f"fednode_token_{port}={token}"}
-        evil = f"http://evil.example:{port}"
+        own = {"Authorization": f"Bearer {token}"}
+        here = {"Origin": f"http://127.0.0.1:{port}"}
         for what, headers in {
-            "without a token": {"Origin": here},
-            "without an origin": cookie,
-            "from another origin": {**cookie, "Origin": "http://evil.example"},
-            "from no origin": {**cookie, "Origin": "null"},
-            "from another port": {**cookie, "Origin": f"http://127.0.0.1:{port + 1}"},
-            "by a name that was bound anew": {
-                **cookie,
-                "Origin": evil,
-                "Host": evil.removeprefix("http://"),
-            },
-            "from another site": {**cookie, "Origin": here, "Sec-Fetch-Site": "cross-site"},
-            "with a stale token": {"Cookie": cookie["Cookie"][:-3] + "AAA", "Origin": here},
+            "without a token": here,
+            "with a cookie": {**here, "Cookie": f"fednode_token_{port}={token}"},
+            "with a token of another kind": {**here, "Authorization": f"Basic {token}"},
+            "by a name that was bound anew": {**own, "Host": f"evil.example:{port}"},
+            "with a stale token": {**here, "Authorization": own["Authorization"][:-3] + "AAA"},
         }.items():
             code, _ = await asyncio.to_thread(asked, port, "/command/pause", headers, "POST")
             lab.say(f"pause {what}", code, fine=code in {401, 403})
         for path in ("/%2e%2e/%2e%2e/etc/passwd", "/page.css/../../web.py", "/image/99999/9"):
-            code, text = await asyncio.to_thread(asked, port, path, cookie)
+            code, text = await asyncio.to_thread(asked, port, path, own)
             lab.say(path, code, fine=code in {400, 403, 404} and "root:" not in text)
-        await streams(lab, port, cookie)
+        await streams(lab, port, token)
         await lab.rounds(3)
         return lab.wrong
 
 
-async def streams(lab: Lab, port: int, cookie: Mapping[str, str]) -> None:
-    """Hold event streams without a token; see whether the operator gets one."""
+async def streams(lab: Lab, port: int, token: str) -> None:
+    """Hold the page's streams without a token; see whether the operator gets one."""
     held, begun = [], Counter[str]()
     said = f"GET /live HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
     try:
@@ -99,12 +92,12 @@ async def streams(lab: Lab, port: int, cookie: Mapping[str, str]) -> None:
 
         def operator() -> str:
             with socket.create_connection(("127.0.0.1", port), 10.0) as one:
-                one.sendall(f"{said}Cookie: {cookie['Cookie']}\r\n\r\n".encode())
+                one.sendall(f"{said}Authorization: Bearer {token}\r\n\r\n".encode())
                 return one.recv(12).decode("latin1")
 
         found = await asyncio.to_thread(operator)
         lab.say(
-            f"{STREAMS} event streams without a token {dict(begun)}, the operator's",
+            f"{STREAMS} streams without a token {dict(begun)}, the operator's",
             found,
             fine=found == "HTTP/1.1 200",
         )

@@ -30,8 +30,8 @@ def test_the_link_holds_the_token_where_this_machine_does(
     assert link(PAGE, "clinic", "a", None) == PAGE
     folder.mkdir(parents=True)
     token = draw(folder)
-    assert link(PAGE, "clinic", "a", None) == f"{PAGE}?token={token}"
-    assert link(PAGE, "other", "b", folder) == f"{PAGE}?token={token}"
+    assert link(PAGE, "clinic", "a", None) == f"{PAGE}#token={token}"
+    assert link(PAGE, "other", "b", folder) == f"{PAGE}#token={token}"
     assert link(PAGE, "..", "a", None) == PAGE
 
 

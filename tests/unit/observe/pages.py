@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.unit.runtime.daemons import ABOUT, running
 TOKEN = "sixteen-letters-or-more"
 DRAWN = "drawn-by-the-node-itself"
 LINK = "FEDNODE:" + 12 * "LETTERSOFALINK2345"
+OPERATOR = {"Authorization": "Bearer " + DRAWN}
+READER = {"Authorization": "Bearer " + TOKEN}
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
@@ -106,3 +109,31 @@ async def get(url: str, **more: Any) -> tuple[int, str, Mapping[str, str]]:
         session.get(url, allow_redirects=False, **more) as answer,
     ):
         return answer.status, await answer.text(errors="replace"), answer.headers
+
+
+async def streamed(url: str, headers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the parts that a viewer is sent first."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url + "live", headers=headers) as got,
+    ):
+        assert got.status == 200
+        parts: dict[str, str] = json.loads(await got.content.readline())
+        return parts
+
+
+async def seen(url: str, headers: Mapping[str, str] | None = None) -> str:
+    """Return all that a viewer sees at first."""
+    return "".join((await streamed(url, headers)).values())
+
+
+def without_header(url: str) -> list[dict[str, str]]:
+    """Return the headers of requests that show the operator's token in another place."""
+    port = url.rstrip("/").rpartition(":")[2]
+    names = ("fednode_token", f"fednode_token_{port}", "token", "Authorization")
+    cookies = [f"{name}={value}" for name in names for value in (DRAWN, f"Bearer {DRAWN}")]
+    return [
+        *({"Cookie": cookie, "Origin": url.rstrip("/")} for cookie in cookies),
+        *({name: DRAWN} for name in ("token", "X-Token", "Referer", "Proxy-Authorization")),
+        {"Authorization": f"Basic {DRAWN}"},
+    ]
