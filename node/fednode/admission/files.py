@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from fednode.errors import StateError
-from fednode.identity.lease import armour, disarm
+from fednode.errors import IdentityError, StateError
+from fednode.identity.lease import armour, disarm, peek
 from fednode.storage.disk import Disk, alone, keep_private
 from fednode.storage.files import put
 
@@ -98,7 +98,13 @@ class Files:
 
     def enrolled(self) -> list[Enrolled]:
         """Return all enrolled nodes, by name."""
-        return self._read(Enrolled, "enrolled.json")
+        nodes = self._read(Enrolled, "enrolled.json")
+        try:
+            for node in nodes:
+                disarm(node.lease)
+        except IdentityError as fault:
+            raise _damaged(self.folder / "enrolled.json", fault) from fault
+        return nodes
 
     def put_enrolled(self, nodes: Sequence[Enrolled]) -> None:
         """Store all enrolled nodes, by name."""
@@ -106,9 +112,16 @@ class Files:
         self._write("enrolled.json", [asdict(node) for node in named])
 
     def revocations(self) -> list[bytes]:
-        """Return the proofs of all revocations, oldest first."""
+        """Return the proofs of all revocations, oldest first; raise StateError for other lines."""
         path = self.folder / "revoked.txt"
-        return [disarm(line) for line in path.read_text().splitlines()] if path.exists() else []
+        try:
+            lines = path.read_text(encoding="ascii").splitlines() if path.exists() else []
+            proofs = [disarm(line) for line in lines]
+            for proof in proofs:
+                peek(proof)
+        except (OSError, ValueError, IdentityError) as fault:
+            raise _damaged(path, fault) from fault
+        return proofs
 
     def add_revocation(self, proof: bytes) -> None:
         """Store the proof of a revocation behind the others."""
@@ -120,22 +133,32 @@ class Files:
 
         What an older version does not know would be lost when it writes the file again.
         """
-        path, known = self.folder / name, {one.name for one in fields(kind)}
+        path, known = self.folder / name, {one.name: str(one.type) for one in fields(kind)}
         if not path.exists():
             return []
         try:
             entries: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as fault:
-            raise StateError(f"{path} is damaged ({fault}): restore it from a backup.") from fault
-        if new := {key for entry in entries for key in entry} - known:
+            new = {key for entry in entries for key, _ in entry.items()} - known.keys()
+            records = [] if new else [kind(**entry) for entry in entries]
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as fault:
+            raise _damaged(path, fault) from fault
+        if new:
             raise StateError(
                 f"{path} was written by a newer version of fednode (it holds "
                 f"{', '.join(sorted(new))}): restart this node with that version."
             )
-        return [kind(**entry) for entry in entries]
+        for record in records:
+            for key, value in asdict(record).items():
+                if type(value).__name__ != known[key]:
+                    raise _damaged(path, f"{key} is a {type(value).__name__}, not {known[key]}")
+        return records
 
     def _write(self, name: str, content: list[dict[str, Any]]) -> None:
         put(self.folder / name, json.dumps(content, indent=1), ELSEWHERE)
+
+
+def _damaged(path: Path, fault: object) -> StateError:
+    return StateError(f"{path} is damaged ({fault}): restore it from a backup.")
 
 
 @contextlib.contextmanager

@@ -4,8 +4,8 @@
 
 The body holds the public mesh key (32 bytes), the first half of the id of the node that made the
 link (16), the token (12), the names of mesh and site, up to four addresses of that node, and up to
-two relays; there is an address or a relay. The letters are those of a QR code's dense form. White
-space inside is ignored, because mail programs break lines.
+two relays; there is an address or a relay. The letters are those of a QR code's dense form. All
+other characters are ignored, because mail and chat programs add some.
 """
 
 from __future__ import annotations
@@ -84,24 +84,25 @@ def written(link: Link) -> str:
 
 def read(text: str) -> Link:
     """Return the link in a text; raise ConfigError with what is wrong with any other text."""
-    plain = _plain(text)
-    if not plain:
+    parts = _parts(text)
+    if parts is None and not text.strip():
         raise ConfigError("The link is empty: give the text that `fednode invite` printed.")
-    if not plain.startswith(HEAD):
+    if parts is None:
         raise ConfigError(
             f"This is no link of fednode: a link begins with {HEAD} and has some 180 letters and "
             "digits; `fednode invite` prints one."
         )
-    letters = plain[len(HEAD) :]
-    if strange := re.search("[^A-Z2-7]", letters):
-        raise ConfigError(f"The link holds {strange[0]!r}, which no link has: {_ASK}.")
-    data = _bytes(letters)
+    data = _bytes("".join(parts))
     if data and data[0] > VERSION:
         raise ConfigError(
             f"The link is of version {data[0]}, and this fednode knows version {VERSION}: install "
             "a newer fednode."
         )
-    size = int.from_bytes(data[1:3], "big")
+    size, letters = int.from_bytes(data[1:3], "big"), ""
+    for part in parts:  # what stands behind the whole link is another word
+        if len(letters) < -(-size * 8 // 5):
+            letters += part
+    data = _bytes(letters)
     if len(data) < 3 or len(data) < size:
         raise ConfigError(f"The link was cut off, or letters in it are missing: {_ASK}.")
     if len(data) > size:
@@ -117,19 +118,22 @@ def read(text: str) -> Link:
 
 def goes_on(text: str) -> bool:
     """Tell whether a text may be the beginning of a link, such as its first line of two."""
-    plain = _plain(text)
-    letters = plain[len(HEAD) :]
-    if not plain or not (HEAD.startswith(plain) or plain.startswith(HEAD)):
+    parts, plain = _parts(text), re.sub("[^A-Za-z:]", "", text).upper()
+    if len(text) >= TEXT_MAX or (parts is None and not (plain and HEAD.startswith(plain))):
         return False
-    if re.search("[^A-Z2-7]", letters) or len(text) >= TEXT_MAX:
-        return False
-    data = _bytes(letters)
+    data = _bytes("".join(parts or ()))
     return len(data) < 3 or (data[0] == VERSION and len(data) < int.from_bytes(data[1:3], "big"))
 
 
-def _plain(text: str) -> str:
-    """Return a text without what mail programs add."""
-    return re.sub(r"[\s>]", "", text[:TEXT_MAX]).strip("<\"'").upper()
+def _parts(text: str) -> list[str] | None:
+    """Return the letters behind the head of a link, word by word; None without a head.
+
+    Everything else is left out, in the head, too: mail and chat programs add quotes, line breaks
+    and marks that nobody sees, and people copy the whole command. The checksum decides.
+    """
+    plain = re.sub("[^A-Za-z2-7:]+", " ", text[:TEXT_MAX]).upper()
+    head = re.search(" ?".join(HEAD), plain)
+    return None if head is None else plain[head.end() :].replace(":", " ").split()
 
 
 class _Cut:

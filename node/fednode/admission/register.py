@@ -5,11 +5,14 @@ Its tokens are in fednode.admission.tokens, its files in fednode.admission.files
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from random import SystemRandom
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from fednode.admission.calls import Guesses
 from fednode.admission.files import Enrolled, Files
@@ -31,6 +34,7 @@ from fednode.settings.read import NAME, NAME_RULE
 from fednode.transports.address import parse
 
 ENROLLED_MAX: Final = 1024
+Returned = TypeVar("Returned")
 
 
 class Register:
@@ -51,6 +55,26 @@ class Register:
         self.is_revoked: Callable[[str], bool] = lambda _: False
         """Tells whether a key was revoked in the mesh around this register."""
         self._guesses = Guesses(clock)
+        self._thread = ThreadPoolExecutor(1, "register")
+
+    async def apart(self, call: Callable[..., Returned], *given: Any) -> Returned:
+        """Make a call of the register on its thread: it waits for its lock and for the disk."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, partial(call, *given))
+
+    async def admit(
+        self,
+        id: str,
+        mesh: str,
+        name: str,
+        address: str,
+        token: str,
+        source: str = "",
+        dry: bool = False,
+    ) -> bytes:
+        """Do what `enrol` does on the register's thread; the mesh is asked here, on the loop."""
+        known = self.id_of(name), self.is_revoked(id)
+        return await self.apart(self._enrol, id, mesh, name, address, token, source, dry, *known)
 
     def enrol(
         self,
@@ -70,6 +94,21 @@ class Register:
         the call comes from. A good token is accepted, however many bad calls came from its source.
         dry: only judge the call; give no lease (return b""), and spend no token.
         """
+        known = self.id_of(name), self.is_revoked(id)
+        return self._enrol(id, mesh, name, address, token, source, dry, *known)
+
+    def _enrol(
+        self,
+        id: str,
+        mesh: str,
+        name: str,
+        address: str,
+        token: str,
+        source: str,
+        dry: bool,
+        holder: str,
+        is_revoked: bool,
+    ) -> bytes:
         if not NAME.fullmatch(name):
             raise IdentityError(f"the name {name[:64]!r} is not allowed; {NAME_RULE}")
         try:
@@ -80,29 +119,26 @@ class Register:
         if shown is None or shown.ended:
             self._guesses.add(source)
         with self._files.alone():
-            self._require_right(id, mesh, name, token)
-            return self._lease(id, name, address, token, dry)
+            if is_revoked or id in {leases.peek(proof).id for proof in self.revocations()}:
+                raise IdentityError(f"the key {id} was revoked")
+            if self.tokens.is_given_again(name):
+                holder = ""  # that key was lost
+            self._require_right(id, mesh, name, token, holder)
+            return self._lease(id, name, address, token, dry, holder)
 
-    def _require_right(self, id: str, mesh: str, name: str, token: str) -> None:
-        """Raise IdentityError for a key that was revoked, a stranger, and a call to another mesh.
+    def _require_right(self, id: str, mesh: str, name: str, token: str, holder: str) -> None:
+        """Raise IdentityError for a stranger, and for a call to another mesh.
 
         A stranger has no good token and no enrolled key; its answer is the same whatever it asks.
         """
-        revoked = {leases.peek(proof).id for proof in self.revocations()}
-        if id in revoked or self.is_revoked(id):
-            raise IdentityError(f"the key {id} was revoked")
-        if all(node.id != id for node in self.enrolled()) and self._known(name) != id:
+        if all(node.id != id for node in self.enrolled()) and holder != id:
             self.tokens.require(token, name, id)
         if mesh != self.mesh:
             raise IdentityError(f"the token is of mesh {self.mesh!r}, not {mesh[:64]!r}")
 
-    def _known(self, name: str) -> str:
-        """Return the id that the mesh gives a name; "" if none, or if that key was lost."""
-        return "" if self.tokens.is_given_again(name) else self.id_of(name)
-
-    def _lease(self, id: str, name: str, address: str, token: str, dry: bool) -> bytes:
+    def _lease(self, id: str, name: str, address: str, token: str, dry: bool, holder: str) -> bytes:
         held = {node.name: node for node in self.enrolled()}
-        holder = held[name].id if name in held else self._known(name)
+        holder = held[name].id if name in held else holder
         if holder not in {"", id}:
             raise IdentityError(
                 f"the name {name!r} belongs to another key: where that key is lost, the operator "

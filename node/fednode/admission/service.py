@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -22,6 +23,8 @@ from fednode.wire.gen import introducer_pb2, introducer_pb2_grpc
 VISIT_S: Final = 15.0
 """Longest duration of a newcomer's connection; an enrolment is one call."""
 VISIT_STREAMS: Final = 2
+AGAIN_S: Final = 60.0
+"""The operator is warned of a link once in this time, however often it is shown."""
 BROKEN: Final = "the register of this node cannot be used now; its log says why"
 VISIT_MESSAGE_BYTES: Final = 4 << 10
 """Bytes of a message of a newcomer; a call to enrol needs half of them at most."""
@@ -75,6 +78,7 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
         say: Say = lambda _: None,
         mesh: Mesh | None = None,
         alarm: Say = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Set up. say: shows a line of the log, with the counts of all calls so far.
 
@@ -83,6 +87,7 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
         self._book, self._log, self._alarm = book, CallLog(say), alarm
         self._mesh = mesh or Mesh.of(book)
         self._caller, self._source = caller, source
+        self._clock, self._said = clock, dict[tuple[str, str], float]()
         self.called = asyncio.Event()
 
     def register(self, server: Any) -> None:
@@ -112,24 +117,35 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
         await self._given(request, context, dry=True)
         return self._mesh.offer()
 
+    def _is_new(self, what: str, token: str) -> bool:
+        """Tell whether the operator heard nothing of this kind of a link in the last minute."""
+        now = self._clock()
+        self._said = {key: at for key, at in self._said.items() if now - at < AGAIN_S}
+        is_new = (what, token) not in self._said
+        self._said.setdefault((what, token), now)
+        return is_new
+
     async def _given(self, request: introducer_pb2.EnrolRequest, context: Any, dry: bool) -> bytes:
         """Return the book's answer to a call, and log it; end the call if the book refuses it."""
         id, source, book = self._caller(context) or "", self._source(context), self._book
         asked = request.mesh, request.name, request.address, request.token
         try:
-            known = any(node.id == id for node in book.enrolled())
-            lease = book.enrol(id, *asked, source, dry)
+            known = any(node.id == id for node in await book.apart(book.enrolled))
+            lease = await book.admit(id, *asked, source, dry)
         except StolenLink as fault:
-            self._alarm(f"a copied link: {fault} (from {source}, key {id})")
+            if self._is_new("copied", request.token):
+                self._alarm(f"a copied link: {fault} (from {source}, key {id})")
+            self._log.add("refused", f"refused a copy of a link ({source}): {fault}")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except Knocked as fault:
-            words = await asyncio.to_thread(words_of, keys.read_group(id))
-            self._mesh.asks(
-                request.name,
-                f"{request.name} at {request.address} asks to join, words of its key: {words}; "
-                f"compare them by phone, then `fednode admit {request.name}` or `fednode refuse "
-                f"{request.name}`",
-            )
+            if self._is_new("knocked", request.token):
+                words = await asyncio.to_thread(words_of, keys.read_group(id))
+                self._mesh.asks(
+                    request.name,
+                    f"{request.name} at {request.address} asks to join, words of its key: {words}; "
+                    f"compare them by phone, then `fednode admit {request.name}` or `fednode "
+                    f"refuse {request.name}`",
+                )
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(fault))
         except IdentityError as fault:
             self._log.add("refused", f"refused {request.name[:64]!r} ({source}): {fault}")

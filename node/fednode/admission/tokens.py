@@ -168,7 +168,7 @@ class Tokens:
             raise StolenLink(
                 f"another key knocked with the link for {name!r} before: tell its sender"
             )
-        rest = [one for one in held if one.id != id][-REQUESTS_MAX:]
+        rest = [one for one in held if one.id != id][1 - REQUESTS_MAX :]
         self._files.put_requests([*rest, Request(name, id, address)])
         raise Knocked(
             f"the operator has to approve the key of {name!r} first: wait for word, then run the "

@@ -70,9 +70,15 @@ def right_of(state: Path) -> bytes:
     """Return the proof that the node of a state directory may admit; b"" if it may not."""
     path = state / FOLDER / RIGHT
     try:
-        return disarm(path.read_text(encoding="ascii")) if path.exists() else b""
-    except OSError as fault:
-        raise StateError(f"{path} cannot be read: {fault.strerror}.") from fault
+        right = disarm(path.read_text(encoding="ascii")) if path.exists() else b""
+        if right:
+            leases.peek(right)
+    except (OSError, ValueError, IdentityError) as fault:
+        raise StateError(
+            f"{path} is damaged ({fault}): restore it from a backup, or run `fednode sponsor` with "
+            "the mesh key again."
+        ) from fault
+    return right
 
 
 def keep_right(state: Path, right: bytes) -> None:
@@ -111,6 +117,8 @@ class Admission:
         self.register.is_revoked = trust.is_revoked
         self.tls = Tls(shown_by(identity.key, NOBODY), anyone, lambda *_: None, VISIT_S)
         self.right = right_of(plan.state)
+        self.given = asyncio.Event()
+        """Is set when the node gets the right to admit, with which it renews its own lease."""
         self.tls.visitors = NEWCOMERS_MAX
         self.tls.answers = lambda: bool(self.right)
         self.tls.visited = self._count
@@ -179,6 +187,7 @@ class Admission:
             raise IdentityError(fault or f"this {given.kind} is no right of {own.name!r} to admit")
         keep_right(self.plan.state, proof)
         self.right = proof
+        self.given.set()
         day = time.strftime("%Y-%m-%d", time.gmtime(given.expires))
         return f"{own.name} admits newcomers until {day}"
 
@@ -193,10 +202,10 @@ class Admission:
         except StateError:
             return False  # whoever calls is told
 
-    def own_lease(self, address: str) -> bytes:
+    async def own_lease(self, address: str) -> bytes:
         """Return a new lease of this node itself."""
         own = self._identity
-        return self.register.enrol(own.id, own.mesh, own.name, address, "")
+        return await self.register.admit(own.id, own.mesh, own.name, address, "")
 
     def members(self) -> tuple[Member, ...]:
         """Return the members that live, as far as this node knows; also under other settings."""
@@ -224,6 +233,12 @@ class Admission:
     def _meet(self, new: introducer_pb2.Contact) -> None:
         """Let the node greet a newcomer, so that it can be asked whether it reaches it."""
         self._used_at = time.monotonic()
+        if not any(member.id and member.name != new.name for member in self.known()):
+            LOG.info(
+                "%s is the first site that joined. Let it admit sites and renew leases, too, so "
+                "that the mesh outlives this machine: fednode sponsor %s",
+                *(new.name, new.name),
+            )
         update = Update(new.name, "alive", 0, new.address, new.id, bytes(new.lease))
         news = self._trust.believed("", [update])
         if self._node is not None:

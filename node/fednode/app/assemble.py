@@ -17,7 +17,7 @@ import uvloop
 from fednode.app.alone import Comparing
 from fednode.app.interfaces import Interfaces
 from fednode.app.inviting import Inviting
-from fednode.app.network import NodeNetwork, get_lease, join, keep_lease
+from fednode.app.network import NodeNetwork, get_lease, join, keep_lease, lease_warning
 from fednode.app.parts import context_of, learning_of
 from fednode.app.plan import NodePlan, facts_of, learner_of, private, tie
 from fednode.app.saved import remember
@@ -100,6 +100,7 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
         await transport.listen(own, door.on_frame)
         if mesh.admission is not None:
             faces.service.take_right = mesh.admission.take_right
+            faces.service.standing = partial(lease_warning, mesh)
             faces.service.admitting = Inviting(mesh.identity, mesh.admission)
             await mesh.admission.open()
         log = logging.getLogger("fednode")

@@ -158,12 +158,21 @@ def remember_files(state: Path, folder: Path) -> None:
     put(state / FOLDER / FILES, f"{folder.resolve()}\n", "state directory")
 
 
-def mesh_key_of(plan: NodePlan) -> keys.PrivateKey:
-    """Return the private mesh key; raise ConfigError if it is not on this machine."""
-    path = mesh_key_file(plan.peers.mesh)
-    if not path.exists():
-        raise ConfigError(f"This takes the mesh key, {path}: run it on the founder's machine.")
-    return keys.load(path)
+def mesh_key_of(plan: NodePlan, copy: Path | None = None) -> keys.PrivateKey:
+    """Return the private mesh key; raise ConfigError if it is not on this machine.
+
+    copy: the file with the copy of the key that the founder kept.
+    """
+    path = copy or mesh_key_file(plan.peers.mesh)
+    if not path.is_file():
+        raise ConfigError(
+            f"This takes the mesh key, and there is no file {path}: run it on the founder's "
+            "machine, or give the copy of the key that the founder kept with --mesh-key FILE."
+        )
+    key = keys.load(path)
+    if keys.written(key.public_key()) != plan.peers.mesh_key:
+        raise ConfigError(f"{path} is not the key of the mesh {plan.peers.mesh!r}.")
+    return key
 
 
 def node_here() -> NodePlan:

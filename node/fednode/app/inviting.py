@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from fednode.admission import link as links
@@ -122,20 +123,22 @@ class Inviting:
         mesh_key = keys.read_group(str(self._admission.plan.peers.mesh_key))
         words = await asyncio.to_thread(words_of, mesh_key)
         register = self._admission.register
-        link = link_for(site, self._admission.plan, self._identity, register, approve=approve)
+        make = partial(link_for, approve=approve)
+        link = await register.apart(make, site, self._admission.plan, self._identity, register)
         LOG.info("the operator invited %s on the page", site)
         picture = await asyncio.to_thread(drawn, link)
         return Invitation(site, link, words, picture, DAYS, approve)
 
-    def settle(self, name: str, id: str, good: bool) -> str:
+    async def settle(self, name: str, id: str, good: bool) -> str:
         """Admit or refuse a key that knocked for a name; return what happens next.
 
         Raise ConfigError if this key does not wait under this name any more.
         """
         register = self._admission.register
-        if not any((one.name, one.id) == (name, id) for one in register.tokens.requests()):
+        asked = await register.apart(register.tokens.requests)
+        if not any((one.name, one.id) == (name, id) for one in asked):
             raise ConfigError(f"The key that you saw waits as {name!r} no more: look again.")
-        register.tokens.settle(name, good, id)
+        await register.apart(register.tokens.settle, name, good, id)
         LOG.info("the operator %s %s on the page", "admitted" if good else "refused", name)
         if good:
             return f"{name} may join now: it runs the same `fednode join` again."

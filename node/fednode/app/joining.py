@@ -204,14 +204,17 @@ def settings_text(
     return with_own(with_keys(text, {"name": invitation.link.name}), flags)
 
 
-def with_own(text: str, flags: Sequence[str]) -> str:
-    """Return a node.yaml with a site's own settings; raise ConfigError for a flag that is none."""
+def with_own(text: str, flags: Sequence[str], founds: bool = False) -> str:
+    """Return a node.yaml with a site's own settings; raise ConfigError for a flag that is none.
+
+    founds: the site founds the mesh, so it sets the shared settings, too.
+    """
     tree, places = Tree(), dict[tuple[str, ...], str]()
     put_flags(tree, places, flags)
     for place, flag in places.items():
         if fault := unknown(place):
             raise ConfigError(f"{flag}: {fault}")
-        if any(place[: len(key)] == key for key in SHARED):
+        if not founds and any(place[: len(key)] == key for key in SHARED):
             raise ConfigError(
                 f"{flag}: all sites of the mesh share {'.'.join(place)}, so no site sets it alone."
             )
@@ -220,7 +223,8 @@ def with_own(text: str, flags: Sequence[str]) -> str:
     for place, flag in places.items():
         if faults.at(said, place) != faults.at(tree, place):
             raise ConfigError(
-                f"{flag} cannot be set here: join with --no-start, and write it into node.yaml."
+                f"{flag} cannot be set here: write it into node.yaml before the first start"
+                f"{'' if founds else ' (join with --no-start)'}."
             )
     return text
 

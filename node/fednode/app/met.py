@@ -18,7 +18,7 @@ from fednode.core.members.table import GONE, MEMBERS_MAX, Member
 from fednode.core.types import Update
 from fednode.errors import AddressError, IdentityError, StateError
 from fednode.identity import lease as leases
-from fednode.identity.lease import armour, disarm
+from fednode.identity.lease import Statement, armour, disarm
 from fednode.identity.trust import Trust
 from fednode.storage.files import put
 from fednode.transports.address import parse
@@ -35,11 +35,13 @@ class Met:
     def __init__(self, file: Path) -> None:
         """Set up; nothing is read or written yet."""
         self._file, self._held = file, ""
+        self._before = dict[str, tuple[str, Statement]]()
 
     def remembered(self, trust: Trust) -> list[Update]:
         """Return the members in the file whose leases hold, as news; leave out all other lines."""
         with contextlib.suppress(OSError, UnicodeDecodeError):
             self._held = self._file.read_text(encoding="ascii")
+        self._before = dict[str, tuple[str, Statement]]()
         known = list[Update]()
         for line in self._held.splitlines()[:MEMBERS_MAX]:
             with contextlib.suppress(ValueError, IdentityError, AddressError):
@@ -47,15 +49,27 @@ class Met:
                 statement = leases.peek(proof := disarm(lease))
                 if statement.name == name:
                     known.append(Update(name, "alive", 0, str(parse(address)), statement.id, proof))
+                    self._before[name] = line, statement
         return list(trust.believed("", known))
 
     def note(self, members: Iterable[Member]) -> None:
-        """Write the file anew if the members, their addresses or their leases changed."""
-        text = "".join(
-            f"{member.name} {member.address} {armour(member.proof)}\n"
-            for member in members
-            if member.proof and member.address and member.state not in GONE
-        )
+        """Write the file anew if the members, their addresses or their leases changed.
+
+        A member of before that the node does not know now stays: its lease may not hold at present,
+        or by a clock that is wrong. It goes a year after its lease ended.
+        """
+        lines = dict[str, str]()
+        newest = max((held.issued for _, held in self._before.values()), default=0)
+        for member in members:
+            if member.state in GONE:
+                self._before.pop(member.name, None)
+            elif member.proof and member.address:
+                lines[member.name] = f"{member.name} {member.address} {armour(member.proof)}\n"
+                newest = max(newest, leases.peek(member.proof).issued)
+        for name, (line, held) in self._before.items():
+            if not leases.long_over(held, newest):
+                lines.setdefault(name, f"{line}\n")
+        text = "".join(list(lines.values())[:MEMBERS_MAX])
         if text == self._held:
             return
         try:

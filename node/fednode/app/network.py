@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +19,18 @@ from fednode.app.documents import DocumentFolder, with_relays
 from fednode.app.met import FILE as MET
 from fednode.app.met import Met
 from fednode.app.plan import NodePlan
-from fednode.app.saved import ROOT
+from fednode.app.saved import ROOT, state_here
 from fednode.core.events import Record
-from fednode.core.members.table import Member
+from fednode.core.members.table import GONE, Member
 from fednode.core.types import Update
-from fednode.errors import ConfigError, FednodeError, IdentityError, StateError, Unreachable
+from fednode.errors import (
+    ConfigError,
+    FednodeError,
+    IdentityError,
+    Refused,
+    StateError,
+    Unreachable,
+)
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.enrol import Admitter, enrol, introducer, sponsor
@@ -68,7 +76,8 @@ class NodeNetwork:
     plan: what the node goes by now; other settings of the mesh and changes of peers.yaml change it.
     tls: None without keys. relay: on this node's port; None if there is none. admission: of
     newcomers on this node's port; None in a mesh that does not grow. met: members with leases; None
-    in a mesh without them. contacts: members to greet at the start.
+    in a mesh without them. contacts: members to greet at the start. unrenewed: why the
+    last try to renew the lease failed; "" if it did not.
     """
 
     plan: NodePlan
@@ -81,6 +90,7 @@ class NodeNetwork:
     admission: Admission | None = None
     met: Met | None = None
     contacts: list[Update] = field(default_factory=list)
+    unrenewed: str = ""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def go_by(self, change: Callable[[NodePlan], NodePlan]) -> None:
@@ -109,7 +119,10 @@ def join(plan: NodePlan) -> NodeNetwork:
             f"{plan.state / IDENTITY} has {identity.id}: give the state directory that holds the "
             "listed key, or list this id on all nodes if the key was made anew on purpose."
         )
+    if text := identity.clock_fault():
+        LOG.warning("%s", text)
     trust = trust_of(plan.peers)
+    trust.own = identity.id
     trust.keep_in(plan.state / IDENTITY / KEPT)
     trust.remember_in(plan.state / IDENTITY / SEEN)
     limits = plan.settings.limits
@@ -152,7 +165,7 @@ def join(plan: NodePlan) -> NodeNetwork:
 
 
 def require_key(plan: NodePlan) -> None:
-    """Raise ConfigError if peers.yaml says which key a node has, and there is none here.
+    """Raise ConfigError if a node has a key already, by its peers.yaml, and there is none here.
 
     A new key would be of no use, and would suggest to put its id in the place of the true one.
     """
@@ -163,6 +176,13 @@ def require_key(plan: NodePlan) -> None:
             f"{plan.name!r} has a key already, with the id that peers.yaml gives, and it is not in "
             f"{folder}: start the node as the user who made the key, or give its state directory "
             "with --state."
+        )
+    by_link = bool(plan.peers.sponsors) and plan.peers.introducer is None
+    if by_link and not plan.settings.token and not (folder / keys.KEY_FILE).exists():
+        raise ConfigError(
+            f"{plan.name!r} got its key when it joined, and there is no key in {folder}: if the "
+            "state directory was moved, give it with --state, or as state_dir in node.yaml. If it "
+            "is lost, ask for a new link and run `fednode join LINK` again."
         )
 
 
@@ -245,56 +265,112 @@ def _is(trust: Trust, name: str, id: str) -> bool:
 async def get_lease(mesh: NodeNetwork) -> None:
     """Get a lease if one is wanted and somebody gives leases; try for some time.
 
-    Raise FednodeError if that fails and the node has no lease to continue with.
+    All who may give one are asked, also after a refusal: one of them may have lost its right. Raise
+    FednodeError if that fails and the node has no lease. A node that has a lease goes on with it.
     """
-    plan = mesh.plan
-    if not plan.peers.grows or not mesh.identity.wants_lease():
+    if not mesh.plan.peers.grows or not mesh.identity.wants_lease():
         return
-    assert isinstance(mesh.trust, Trust)
+    try:
+        await _get_lease(mesh)
+        mesh.unrenewed = ""
+    except FednodeError as fault:
+        if mesh.identity.lease is None:
+            raise
+        mesh.unrenewed = str(fault)
+        LOG.warning("%s", lease_warning(mesh))
+
+
+async def _get_lease(mesh: NodeNetwork) -> None:
+    plan, trust = mesh.plan, mesh.trust
+    assert isinstance(trust, Trust)
+    faults = list[FednodeError]()
     if mesh.admission is not None and mesh.admission.right:
-        mesh.identity.take_lease(mesh.admission.own_lease(plan.address))
-        return
-    members = () if mesh.admission is None else mesh.admission.members()
-    admitters = admitters_of(plan, mesh.trust, members)
-    for left in range(ENROL_TRIES * len(admitters) - 1, -1, -1):
-        admitter = admitters[-1 - left % len(admitters)]
         try:
-            enrolled = await enrol(
-                mesh.identity,
-                admitter,
-                plan.address,
-                plan.settings.token or "",
-                connector(plan.settings.proxy),
-            )
-        except Unreachable as fault:
-            if left % len(admitters):
-                continue
-            if mesh.identity.lease is not None:
-                LOG.warning("%s The lease that this node has holds for now.", fault)
-                return
-            if not left:
-                raise
-            LOG.info("%s Trying again in %g s.", fault, ENROL_WAIT_S)
-            await asyncio.sleep(ENROL_WAIT_S)
+            mesh.identity.take_lease(await mesh.admission.own_lease(plan.address))
+        except IdentityError as fault:  # the right has ended, or the key was revoked
+            faults.append(fault)
         else:
-            mesh.contacts += enrolled.contacts
-            mesh.trust.believed("", enrolled.contacts)  # takes their leases, which tell their ids
-            mesh.contacts += [
-                mesh.trust.take_revocation(revocation) for revocation in enrolled.revocations
-            ]
             return
+    members = () if mesh.admission is None else mesh.admission.members()
+    admitters = admitters_of(plan, trust, members)
+    proxy = connector(plan.settings.proxy)
+    tries = ENROL_TRIES if mesh.identity.lease is None else 1
+    for left in range(tries - 1, -1, -1):
+        for admitter in admitters:
+            try:
+                enrolled = await enrol(
+                    mesh.identity, admitter, plan.address, plan.settings.token or "", proxy
+                )
+            except (Unreachable, Refused, IdentityError) as fault:
+                faults.append(fault)
+                continue
+            mesh.contacts += enrolled.contacts
+            trust.believed("", enrolled.contacts)  # takes their leases, which tell their ids
+            mesh.contacts += map(trust.take_revocation, enrolled.revocations)
+            return
+        refusals = [fault for fault in faults if not isinstance(fault, Unreachable)]
+        if faults and (len(refusals) == len(faults) or not left):
+            raise (refusals or faults)[0]
+        if left and faults:
+            LOG.info("%s Trying again in %g s.", faults[-1], ENROL_WAIT_S)
+            faults.clear()
+            await asyncio.sleep(ENROL_WAIT_S)
 
 
 async def keep_lease(mesh: NodeNetwork) -> None:
     """Renew the lease before it ends, for as long as the node runs."""
+    given = asyncio.Event() if mesh.admission is None else mesh.admission.given
     while True:
-        await asyncio.sleep(RENEWAL_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(given.wait(), RENEWAL_S)
+        given.clear()
         if mesh.admission is not None:
             mesh.admission.remind()
         try:
             await get_lease(mesh)
-        except FednodeError as fault:
-            LOG.warning("The lease could not be renewed: %s", fault)
+        except FednodeError as fault:  # there is no lease yet
+            LOG.warning("The node gets no lease: %s", fault)
+
+
+def lease_warning(mesh: NodeNetwork) -> str:
+    """Return until when the lease holds and who can renew it, if that failed or it ended.
+
+    A lease is renewed in its last third, so there is nothing to say before.
+    """
+    try:
+        lease = mesh.identity.lease
+    except StateError as fault:
+        return str(fault)
+    if lease is None or not mesh.plan.peers.grows or not mesh.identity.wants_lease():
+        return ""
+    text = mesh.identity.lease_end()
+    if not (mesh.unrenewed or text):
+        return ""
+    if not text:
+        day = time.strftime("%Y-%m-%d", time.gmtime(lease.expires))
+        text = f"The lease of this node ends on {day}, and it is not renewed."
+    why = f" {mesh.unrenewed.rstrip('.')}." if mesh.unrenewed else ""
+    if mesh.plan.peers.introducer is not None:
+        return f"{text}{why}"
+    names = ", ".join(givers(mesh)) or "no site that this node knows"
+    return (
+        f"{text} Those who can renew it: {names}; start one of them.{why} If all of them are lost, "
+        f"the mesh key that the founder kept makes another: `fednode sponsor {mesh.plan.name} "
+        "--mesh-key FILE` on this machine (docs/first-mesh.md)."
+    )
+
+
+def givers(mesh: NodeNetwork) -> list[str]:
+    """Return the sites that can renew leases, as far as the leases say that this node knows."""
+    members = () if mesh.admission is None else mesh.admission.known()
+    proofs = [mesh.identity.proof, *(one.proof for one in members if one.state not in GONE)]
+    found = dict.fromkeys(mesh.plan.peers.sponsors)
+    for proof in filter(None, proofs):
+        with contextlib.suppress(IdentityError):
+            if under := leases.peek(proof).under:
+                found[leases.peek(disarm(under)).name] = None
+    gone = {one.name for one in members if one.state in GONE}
+    return [name for name in found if name not in gone]
 
 
 def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -> Client:
@@ -311,6 +387,7 @@ def client_of(peers: Peers | None, state: Path | None, timeout_s: float = 3.0) -
         known = DocumentFolder.of(folder, peers).in_force
         peers = peers if known is None else with_relays(peers, known.content)
     trust = trust_of(peers)
+    trust.own = identity.id
     trust.keep_in(folder / IDENTITY / KEPT)
     trust.recall(folder / IDENTITY / SEEN)
     listed = {peer.address: peer.name for peer in peers.peers if peer.address != RELAY}
@@ -373,6 +450,8 @@ def key_folder(mesh: str, state: Path | None) -> Path:
     if state is not None:
         named = root / state
         return named if not state.exists() and (named / IDENTITY).is_dir() else state
+    if here := state_here(mesh):
+        return here
     key_files = sorted(root.glob(f"*/{IDENTITY}/{keys.KEY_FILE}"))
     if not key_files:
         raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from fednode.storage.files import put
 from fednode.storage.runs import CLASSES, SETTINGS, kept
 from fednode.storage.store import newest, read_model, require_model
 
+CONFIG: Final = Path("node.yaml")
 PEERS: Final = Path("peers.yaml")
+JOURNAL: Final = "journal.db"
 AGAIN: Final = "start the node once more on this directory to write it."
 NAMED: Final = 5
 """Most state directories that an error names."""
@@ -110,17 +113,19 @@ def _text(folder: Path, name: str) -> str:
 
 
 def find(state: Path | None) -> Path:
-    """Return the state directory to use: the given one, or the only one on this machine.
+    """Return the state directory to use: the given one, this folder's, or the only one here.
 
     state: also the name of a node that ran here; peers.yaml in the current folder says in which
     mesh, if several meshes have a node of this name. Raise StateError if there is no such node, or
     several.
     """
+    if state is None and (here := state_here()):
+        return here
     root = Path.home() / ROOT
     name = "*" if state is None else state.name
     if state is not None and (state.exists() or str(state) != name or not NAME.fullmatch(name)):
         return state
-    states = sorted(journal.parent for journal in root.glob(f"*/{name}/journal.db"))
+    states = sorted(journal.parent for journal in root.glob(f"*/{name}/{JOURNAL}"))
     if state is not None and len(states) > 1:
         mesh = _mesh_here()
         states = [folder for folder in states if folder.parent.name == mesh] or states
@@ -139,6 +144,31 @@ def find(state: Path | None) -> Path:
     raise StateError(
         f"{len(states)} nodes{called} have run here: choose one with --state ({shown})."
     )
+
+
+def state_here(mesh: str = "") -> Path | None:
+    """Return the state directory of the node whose node.yaml lies in this folder; None if none.
+
+    mesh: the only mesh that counts; "" for any. Raise StateError if node.yaml names a directory
+    that is not there.
+    """
+    here = _mesh_here()
+    if not CONFIG.is_file() or (mesh and here != mesh):
+        return None
+    try:
+        tree = read_yaml(CONFIG).tree
+    except ConfigError:
+        return None  # whoever runs the node is told
+    named = os.environ.get("FEDNODE_STATE_DIR") or tree.get("state_dir")
+    if named and not Path(str(named)).is_dir():
+        raise StateError(
+            f"./{CONFIG} names the state directory {named}, and there is none: if it was moved, "
+            "correct state_dir or give --state."
+        )
+    if named:
+        return Path(str(named))
+    usual = Path.home() / ROOT / here / str(tree.get("name") or "")
+    return usual if here and tree.get("name") and (usual / JOURNAL).is_file() else None
 
 
 def _mesh_here() -> str:

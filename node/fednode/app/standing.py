@@ -43,6 +43,16 @@ def lost_in(state: Path, peers: Peers, name: str) -> str:
     return ""
 
 
+def lease_end(state: Path) -> str:
+    """Return that the lease in a state directory has ended, and when; "" if it has not."""
+    folder = state / IDENTITY
+    if not (folder / KEY_FILE).is_file():
+        return ""
+    with contextlib.suppress(FednodeError):  # whoever runs the node is told
+        return Identity(folder, "", "").lease_end()
+    return ""
+
+
 def require_member(mesh: NodeNetwork) -> None:
     """Raise IdentityError if a node knows that its key was revoked, or cannot get a lease."""
     if text := lost(mesh.trust, mesh.identity):

@@ -7,6 +7,7 @@ A safetensors file in float32 is mapped, not read: processes that map it have it
 from __future__ import annotations
 
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,10 @@ from torch import nn
 from fednode.errors import ModelError
 
 State = dict[str, torch.Tensor]
+HEADER_MAX: Final = 8 << 20
+"""Bytes of the names and shapes of a safetensors file; a model of 10,000 tensors needs 1 MiB."""
+INFLATED_MAX: Final = 1 << 20
+"""Bytes by which an archive of torch may grow when it is read; torch compresses nothing."""
 OPENAI_EXTRAS: Final = ("input_resolution", "context_length", "vocab_size")
 # Left over from older versions of open_clip and transformers; today's models have no such entries.
 IGNORED: Final = ("text.transformer.embeddings.position_ids", "attn_mask")
@@ -55,6 +60,13 @@ def _load(path: Path) -> Any:
     if path.suffix != ".safetensors":
         return load_weights(path)
     try:
+        with path.open("rb") as file:
+            header = int.from_bytes(file.read(8), "little")
+        if HEADER_MAX < header < path.stat().st_size:
+            raise ModelError(
+                f"{path} names its tensors in {header >> 20} MiB, and no model needs more than "
+                f"{HEADER_MAX >> 20} MiB: fetch the file again."
+            )
         return load_file(path)
     except (OSError, SafetensorError) as fault:
         raise ModelError(
@@ -68,6 +80,15 @@ def load_weights(path: Path) -> Any:
     Raise ModelError for any other file; torch's error is its cause. torch's warnings are
     suppressed, because they are about its own calls and source lines.
     """
+    try:
+        inflated = _inflated(path)
+    except (OSError, zipfile.BadZipFile):
+        inflated = 0  # torch says what is wrong
+    if inflated > path.stat().st_size + INFLATED_MAX:
+        raise ModelError(
+            f"{path} grows to {inflated >> 20} MiB when it is read, and torch compresses nothing: "
+            "fetch the file again."
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -87,6 +108,14 @@ def load_weights(path: Path) -> Any:
             "holds Python objects, which can run code. Save a state_dict() with torch.save or as "
             ".safetensors and give that file."
         ) from fault
+
+
+def _inflated(path: Path) -> int:
+    """Return the bytes of what an archive of torch holds; 0 for other files."""
+    if not zipfile.is_zipfile(path):
+        return 0
+    with zipfile.ZipFile(path) as archive:
+        return sum(entry.file_size for entry in archive.infolist())
 
 
 def _plain(value: object) -> bool:

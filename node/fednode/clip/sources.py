@@ -28,6 +28,8 @@ from fednode.errors import ModelError
 SAID_MAX: Final = 160
 """Characters of another library's explanation that a sentence takes over."""
 CONFIG: Final = "open_clip_config.json"
+CONFIG_MAX: Final = 1 << 20
+"""Bytes of a configuration that are read; a model's has a few thousand."""
 WEIGHTS: Final = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors",
@@ -104,6 +106,12 @@ def _config(name: str) -> Any:
 def _of_folder(folder: Path, settings: ModelSettings) -> Found:
     """Return the model of a folder; raise ModelError if a file is missing or does not fit."""
     name = settings.name
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if file.exists() and not (file.is_file() or file.is_dir()):
+            raise ModelError(
+                f"{file} is neither a file nor a folder, so no model is read from {folder}: fetch "
+                "the file again."
+            )
     text = _text_of(folder, name)
     path = next((folder / file for file in WEIGHTS if (folder / file).is_file()), None)
     if path is None:
@@ -138,19 +146,21 @@ def _text_of(folder: Path, name: str) -> Mapping[str, Any]:
     """Return "text_cfg" of a folder's configuration."""
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))["model_cfg"]
-        text, _ = config["text_cfg"], config["vision_cfg"]
+        with path.open("rb") as file:
+            config = json.loads(file.read(CONFIG_MAX))["model_cfg"]
+        text = {**config["text_cfg"]}
+        _ = {**config["vision_cfg"]}
     except OSError as fault:
         raise ModelError(
             f"model.name is {name!r}, and {path} cannot be read ({fault.strerror}): download "
             f"{CONFIG}, the weights and the tokenizer of the model into one folder."
         ) from fault
-    except (ValueError, KeyError, TypeError) as fault:
+    except (ValueError, KeyError, TypeError, RecursionError) as fault:
         raise ModelError(
             f"{path} is no configuration of open_clip, which has model_cfg with text_cfg and "
             "vision_cfg: fetch the file again."
         ) from fault
-    return dict(text)
+    return text
 
 
 def tokenizer_of(text: Mapping[str, Any], folder: Path | None = None) -> tuple[Any, str]:

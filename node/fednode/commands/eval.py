@@ -12,6 +12,7 @@ import click
 from fednode.app import alone
 from fednode.app.plan import learner_of
 from fednode.app.saved import Tuned, find, recall
+from fednode.app.standing import lease_end
 from fednode.core import company
 from fednode.core.types import Tensors
 from fednode.data.base import BUILTIN, NodeData, Told
@@ -69,6 +70,8 @@ def eval(state: Path | None, flags: tuple[str, ...], form: str) -> None:
     answered = _answered(learner, tuned.prompts)
     for note in (*tuned.notes, *learner.notes, *hints):
         click.echo(note, err=True)
+    if ended := lease_end(tuned.folder):
+        click.echo(f"warning: {ended}", err=True)
     for warning in learner.warnings:
         click.echo(f"warning: {warning}", err=True)
     if form == "csv":

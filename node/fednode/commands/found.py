@@ -26,6 +26,12 @@ NOTHING: Final = "Nothing was deleted, and no mesh was founded."
 )
 @click.option("--policy", help="Take this policy, not the recommended one.")
 @click.option("--model", help="The frozen model [fednode-mini].")
+@click.option(
+    "--set",
+    "flags",
+    multiple=True,
+    help="section.key=value, such as model.pretrained=openai (the weights of --model ViT-B-16).",
+)
 @click.option("--rounds", type=int, help="Number of rounds; 0: no end [the policy's].")
 @click.option("--wait", default=2, show_default=True, help="Members with whom round one begins.")
 @click.option("--site", help="Name of this node [the host's name].")
@@ -51,6 +57,7 @@ def found(
     others: str | None,
     policy: str | None,
     model: str | None,
+    flags: tuple[str, ...],
     rounds: int | None,
     wait: int,
     site: str | None,
@@ -67,6 +74,7 @@ def found(
     """
     from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here, with_port
     from fednode.app.founding import found as make_mesh
+    from fednode.app.joining import with_own
     from fednode.app.plan import make
     from fednode.app.writing import mesh_text, with_keys
     from fednode.commands.init import Wanted, check_relays, settings_text
@@ -93,7 +101,8 @@ def found(
     text = settings_text(Wanted(data=data, case=case, rounds=rounds))
     own = {"name": site, "rounds": {"start": {"peers": wait - 1}}}
     text = with_keys(text, own | ({"model": {"name": model}} if model else {}))
-    _check_images(text)
+    text = with_own(text, flags, founds=True)
+    _check(text)
     if again:
         _start_over(mesh, folder, yes)
     identity, mesh_key = make_mesh(mesh, site, address, folder)
@@ -110,7 +119,9 @@ def found(
         f"Keep a copy of {mesh_key_file(mesh)} on a disk in a safe: its holder decides who is a "
         "member, and without it no key can be revoked. No daemon reads it.\n"
         f"Next:\n{_steps(folder, address, bool(relays))}"
-        "  fednode invite SITE             # in another terminal: prints the link for a site"
+        "  fednode invite SITE             # in another terminal: prints the link for a site\n"
+        "  fednode sponsor SITE            # after SITE joined: it renews leases, too, so the mesh "
+        "outlives this machine"
     )
 
 
@@ -139,8 +150,9 @@ def _require_new(mesh: str, folder: Path) -> None:
         raise ConfigError(f"There is a {folder.resolve()} already: run this in another folder.")
 
 
-def _check_images(text: str) -> None:
-    """Raise DataError if a node with these settings could not start with its images."""
+def _check(text: str) -> None:
+    """Raise DataError or ModelError if a node could not start with its images or its model."""
+    from fednode.clip import backbone
     from fednode.data import load
     from fednode.learn.cache import cache_of
     from fednode.settings import trees
@@ -154,6 +166,7 @@ def _check_images(text: str) -> None:
         problems, _ = load.look(settings.data, cache_of(settings.cache), told)
     if faults := [problem.text for problem in problems if problem.fatal]:
         raise DataError("\n".join(faults))
+    backbone.load(settings.model)
 
 
 def _start_over(mesh: str, folder: Path, yes: bool) -> None:

@@ -46,6 +46,10 @@ def start(
 def begin(plan: NodePlan) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
     require_key(plan)
+    if plan.settings.state_dir and not plan.state.exists():
+        click.echo(
+            f"There is no state directory {plan.state} yet: this node begins anew.", err=True
+        )
     # Lock the directory first: loading the model takes seconds.
     store = Store(plan.state)
     logs.begin(plan.settings.log, plan.peers.mesh, plan.name, plan.state)

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from fednode.errors import IdentityError, StateError
 from fednode.identity import keys
 from fednode.identity import lease as leases
-from fednode.identity.certificate import DAYS, mint, read_certificate
+from fednode.identity.certificate import DAYS, SKEW, CertificateFacts, mint, read_certificate
 from fednode.identity.lease import DAY_S, Statement, armour, disarm
 from fednode.storage.files import put
 
@@ -77,8 +77,24 @@ class Identity:
             text = held.public_bytes(serialization.Encoding.PEM).decode()
             # A new certificate is made at each start, so a full disk does no harm here.
             with contextlib.suppress(StateError):
-                put(self.folder / CERTIFICATE_FILE, text, ELSEWHERE)
+                if not self.clock_fault():
+                    put(self.folder / CERTIFICATE_FILE, text, ELSEWHERE)
         return self.key, held
+
+    def clock_fault(self) -> str:
+        """Return that the clock is before the date of the node's own certificate; "" if not."""
+        try:
+            began = _stored(self.folder / CERTIFICATE_FILE).begins + SKEW.total_seconds()
+        except StateError:
+            return ""
+        now = self.clock()
+        if now >= began - leases.SKEW_S:
+            return ""
+        return (
+            f"The clock of this machine says {_day(now)}, and the certificate of this node was "
+            f"made on {_day(began)}: set the clock, and start the node again. Until then other "
+            "members and this node may refuse each other. No lease is deleted."
+        )
 
     def take_lease(self, proof: bytes) -> None:
         """Store a lease for this key; raise IdentityError for a lease of another key."""
@@ -99,6 +115,16 @@ class Identity:
         """Tell whether a lease is missing or ends soon."""
         held = self.lease
         return held is None or leases.nearly_over(held, self.clock())
+
+    def lease_end(self) -> str:
+        """Return that the lease has ended, and when; "" if it holds or there is none."""
+        held, now = self.lease, self.clock()
+        if held is None or not held.expires or now <= held.expires:
+            return ""
+        return (
+            f"The lease of this node ended on {_day(held.expires)}, so the other members take "
+            "nothing from it any more."
+        )
 
     def rotate(self) -> tuple[str, str]:
         """Replace the key by a new key; return the ids before and after.
@@ -138,10 +164,24 @@ def _left(certificate: x509.Certificate, now: float) -> float:
 
 
 def valid_until(folder: Path) -> str:
-    """Return the date until which a folder's certificate is valid, for people; "" without one."""
+    """Return the date until which a folder's certificate is valid, for people; "" without one.
+
+    Raise StateError if the certificate's file is damaged.
+    """
     path = folder / CERTIFICATE_FILE
-    if not path.is_file():
-        return ""
-    held = x509.load_pem_x509_certificate(path.read_bytes())
-    shown = read_certificate(held.public_bytes(serialization.Encoding.DER))
-    return time.strftime("%Y-%m-%d", time.gmtime(shown.expires))
+    return _day(_stored(path).expires) if path.exists() else ""
+
+
+def _stored(path: Path) -> CertificateFacts:
+    """Return what a certificate's file says; raise StateError if it is missing or damaged."""
+    try:
+        held = x509.load_pem_x509_certificate(path.read_bytes() if path.is_file() else b"")
+        return read_certificate(held.public_bytes(serialization.Encoding.DER))
+    except (OSError, ValueError, IdentityError) as fault:
+        raise StateError(
+            f"{path} is damaged ({fault}): delete it; `fednode start` makes a new certificate."
+        ) from fault
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(moment))

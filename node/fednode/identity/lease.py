@@ -34,6 +34,8 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 DAY_S: Final = 86_400
 LEASE_DAYS: Final = 90
 SPONSOR_DAYS: Final = 365
+KEPT_S: Final = 365 * DAY_S
+"""How long a file keeps a lease that ended. The time is that of a newer lease, not of a clock."""
 SKEW_S: Final = 2 * 3600
 """Allowed difference between two nodes' clocks: a lease is valid this long before its signing."""
 OVER: Final = "its lease expired"
@@ -97,6 +99,11 @@ class Statement:
 def nearly_over(lease: Statement, now: float) -> bool:
     """Tell whether a lease is to be renewed: its last third has begun."""
     return lease.expires - now < (lease.expires - lease.issued) / 3
+
+
+def long_over(lease: Statement, moment: float) -> bool:
+    """Tell whether a lease ended more than a year before a time."""
+    return bool(lease.expires) and lease.expires + KEPT_S < moment
 
 
 def sign(key: Ed25519PrivateKey, statement: Statement) -> bytes:

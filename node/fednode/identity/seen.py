@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +28,7 @@ class Seen:
 
     def __init__(self, file: Path) -> None:
         """Set up; nothing is read or written yet."""
-        self._file, self._left = file, LINES_MAX
+        self._file, self._left, self._sorted = file, LINES_MAX, False
 
     def proofs(self) -> Iterator[bytes]:
         """Return the proofs in the file; lines that hold none are left out."""
@@ -37,16 +37,24 @@ class Seen:
                 with contextlib.suppress(IdentityError, UnicodeDecodeError):
                     yield disarm(line.decode("ascii"))
 
-    def keep(self, proofs: Iterable[bytes]) -> None:
-        """Write the file anew, with these proofs alone."""
+    def add(self, proof: bytes, is_kept: Callable[[bytes], bool]) -> None:
+        """Append a proof. If it cannot be written, a relay may not be asked for it later.
+
+        is_kept: tells whether a proof stays. The first call of a process writes the file anew, with
+        those that stay; before it the file is only read, because the clock may be wrong.
+        """
+        if not self._left:
+            return
+        self._left -= 1
+        if not self._sorted:
+            self._sorted = True
+            self._write([*filter(is_kept, self.proofs()), proof])
+            return
+        with contextlib.suppress(OSError), self._file.open("a", encoding="ascii") as file:
+            file.write(f"{armour(proof)}\n")
+
+    def _write(self, proofs: Iterable[bytes]) -> None:
         try:
             put(self._file, "".join(f"{armour(proof)}\n" for proof in proofs), ELSEWHERE)
         except StateError as fault:
             LOG.warning("Members' leases are not kept: %s", fault)
-
-    def add(self, proof: bytes) -> None:
-        """Append a proof. If it cannot be written, a relay may not be asked for it later."""
-        if self._left:
-            self._left -= 1
-            with contextlib.suppress(OSError), self._file.open("a", encoding="ascii") as file:
-                file.write(f"{armour(proof)}\n")

@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -75,9 +76,10 @@ class Trust:
     """Trust by keys; see the file's header.
 
     listed: ids by name from peers.yaml; "" if a lease has to give the id.
-    clock: seconds since the epoch, used only for the validity of leases and certificates. heard: is
-    called after a key was revoked that was not before. `keep_in` makes revocations and successions
-    survive the process, and `remember_in` leases.
+    clock: seconds since the epoch, used only for the validity of leases and certificates. own: the
+    id of the node itself, whose operator's commands need neither a lease nor a right clock. heard:
+    is called after a key was revoked that was not before. `keep_in` makes revocations and
+    successions survive the process, and `remember_in` leases.
     """
 
     mesh: str
@@ -85,6 +87,7 @@ class Trust:
     mesh_key: Ed25519PublicKey | None = None
     clock: Callable[[], float] = time.time
     heard: Callable[[], object] = lambda: None
+    own: str = ""
     _names: Names = field(default_factory=Names)
     _revoked: dict[str, bytes] = field(default_factory=dict)  # the mesh key's proof, by id
     _withdrawn: dict[str, bytes] = field(default_factory=dict)  # a sponsor's proof, by id
@@ -113,26 +116,31 @@ class Trust:
             ) from fault
         self._file = file
 
-    def recall(self, file: Path) -> dict[Statement, bytes]:
-        """Load the leases in a file that still hold, so that their names have ids here.
+    def recall(self, file: Path) -> None:
+        """Load the leases in a file, which count while they hold, so that their names have ids.
 
-        Return them with their proofs.
+        No clock is asked here: a lease that does not hold yet counts once the clock is set right.
         """
-        good = dict[Statement, bytes]()
         for proof in Seen(file).proofs():
             with contextlib.suppress(IdentityError):
                 statement = leases.peek(proof)
-                if not self._take(proof, statement.id):
-                    good[statement] = proof
-        return good
+                self._take(proof, statement.id, statement.issued)
 
     def remember_in(self, file: Path) -> None:
-        """Load the leases in a file that still hold, and store later ones there."""
-        good = self.recall(file)
+        """Load the leases in a file, and store later ones there."""
+        self.recall(file)
         self._seen = Seen(file)
-        self._seen.keep(
-            proof for one, proof in good.items() if self._names.knows(_claim(one, proof))
-        )
+
+    def _is_kept(self, proof: bytes, moment: float) -> bool:
+        """Tell whether a stored lease stays in the file at a time that a new lease proves.
+
+        It stays if it is the newest of its name and sponsor, and ended less than a year before.
+        """
+        try:
+            held = leases.peek(proof)
+        except IdentityError:
+            return False
+        return self._names.knows(_claim(held, proof)) and not leases.long_over(held, moment)
 
     def _take_back(self, proof: bytes) -> None:
         """Load a proof that was accepted before, without another look at the clock."""
@@ -163,6 +171,9 @@ class Trust:
 
     def _fault(self, facts: CertificateFacts, who: str) -> str:
         now = self.clock()
+        if facts.id == self.own and facts.id not in self._revoked:
+            name = self.name_of(facts.id)
+            return f"it is {name!r}, not {who!r}" if who and name not in {"", who} else ""
         if now > facts.expires:
             hours = (now - facts.expires) / 3600
             return f"its certificate expired {hours:.1f} hours ago: restart that node to renew it"
@@ -299,8 +310,11 @@ class Trust:
             return None
         return update if update.name == news.name and not self.id_of(update.name) else None
 
-    def _take(self, proof: bytes, id: str) -> str:
-        """Store a lease or a succession; return why it does not hold, "" if it holds."""
+    def _take(self, proof: bytes, id: str, moment: float | None = None) -> str:
+        """Store a lease or a succession; return why it does not hold, "" if it holds.
+
+        moment: when it has to hold to be stored; None: now.
+        """
         try:
             statement = leases.peek(proof)
             if statement.kind == "succession":
@@ -310,7 +324,7 @@ class Trust:
             statement = leases.vouched(proof, self.mesh_key)
         except IdentityError as fault:
             return str(fault)
-        wrong = statement.fault(self.mesh, self.clock())
+        wrong = statement.fault(self.mesh, self.clock() if moment is None else moment)
         if wrong:
             return wrong
         if statement.kind != "lease" or statement.id != id:
@@ -321,7 +335,7 @@ class Trust:
         new = not self._names.knows(claim := _claim(statement, proof))
         wrong = self._names.take(claim, self.clock())
         if self._seen is not None and new and self._names.knows(claim):
-            self._seen.add(proof)
+            self._seen.add(proof, partial(self._is_kept, moment=statement.issued))
         return wrong
 
     def _inherit(self, proof: bytes, succession: Statement, id: str, now: float) -> str:

@@ -51,5 +51,5 @@ class Admitting(Protocol):
     async def invite(self, site: str, approve: bool) -> Invitation:
         """Make a link for a site."""
 
-    def settle(self, name: str, id: str, good: bool) -> str:
+    async def settle(self, name: str, id: str, good: bool) -> str:
         """Admit or refuse a key that knocked for a name; return what happens next."""

@@ -69,7 +69,9 @@ class Newcomers:
         admitting, asked = await self._asked(request)
         good = request.match_info["word"] == "admit"
         try:
-            said = admitting.settle(str(asked.get("site", "")), str(asked.get("id", "")), good)
+            said = await admitting.settle(
+                str(asked.get("site", "")), str(asked.get("id", "")), good
+            )
         except FednodeError as fault:
             raise web.HTTPBadRequest(text=f"{fault}\n") from fault
         return web.Response(text=f"{said}\n")

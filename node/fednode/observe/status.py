@@ -82,6 +82,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         """Takes a proof that this node may admit newcomers; raises IdentityError."""
         self.admitting: Admitting | None = None
         """The admission of newcomers, for the page; None if the mesh does not grow this way."""
+        self.standing: Callable[[], str] = lambda: ""
+        """Returns what is wrong with the node's membership; "" if nothing is."""
         self.deciding: Deciding | None = None
         """The settings documents of the mesh; None until the node runs."""
         self._node: NodeView | None = None
@@ -170,7 +172,8 @@ class NodeService(status_pb2_grpc.NodeServicer):
         about, learner = self.about, self._learner
         reply_now = reply.loading(about, time.monotonic() - self._began, self.page)
         reply_now.working = self._working()
-        notes, warnings = [about.caution] if about.caution else [], list[str]()
+        notes = [about.caution] if about.caution else []
+        warnings = [text for text in (self.standing(),) if text]
         if self._node is not None and learner is not None:
             reply_now.MergeFrom(reply.running(self._node, learner, about))
             if self.deciding is not None:

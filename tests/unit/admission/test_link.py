@@ -63,9 +63,40 @@ def test_a_link_of_a_node_behind_relays_names_no_address() -> None:
     assert len(behind.beginning) == BEGINNING
 
 
+MARKS = (
+    "\u200b",
+    "\u00ad",
+    "\ufeff",
+    "\u200e",
+    "\u200f",
+    "\u202a",
+    "\u2060",
+    "\u00a0",
+    "\t",
+    "=\n",
+)
+
+
 @pytest.mark.parametrize(
     "text",
-    [f"  {TEXT}\n", TEXT.lower(), f"<{TEXT}>", f"> {TEXT[:70]}\r\n> {TEXT[70:]}", f'"{TEXT}"'],
+    [
+        f"  {TEXT}\n",
+        TEXT.lower(),
+        f"<{TEXT}>",
+        f"> {TEXT[:70]}\r\n> {TEXT[70:]}",
+        f'"{TEXT}"',
+        *(mark.join((TEXT[:3], TEXT[3:90], TEXT[90:], "")) for mark in MARKS),
+        "\u200b".join(TEXT),
+        f"\ufeff{TEXT}.",
+        f"({TEXT}),",
+        f"`{TEXT}`",
+        f"```\n{TEXT}\n```",
+        f"\u201e{TEXT}\u201c",
+        f"*{TEXT}*",
+        f"fednode join {TEXT} --data /data/images --set log.level=debug",
+        f"$ fednode join '{TEXT[:90]}\\\n{TEXT[90:]}' --data DIR",
+        f"For b, to be used once: fednode join {TEXT}. Regards, A",
+    ],
 )
 def test_what_mail_programs_add_does_no_harm(text: str) -> None:
     assert read(text) == LINK
@@ -85,7 +116,11 @@ NEWER = bytes([9]) + b"\0\x20" + bytes(29)
     [
         ("  \n", "The link is empty"),
         ("https://example.org/join?x=1", "This is no link of fednode"),
-        (f"{TEXT[:40]}!{TEXT[41:]}", "The link holds '!', which no link has"),
+        (f"{TEXT[:40]}!{TEXT[41:]}", "The link was cut off, or letters in it are missing"),
+        (f"{TEXT[:40]}\u200b{TEXT[41:]}", "The link was cut off, or letters in it are missing"),
+        (f"fednode join {TEXT[8:]}", "This is no link of fednode"),
+        (f"fednode join {TEXT[:90]} --data DIR", "The link was cut off, or letters in it are"),
+        ("\u200b\ufeff", "This is no link of fednode"),
         (TEXT[:100], "The link was cut off, or letters in it are missing"),
         (TEXT[:-1], "The link was cut off, or letters in it are missing"),
         (TEXT[:70] + TEXT[71:], "The link was cut off, or letters in it are missing"),
@@ -117,7 +152,6 @@ def test_a_link_that_goes_on_in_the_next_line_is_known() -> None:
         "",
         "  ",
         "hello",
-        f"{TEXT[:40]}!",
         HEAD + _letters(NEWER)[:20],
     ):
         assert not links_on(other), other

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from fednode.admission import register as registers
+from fednode.admission import tokens
 from fednode.admission.calls import ASKED_MAX
 from fednode.admission.register import Register
-from fednode.admission.tokens import StolenLink
+from fednode.admission.tokens import Knocked, StolenLink
 from fednode.errors import IdentityError
 from fednode.identity import keys
 from fednode.identity import lease as leases
@@ -84,3 +86,41 @@ def test_a_name_that_the_mesh_gave_to_another_key_is_not_given_again(tmp_path: P
     with pytest.raises(IdentityError, match="the name 'a' belongs to another key"):
         made.enrol(A_ID, MESH, "a", ADDRESS, token)
     assert made.enrol(B_ID, MESH, "a", ADDRESS, token)
+
+
+def test_a_key_that_the_mesh_revoked_gets_no_lease_here(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    token = made.tokens.for_link("a", 7).hex()
+    made.is_revoked = A_ID.__eq__
+    with pytest.raises(IdentityError, match="was revoked"):
+        made.enrol(A_ID, MESH, "a", ADDRESS, token)
+
+
+def test_a_register_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registers, "ENROLLED_MAX", 1)
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.for_link("a", 7).hex())
+    with pytest.raises(IdentityError, match="1 nodes are enrolled, which is the limit"):
+        made.enrol(B_ID, MESH, "b", ADDRESS, made.tokens.for_link("b", 7).hex())
+    assert [node.name for node in made.enrolled()] == ["a"]
+
+
+def test_few_knocks_are_kept_and_the_latest_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "REQUESTS_MAX", 2)
+    made = book(tmp_path)
+    for number, name in enumerate("xyz"):
+        token = made.tokens.for_link(name, 7, approve=True).hex()
+        with pytest.raises(Knocked):
+            made.enrol(keys.node_id(made_key(number)), MESH, name, ADDRESS, token)
+    assert [one.name for one in made.tokens.requests()] == ["y", "z"]
+
+
+def test_the_files_are_whole_and_private(tmp_path: Path) -> None:
+    made = book(tmp_path)
+    made.enrol(A_ID, MESH, "a", ADDRESS, made.tokens.for_link("a", 7).hex())
+    made.revoke("a", A_ID)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert {"tokens.json", "enrolled.json", "revoked.txt"} <= modes.keys()
+    assert set(modes.values()) == {0o600}

@@ -12,7 +12,7 @@ from PIL import Image
 
 from fednode.admission.link import Link, half_of
 from fednode.app.admission import register_of
-from fednode.app.founding import found
+from fednode.app.founding import found, remember_files
 from fednode.app.network import IDENTITY, NodeNetwork, join
 from fednode.app.plan import NodePlan, make
 from fednode.app.writing import mesh_text
@@ -79,3 +79,22 @@ def link_to(plan: NodePlan, name: str, days: float = 7) -> Link:
         name=name,
         addresses=(plan.address,),
     )
+
+
+def joined(founder: NodePlan, folder: Path, name: str) -> NodePlan:
+    """Return the plan of a site that a founder admitted; its files get a folder of their own."""
+    files, address = folder / f"files-{name}", f"127.0.0.1:{free_ports(1)[0]}"
+    own = identity_of(founder)
+    identity = Identity(founder.state.parent / name / IDENTITY, MESH, name)
+    token = link_to(founder, name).token.hex()
+    register = register_of(founder.state, own)
+    identity.take_lease(register.enrol(identity.id, MESH, name, address, token))
+    entries = [PeerEntry(founder.name, founder.address, own.id), PeerEntry(name, address)]
+    files.mkdir()
+    text = mesh_text(MESH, str(founder.peers.mesh_key), [founder.name], entries, ())
+    (files / "peers.yaml").write_text(text)
+    (files / "node.yaml").write_text(
+        f"name: {name}\npolicy: {{name: promptfl}}\nrounds: {{max: 3}}\n"
+    )
+    remember_files(founder.state.parent / name, files)
+    return make(files / "peers.yaml", files / "node.yaml", None, (), None)

@@ -22,7 +22,7 @@ from fednode.app.inviting import link_for
 from fednode.app.joining import ask
 from fednode.core.members.table import Member
 from fednode.core.types import Update
-from fednode.errors import IdentityError, Refused, Unreachable
+from fednode.errors import IdentityError, Refused, StateError, Unreachable
 from fednode.identity import lease as leases
 from fednode.identity.certificate import read_certificate, shown_by
 from fednode.identity.enrol import enrol, judge_token, sponsor
@@ -238,7 +238,7 @@ async def test_a_sponsor_renews_its_own_lease_though_another_one_admitted_it(
     (plan.state / "admission" / "enrolled.json").unlink()  # as at a node that joined by a link
     async with admits(plan) as network:
         assert network.admission is not None
-        proof = network.admission.own_lease(plan.address)
+        proof = await network.admission.own_lease(plan.address)
         network.identity.take_lease(proof)
         assert leases.peek(proof).signer == network.identity.id
 
@@ -288,3 +288,24 @@ async def test_a_sponsor_renews_the_leases_of_members_that_another_one_admitted(
         token = register_of(plan.state, identity_of(plan)).tokens.for_link("b", 7, again=True).hex()
         await enrol(other, asked, AWAY, token)
         assert network.trust.id_of("b") == other.id
+
+
+async def test_after_a_restart_a_sponsor_knows_whom_it_revoked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    register_of(plan.state, identity_of(plan)).revoke("b", LISTED["b"])
+    async with admits(plan) as network:
+        assert network.trust.is_revoked(LISTED["b"])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["no base64 at all", "AAAA", "\udcff"])
+def test_a_damaged_right_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    (plan.state / "admission/right").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(
+        StateError, match=r"right is damaged \(.*: restore it from a backup, or run"
+    ):
+        right_of(plan.state)

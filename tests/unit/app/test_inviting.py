@@ -57,8 +57,8 @@ async def test_a_site_is_invited_and_admitted_by_the_words_that_were_seen(
         (own,) = desk.members()
         assert (own.name, own.words) == ("a", words_of(keys.read_group(identity_of(plan).id)))
         with pytest.raises(ConfigError, match="The key that you saw waits as 'b' no more"):
-            desk.settle("b", LISTED["a"], good=True)
-        assert desk.settle("b", LISTED["b"], good=True).startswith("b may join now")
+            await desk.settle("b", LISTED["a"], good=True)
+        assert (await desk.settle("b", LISTED["b"], good=True)).startswith("b may join now")
         assert admission.register.enrol(LISTED["b"], MESH, "b", AWAY, token)
         with pytest.raises(ConfigError, match="'b' is a member already"):
             await desk.invite("b", approve=False)
@@ -66,7 +66,7 @@ async def test_a_site_is_invited_and_admitted_by_the_words_that_were_seen(
         again = links.read(made.link).token.hex()
         with pytest.raises(Knocked):
             admission.register.enrol(keys.grouped(bytes(32)), MESH, "c", AWAY, again)
-        assert desk.settle("c", keys.grouped(bytes(32)), good=False) == (
+        assert await desk.settle("c", keys.grouped(bytes(32)), good=False) == (
             "c was refused, and its link has ended."
         )
         assert desk.waiting() == []

@@ -5,29 +5,42 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fednode.app import joining
+from fednode.app.admission import right_of
+from fednode.app.founding import mesh_key_of
 from fednode.app.joining import (
     Invitation,
+    ask,
+    forgotten,
     images_line,
     leaves,
     model_line,
     peers_of,
     settings_text,
     strange,
+    take_lease,
     write,
 )
 from fednode.app.plan import NodePlan, learner_of, make
 from fednode.data.base import Image, NodeData, Split
-from fednode.errors import ConfigError
+from fednode.errors import ConfigError, IdentityError, Unreachable
+from fednode.identity import keys
+from fednode.identity import lease as leases
 from fednode.identity.enrol import sponsor
+from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement
 from fednode.settings.agreed import taken
 from fednode.settings.peers import load_peers
+from fednode.transports.opening import open_directly
+from fednode.wire.gen.introducer_pb2 import JudgeReply
 from tests.unit.app.founders import MESH, founded, identity_of, images, link_to
-from tests.unit.identity.people import LISTED, NOW
+from tests.unit.identity.people import LISTED, MESH_KEY, NOW, STRANGER
 
+AWAY = "127.0.0.1:9"
 PROMPTS = {"policy": {"name": "promptfl"}, "rounds": {"max": 3}}
 
 
@@ -108,3 +121,69 @@ def test_a_key_of_another_mesh_with_the_same_name_is_noticed(plan: NodePlan) -> 
     link, own = link_to(plan, "b"), identity_of(plan)
     assert not strange(own, link)
     assert strange(own, replace(link, mesh_key=LISTED["a"]))
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *replies: JudgeReply | Exception) -> None:
+    """Let the nodes at the addresses of a link answer in turn."""
+    left = list(replies)
+
+    async def judge(*_: object) -> JudgeReply:
+        reply = left.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    monkeypatch.setattr(joining, "judge_token", judge)
+
+
+def told(right: bytes) -> JudgeReply:
+    return JudgeReply(sponsor=right, settings=json.dumps(PROMPTS))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": "z", "id": LISTED["b"]}, {"mesh": "other"}, {"kind": "lease"}]
+)
+async def test_the_right_to_admit_is_of_the_mesh_and_of_the_node_that_made_the_link(
+    tmp_path: Path, plan: NodePlan, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
+) -> None:
+    link, good = link_to(plan, "b"), leases.peek(right_of(plan.state))
+    answers(monkeypatch, told(leases.sign(mesh_key_of(plan), replace(good, **wrong))))
+    with pytest.raises(IdentityError, match="it shows no right to admit to 'ward'"):
+        await ask(link, Identity(tmp_path / "b", MESH, "b"), AWAY, open_directly)
+
+
+@pytest.mark.parametrize("fault", [IdentityError("another key"), Unreachable("nobody answers")])
+async def test_a_stranger_at_one_address_of_a_link_does_not_end_the_search(
+    tmp_path: Path, plan: NodePlan, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    link = link_to(plan, "b")
+    link = replace(link, addresses=("127.0.0.1:8", *link.addresses))
+    answers(monkeypatch, fault, told(right_of(plan.state)))
+    found = await ask(link, Identity(tmp_path / "b", MESH, "b"), AWAY, open_directly)
+    assert found.admitter.address == link.addresses[1]
+
+
+def test_a_folder_of_another_mesh_of_the_name_is_not_joined_into_again(
+    tmp_path: Path, plan: NodePlan
+) -> None:
+    folder, nowhere = tmp_path / MESH, tmp_path / "nowhere"
+    link = replace(link_to(plan, "b"), name="a")
+    assert forgotten(folder, nowhere, link)
+    other = keys.written(MESH_KEY.public_key())
+    assert not forgotten(folder, nowhere, replace(link, mesh_key=other))
+    assert not forgotten(folder, nowhere, replace(link, mesh="other"))
+    assert not forgotten(folder, nowhere, replace(link, name="b"))
+
+
+async def test_a_lease_that_the_mesh_key_did_not_vouch_for_is_refused(
+    tmp_path: Path, plan: NodePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = Identity(tmp_path / "b", MESH, "b")
+
+    async def forged(identity: Identity, *_: object) -> None:
+        own = Statement(kind="lease", mesh=MESH, name="b", id=identity.id, issued=NOW)
+        identity.take_lease(leases.sign(STRANGER, own))
+
+    monkeypatch.setattr(joining, "enrol", forged)
+    with pytest.raises(IdentityError, match="not signed by the key that it should be"):
+        await take_lease(invitation(plan, PROMPTS), new, AWAY, open_directly)

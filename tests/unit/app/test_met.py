@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,28 @@ def test_a_disk_that_takes_nothing_is_said_once(
     assert [one.getMessage().partition(":")[0] for one in caplog.records] == [
         "Members are not remembered"
     ]
+
+
+@pytest.mark.parametrize("days", [-20_000, -1, 100, 400, 30_000])
+def test_a_start_with_a_wrong_clock_forgets_no_member(tmp_path: Path, days: float) -> None:
+    file = tmp_path / "met"
+    Met(file).note([member("a"), member("b")])
+    held = sorted(file.read_text().splitlines())
+    wrong = Met(file)
+    assert wrong.remembered(trust({}, clock=lambda: NOW + days * DAY_S)) == []
+    for known in ([], [Member(name="a", state="dead", address="10.0.0.1:7100")], [member("b")]):
+        wrong.note(known)
+        assert sorted(file.read_text().splitlines()) == held
+    wrong.note([member("a", "left"), member("b")])
+    assert Met(file).remembered(trust({})) == [news("b")]
+
+
+@pytest.mark.parametrize(("days", "stays"), [(454, True), (456, False)])
+def test_a_member_goes_a_year_after_its_lease_ended(tmp_path: Path, days: int, stays: bool) -> None:
+    file, later = tmp_path / "met", NOW + days * DAY_S
+    Met(file).note([member("a")])
+    again = Met(file)
+    again.remembered(trust({}))
+    new = lease("b", B, issued=later, expires=later + DAY_S)
+    again.note([replace(member("b"), proof=new)])
+    assert file.read_text().count("\n") == 1 + stays

@@ -9,21 +9,17 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from fednode.app.admission import register_of
 from fednode.app.founding import mesh_key_file
 from fednode.app.network import IDENTITY, KEPT, client_of, join
-from fednode.app.plan import NodePlan, make
+from fednode.app.plan import NodePlan
 from fednode.app.standing import lost_in, require_member
-from fednode.app.writing import mesh_text
 from fednode.errors import IdentityError, KeyRefused
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.identity import Identity
 from fednode.identity.lease import Statement
 from fednode.identity.trust import Trust
-from fednode.settings.peers import PeerEntry
-from fednode.transports.ports import free_ports
-from tests.unit.app.founders import MESH, admits, founded, identity_of, link_to
+from tests.unit.app.founders import MESH, admits, founded, joined
 from tests.unit.commands.run import Fednode
 from tests.unit.identity.people import LISTED
 
@@ -39,20 +35,7 @@ def founder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NodePlan:
 @pytest.fixture
 def site(tmp_path: Path, founder: NodePlan) -> NodePlan:
     """Return the plan of a site that the founder admitted."""
-    files, address = tmp_path / "site", f"127.0.0.1:{free_ports(1)[0]}"
-    own = identity_of(founder)
-    state = founder.state.parent / "b"
-    identity = Identity(state / IDENTITY, MESH, "b")
-    token = link_to(founder, "b").token.hex()
-    identity.take_lease(
-        register_of(founder.state, own).enrol(identity.id, MESH, "b", address, token)
-    )
-    entries = [PeerEntry("a", founder.address, own.id), PeerEntry("b", address)]
-    files.mkdir()
-    text = mesh_text(MESH, str(founder.peers.mesh_key), ["a"], entries, ())
-    (files / "peers.yaml").write_text(text)
-    (files / "node.yaml").write_text("name: b\npolicy: {name: promptfl}\nrounds: {max: 3}\n")
-    return make(files / "peers.yaml", files / "node.yaml", None, (), None)
+    return joined(founder, tmp_path, "b")
 
 
 def revocation(site: NodePlan, id: str = "") -> bytes:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 import zipfile
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,24 @@ def test_a_damaged_safetensors_file_is_named(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(ModelError, match="or a damaged one: fetch the file again"):
             checkpoint.read(path)
+
+
+def test_a_safetensors_file_of_a_million_empty_tensors_is_not_read(tmp_path: Path) -> None:
+    header = b"{" + b" " * checkpoint.HEADER_MAX + b"}"
+    path = tmp_path / "many.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(ModelError, match="names its tensors in 8 MiB, and no model needs more"):
+        checkpoint.read(path)
+
+
+def test_an_archive_that_grows_when_it_is_read_is_refused(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(2)}, tmp_path / "good.pt")
+    path = tmp_path / "grows.pt"
+    with (
+        zipfile.ZipFile(tmp_path / "good.pt") as good,
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bad,
+    ):
+        for entry in good.infolist():
+            bad.writestr(entry.filename, good.read(entry) + bytes(1 << 20))
+    with pytest.raises(ModelError, match="MiB when it is read, and torch compresses nothing"):
+        checkpoint.read(path)

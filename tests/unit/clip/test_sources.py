@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import logging
 import shutil
 from collections.abc import Iterator
@@ -182,6 +183,36 @@ def test_damaged_files_and_files_with_code_are_one_sentence(
     assert sentence in str(fault.value)
     assert "\n" not in str(fault.value)
     assert "code ran" not in capsys.readouterr().out
+
+
+TEXT = '{"model_cfg": {"text_cfg": %s, "vision_cfg": %s}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(TEXT % pair for pair in (("null", "{}"), ("{}", "null"), ("[]", "{}"), ("7", "7"))),
+        *('{"model_cfg": null}', '{"model_cfg": [1]}', "[]", "null", "", "[" * 100_000),
+        *('{"a":' * 100_000, "\udcff", " " * (1 << 20) + TEXT % ("{}", "{}")),
+    ],
+    ids=lambda text: repr(text[:60]),
+)
+def test_a_damaged_configuration_is_one_sentence(mine: Path, text: str) -> None:
+    (mine / "open_clip_config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelError, match="is no configuration of open_clip, which has model_cfg"):
+        load(mine)
+
+
+@pytest.mark.parametrize("name", ["open_clip_config.json", "tokenizer.json", "config.json"])
+@pytest.mark.parametrize("what", ["pipe", "device"])
+def test_what_is_no_file_is_not_read(mine: Path, name: str, what: str) -> None:
+    (mine / name).unlink(missing_ok=True)
+    if what == "pipe":
+        os.mkfifo(mine / name)
+    else:
+        (mine / name).symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match=f"{name} is neither a file nor a folder"):
+        load(mine)
 
 
 def test_weights_beside_a_folder_or_the_hub_are_refused() -> None:

@@ -22,7 +22,7 @@ def test_the_right_is_renewed_or_given_to_a_node_that_runs(
     before = right_of(plan.state)
     monkeypatch.setattr("time.time", lambda: 1_900_000_000.0)
     assert fednode("sponsor", "a") == 0
-    assert fednode.out == "a may admit sites for another year.\n"
+    assert fednode.out == "a may admit sites for another year, from its next start on.\n"
     assert right_of(plan.state) != before
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

@@ -97,3 +97,39 @@ def test_a_damaged_proof_is_named(tmp_path: Path) -> None:
         made.credentials()
     with pytest.raises(IdentityError, match="base64"):
         disarm("ä")
+
+
+@pytest.mark.parametrize(
+    ("days", "said"), [(-20_000, True), (-2, True), (-0.05, False), (9, False)]
+)
+def test_a_clock_before_the_own_certificate_is_said_and_the_certificate_stays(
+    tmp_path: Path, days: float, said: bool
+) -> None:
+    identity(tmp_path).credentials()
+    held = (tmp_path / "node.crt").read_text()
+    wrong = identity(tmp_path, NOW + days * DAY_S)
+    assert bool(wrong.clock_fault()) == said
+    wrong.credentials()
+    assert ((tmp_path / "node.crt").read_text() == held) == said
+    if said:
+        assert "was made on 2027-01-15: set the clock, and start the node" in wrong.clock_fault()
+
+
+@pytest.mark.parametrize("text", [b"", b"junk", b"-----BEGIN CERTIFICATE-----\nAAAA\n", b"\xff"])
+def test_a_damaged_certificate_is_named(tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "node.crt").write_bytes(text)
+    with pytest.raises(StateError, match=r"node.crt is damaged \((.|\n)*\): delete it"):
+        valid_until(tmp_path)
+    assert identity(tmp_path).clock_fault() == ""
+
+
+def test_a_lease_that_ended_is_said_with_its_day(tmp_path: Path) -> None:
+    made = identity(tmp_path)
+    assert made.lease_end() == ""
+    made.take_lease(lease("n", made.key))
+    assert made.lease_end() == ""
+    assert (
+        identity(tmp_path, NOW + 91 * DAY_S)
+        .lease_end()
+        .startswith("The lease of this node ended on 2027-04-15, so the other members take nothing")
+    )

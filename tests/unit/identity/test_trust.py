@@ -312,3 +312,16 @@ def test_another_list_is_believed_from_then_on_and_leases_stay() -> None:
         "b",
         "the key of 'a' cannot",
     )
+
+
+@pytest.mark.parametrize("days", [-2, 91, 400, 4_000])
+def test_the_operator_of_a_node_needs_neither_a_lease_nor_a_right_clock(days: int) -> None:
+    believes = trust({}, clock=lambda: NOW + days * DAY_S)
+    proof = lease("s", STRANGER)
+    assert shown(believes, STRANGER, "s", proof=proof) != ""
+    believes.own = LISTED_C
+    assert shown(believes, STRANGER, "s", proof=proof, who="s") == ""
+    assert shown(believes, B, "s", proof=proof) != ""
+    assert believes.refusal(LISTED_C, "s") != "", "but the node is no member"
+    believes.take_revocation(revocation("s", STRANGER))
+    assert shown(believes, STRANGER, "s", proof=proof) != ""

@@ -97,7 +97,7 @@ class Desk:
             raise ConfigError(f"SITE is {site!r}; {HOSTILE}")
         return Invitation(site, LINK, "f g h i j", drawn(LINK), 7, approve)
 
-    def settle(self, name: str, id: str, good: bool) -> str:
+    async def settle(self, name: str, id: str, good: bool) -> str:
         self.asked.append((name, id, good))
         self.knocking = [site for site in self.knocking if site.name != name]
         return f"{name} was answered"
