@@ -95,12 +95,12 @@ async def _serve(plan: NodePlan, store: Store, mesh: NodeNetwork, stop: asyncio.
     door, transport, own = Door(), mesh.transport, plan.listen
     faces = Interfaces(plan, mesh, store)
     transport.add_service(faces.register)
+    faces.service.standing = partial(lease_warning, mesh)
     try:
         await faces.open()  # before peers see this node, because the page takes a moment to load
         await transport.listen(own, door.on_frame)
         if mesh.admission is not None:
             faces.service.take_right = mesh.admission.take_right
-            faces.service.standing = partial(lease_warning, mesh)
             faces.service.admitting = Inviting(mesh.identity, mesh.admission)
             await mesh.admission.open()
         log = logging.getLogger("fednode")

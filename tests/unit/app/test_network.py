@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,8 +15,16 @@ import uvloop
 
 from fednode.admission import link as links
 from fednode.app import network
-from fednode.app.founding import mesh_key_file
-from fednode.app.network import IDENTITY, get_lease, join, key_folder, lease_warning
+from fednode.app.founding import mesh_key_file, mesh_key_of
+from fednode.app.interfaces import Interfaces
+from fednode.app.network import (
+    IDENTITY,
+    client_of,
+    get_lease,
+    join,
+    key_folder,
+    lease_warning,
+)
 from fednode.app.plan import NodePlan
 from fednode.core.members.table import Member
 from fednode.core.types import Update
@@ -23,7 +32,9 @@ from fednode.errors import ConfigError, FednodeError, IdentityError, Refused, Un
 from fednode.identity import lease as leases
 from fednode.identity.enrol import Enrolled, enrol, sponsor
 from fednode.identity.identity import Identity
-from fednode.identity.lease import DAY_S
+from fednode.identity.lease import DAY_S, Statement
+from fednode.runtime.door import Door
+from fednode.storage.store import Store
 from tests.unit.app.founders import MESH, admits, founded, joined
 from tests.unit.commands.run import Fednode
 
@@ -110,6 +121,37 @@ async def test_a_lease_that_ended_is_not_said_to_hold(
     assert "The lease of this node ended on 20" in caplog.text
     assert "does not answer" in caplog.text
     assert "holds for now" not in caplog.text
+
+
+async def test_the_operator_asks_its_own_node_without_a_lease_and_reads_that_it_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founder = founded(tmp_path, monkeypatch)
+    plan = joined(founder, tmp_path, "b")
+    joined(founder, tmp_path, "c")
+    store = Store(plan.state)
+    mesh = join(plan)
+    long_ago = int(time.time()) - 95 * DAY_S
+    ended = Statement(
+        kind="lease", mesh=MESH, name="b", id=mesh.identity.id, issued=long_ago,
+        expires=long_ago + 90 * DAY_S,
+    )  # fmt: skip
+    mesh.identity.take_lease(leases.sign(mesh_key_of(plan), ended))
+    faces = Interfaces(plan, mesh, store)
+    faces.service.standing = partial(lease_warning, mesh)
+    mesh.transport.add_service(faces.register)
+    try:
+        await mesh.transport.listen(plan.listen, Door().on_frame)
+        async with client_of(plan.peers, plan.state) as client:
+            (said,) = (await client.status(plan.address)).warnings
+        async with client_of(plan.peers, Path("c")) as client:
+            with pytest.raises(FednodeError):
+                await client.status(plan.address)
+    finally:
+        await mesh.transport.close()
+        store.close()
+    assert said.startswith("The lease of this node ended on 20")
+    assert "Those who can renew it: a; start one of them." in said
 
 
 def test_after_the_founder_is_lost_its_kept_key_makes_a_new_sponsor(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from fednode.app.network import key_folder
 from fednode.app.plan import facts_of, free_facts, learner_of, make
 from fednode.app.saved import find, recall, remember, settings_text
 from fednode.core.types import PolicyState, Snapshot, Tensors
@@ -17,6 +18,7 @@ from fednode.settings.output import PageSettings
 from fednode.settings.read import Settings, load_settings
 from fednode.storage.runs import CLASSES, SETTINGS
 from fednode.storage.store import Store
+from tests.unit.app.founders import MESH, founded, joined
 from tests.unit.commands.run import PEERS, Fednode
 
 
@@ -141,3 +143,45 @@ def test_secrets_do_not_stay_in_the_state_directory() -> None:
     text = settings_text(settings)
     assert "secret" not in text
     assert "a-long" not in text
+
+
+def test_the_state_directory_that_node_yaml_names_is_the_one_that_all_commands_use(
+    fednode: Fednode, tuned: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / ".local/state/fednode/clinic"
+    for name in "ab":
+        (root / name).mkdir(parents=True)
+        (root / name / "journal.db").touch()
+    (tmp_path / "peers.yaml").write_text(PEERS)
+    (tmp_path / "node.yaml").write_text("name: b\n")
+    assert find(None) == root / "b"
+    shutil.copytree(tuned / "state", tmp_path / "moved")
+    (tmp_path / "node.yaml").write_text("name: b\nstate_dir: moved\n")
+    assert find(None) == Path("moved")
+    assert find(Path("a")) == root / "a"
+    assert fednode("predict", tuned / "images") == 0
+    (tmp_path / "moved").rename(tmp_path / "elsewhere")
+    for words in (("eval",), ("predict", tuned / "images"), ("export", "f")):
+        said = fednode.fault(*words)
+        assert said.startswith("./node.yaml names the state directory moved, and there is none")
+
+
+def test_a_state_directory_that_was_moved_gets_no_new_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fednode: Fednode
+) -> None:
+    site = joined(founded(tmp_path, monkeypatch), tmp_path, "b")
+    monkeypatch.chdir(tmp_path / "files-b")
+    config = tmp_path / "files-b" / "node.yaml"
+    text = config.read_text()
+    elsewhere = tmp_path / "elsewhere"
+    site.state.rename(elsewhere)
+    assert f"there is no key in {site.state}/identity" in fednode.fault("start")
+    config.write_text(f"{text}state_dir: {tmp_path / 'gone'}\n")
+    assert f"there is no key in {tmp_path / 'gone'}/identity" in fednode.fault("start")
+    for words in (("status",), ("eval",), ("pause", "b")):
+        assert f"names the state directory {tmp_path / 'gone'}" in fednode.fault(*words)
+    assert not site.state.exists()
+    assert not (tmp_path / "gone").exists()
+    config.write_text(f"{text}state_dir: {elsewhere}\n")
+    assert key_folder(MESH, None) == elsewhere
+    assert "None of the 2 nodes answers" in fednode.fault("status")

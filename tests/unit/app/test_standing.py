@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ import uvloop
 from fednode.app.founding import mesh_key_file
 from fednode.app.network import IDENTITY, KEPT, client_of, join
 from fednode.app.plan import NodePlan
-from fednode.app.standing import lost_in, require_member
+from fednode.app.standing import lease_end, lost_in, require_member
 from fednode.errors import IdentityError, KeyRefused
 from fednode.identity import keys
 from fednode.identity import lease as leases
 from fednode.identity.identity import Identity
-from fednode.identity.lease import Statement
+from fednode.identity.lease import DAY_S, Statement
 from fednode.identity.trust import Trust
 from tests.unit.app.founders import MESH, admits, founded, joined
 from tests.unit.commands.run import Fednode
@@ -73,7 +74,7 @@ def test_a_removed_site_learns_it_from_a_command_and_remembers_it(
     assert lost_in(founder.state, founder.peers, "a") == ""
 
     fednode = Fednode(capsys)
-    monkeypatch.chdir(site.state.parents[4].parent / "site")
+    monkeypatch.chdir(site.state.parents[4].parent / "files-b")
     own = ("--state", str(site.state))
     for words in (("start",), ("status", *own), ("status", "b", *own), ("status", "a", *own)):
         assert fednode(*words) == 4
@@ -125,3 +126,13 @@ async def test_a_node_without_a_lease_is_sent_for_a_link_at_once(site: NodePlan)
     with pytest.raises(IdentityError, match="'b', has no lease: ask for a new link and run"):
         require_member(mesh)
     await mesh.transport.close()
+
+
+def test_a_lease_that_ended_is_said_to_whoever_measures(
+    site: NodePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lease_end(site.state) == ""
+    assert lease_end(site.state / "nowhere") == ""
+    later = time.time() + 91 * DAY_S
+    monkeypatch.setattr("fednode.app.standing.Identity", partial(Identity, clock=lambda: later))
+    assert lease_end(site.state).startswith("The lease of this node ended on 20")

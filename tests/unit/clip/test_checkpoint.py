@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
-import zipfile
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

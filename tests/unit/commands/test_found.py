@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fednode.app.plan import make
+from fednode.clip import backbone
+from fednode.clip.settings import ModelSettings
 from fednode.commands import found
 from fednode.settings.peers import load_peers
 from fednode.settings.read import load_settings
@@ -134,3 +137,44 @@ def test_images_of_no_class_found_no_mesh(
     assert "flat" in Fednode(capsys).fault(*words)
     assert not (home / ".local/state/fednode/ward").exists()
     assert not (tmp_path / "ward").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--model", "ViT-S-32-alt"), "model.pretrained is not set: name the weights of ViT-S-32"),
+        (("--model", "anything"), "model.name is 'anything', which is neither fednode-mini nor"),
+        (("--model", "/no/such.pt"), "model.name is '/no/such.pt'"),
+        (("--model", "local-dir:/no/such"), "/no/such"),
+        (("--set", "model.pretrained=/no/such.pt"), "model.pretrained is '/no/such.pt'"),
+        (("--set", "model.nmae=x"), "model.nmae"),
+        (("--set", "rounds.max=-1"), "rounds.max"),
+    ],
+)
+def test_a_model_or_a_setting_that_is_wrong_founds_no_mesh(
+    home: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    data = ("--data", enough(tmp_path / "images"), "--address", "10.0.0.7:7100")
+    assert said in Fednode(capsys).fault("found", "ward", *data, *words)
+    assert not (home / ".local/state/fednode/ward").exists()
+    assert not (tmp_path / "ward").exists()
+
+
+def test_the_founder_chooses_model_weights_and_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = list[ModelSettings]()
+    monkeypatch.setattr(backbone, "load", loaded.append)
+    data = ("--data", enough(tmp_path / "images"), "--address", "10.0.0.7:7100", "--site", "a")
+    flags = ("--set", "model.pretrained=openai", "--set", "rounds.max=7")
+    fednode = Fednode(capsys)
+    assert fednode("found", "ward", *data, "--model", "ViT-B-16", *flags) == 0
+    assert "fednode sponsor SITE" in fednode.out
+    plan = make(tmp_path / "ward/peers.yaml", tmp_path / "ward/node.yaml", None, (), None)
+    model = plan.settings.model
+    assert (model.name, model.pretrained, plan.settings.rounds.max) == ("ViT-B-16", "openai", 7)
+    assert loaded == [model]
