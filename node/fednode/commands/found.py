@@ -152,7 +152,6 @@ def _require_new(mesh: str, folder: Path) -> None:
 
 def _check(text: str) -> None:
     """Raise DataError or ModelError if a node could not start with its images or its model."""
-    from fednode.clip import backbone
     from fednode.data import load
     from fednode.learn.cache import cache_of
     from fednode.settings import trees
@@ -166,6 +165,8 @@ def _check(text: str) -> None:
         problems, _ = load.look(settings.data, cache_of(settings.cache), told)
     if faults := [problem.text for problem in problems if problem.fatal]:
         raise DataError("\n".join(faults))
+    from fednode.clip import backbone  # loads torch
+
     backbone.load(settings.model)
 
 

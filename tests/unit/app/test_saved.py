@@ -175,9 +175,11 @@ def test_a_state_directory_that_was_moved_gets_no_new_key(
     text = config.read_text()
     elsewhere = tmp_path / "elsewhere"
     site.state.rename(elsewhere)
-    assert f"there is no key in {site.state}/identity" in fednode.fault("start")
+    assert fednode("start") == ConfigError.exit_code
+    assert f"there is no key in {site.state}/identity" in fednode.err
     config.write_text(f"{text}state_dir: {tmp_path / 'gone'}\n")
-    assert f"there is no key in {tmp_path / 'gone'}/identity" in fednode.fault("start")
+    assert fednode("start") == ConfigError.exit_code
+    assert f"there is no key in {tmp_path / 'gone'}/identity" in fednode.err
     for words in (("status",), ("eval",), ("pause", "b")):
         assert f"names the state directory {tmp_path / 'gone'}" in fednode.fault(*words)
     assert not site.state.exists()
