@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import uvloop
 from fednode.settings.read import named
 from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
+from fednode.terminal.stop import call_at_end
 from fednode_bootstrap.introducer import Roster
 from fednode_bootstrap.invite import invite as written
 from fednode_bootstrap.serving import serve
@@ -37,13 +37,12 @@ def introducer() -> None:
 )
 @click.option("--relay", is_flag=True, help="Connect nodes that take no connections, too.")
 def run(state: Path, mesh_name: str, listen: str, until: int, relay: bool) -> None:
-    """Serve newcomers until SIGTERM or Ctrl-C; print each enrolment and refusal, with counts."""
+    """Serve newcomers until SIGTERM, SIGHUP or Ctrl-C; print enrolments and refusals, counted."""
     book = Roster(state, named("--mesh", mesh_name))
 
     async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop = asyncio.Event()
+        call_at_end(lambda _: stop.set())
         said = f"introducer of {mesh_name} at "
         ready = lambda at: click.echo(said + at)  # noqa: E731
         say = lambda text: click.echo(f"{time.strftime('%H:%M:%S')} {text}")  # noqa: E731

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from fednode.core import foreign
 from fednode.identity import keys
 from fednode.terminal.groups import Whole
 from fednode.terminal.paths import PATH
+from fednode.terminal.stop import call_at_end
 from fednode_bootstrap.relay_host import key_in, serve
 
 STATE = click.option("--state", type=PATH, required=True, help="Folder of the relay's key.")
@@ -31,15 +31,14 @@ def relay() -> None:
 @click.option("--metrics", help="host:port for /metrics and /healthz [none].")
 @click.option("--mbit", default=0.0, help="Megabits a second that each key may send [no limit].")
 def run(state: Path, peers: Path, listen: str, metrics: str | None, mbit: float) -> None:
-    """Serve the nodes of one mesh until SIGTERM or Ctrl-C; then streams end for half a minute."""
+    """Serve one mesh until SIGTERM, SIGHUP or Ctrl-C; then streams end for half a minute."""
 
     def say(text: str) -> None:
         click.echo(foreign.line(f"{time.strftime('%H:%M:%S')} {text}"))
 
     async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+        stop = asyncio.Event()
+        call_at_end(lambda _: stop.set())
         await serve(peers, state, listen, stop, say, metrics, mbit)
 
     uvloop.run(main())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import keyword
+import os
 import sys
 from types import ModuleType
 from typing import Final
@@ -132,6 +133,9 @@ def group() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with one of the codes of node/fednode/errors.py."""
+    # Before a loop listens: by default libuv sleeps after each connection that it takes, so that a
+    # stranger who connects all the time would hold up the peers.
+    os.environ.setdefault("UV_TCP_SINGLE_ACCEPT", "0")
     try:
         code = group.main(arguments, prog_name="fednode", standalone_mode=False)
     except FednodeError as fault:

@@ -21,6 +21,7 @@ import pytest
 import yaml
 from PIL import Image
 
+from fednode.identity.identity import Identity
 from fednode.shipped import config_file
 from fednode.transports.ports import free_ports
 
@@ -30,6 +31,7 @@ FEDNODE = (sys.executable, "-m", "fednode.cli")
 GUARD_S = 180.0
 POLL_S = 0.02
 CTRL_C = b"\x03"
+CLOSED = ("--set", "tuning.kind=closed-form")
 
 
 class Terminal:
@@ -52,6 +54,11 @@ class Terminal:
     def press_ctrl_c(self) -> None:
         """Send the key to all processes of the terminal."""
         os.write(self._screen, CTRL_C)
+
+    def hang_up(self) -> None:
+        """Close the terminal, as a window or ssh does."""
+        os.close(self._screen)
+        self._screen = -1
 
     def until(self, seen: Callable[[], bool]) -> None:
         """Read what is shown until something holds."""
@@ -81,7 +88,8 @@ class Terminal:
         """End what still runs."""
         self.process.kill()
         self.process.wait(GUARD_S)
-        os.close(self._screen)
+        if self._screen >= 0:
+            os.close(self._screen)
 
     def _read(self) -> bool:
         try:
@@ -93,8 +101,9 @@ class Terminal:
 
 
 def _hears_ctrl_c() -> None:
-    # A test suite in the background ignores Ctrl-C, and hands that on.
+    # A test suite in the background ignores these signals, and hands that on.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def _become_foreground() -> None:
@@ -147,6 +156,33 @@ def test_a_node_says_what_ctrl_c_does(terminal: Callable[..., Terminal], tmp_pat
     assert "stopping: a round that is being written is completed" in node.shown
     assert re.search(r"a stopped after round \d+; the same command goes on from there", node.shown)
     assert "Traceback" not in node.shown
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("start", "--peers", "peers.yaml", "--name", "a", "--state", "a", *CLOSED), "listens on"),
+        (("relay", "run", "--peers", "keys.yaml", "--state", "r", "--listen", "127.0.0.1:0"), "id"),
+        (("introducer", "run", "--mesh", "m", "--state", "i", "--listen", "127.0.0.1:0"), " at "),
+    ],
+)
+def test_a_daemon_whose_terminal_is_closed_ends_as_after_sigterm(
+    terminal: Callable[..., Terminal],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    shown: str,
+) -> None:
+    peers(tmp_path)
+    listed = {"name": "a", "address": "127.0.0.1:1", "id": Identity(tmp_path / "k", "m", "a").id}
+    (tmp_path / "keys.yaml").write_text(yaml.safe_dump({"mesh": "m", "peers": [listed]}))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    daemon = terminal(*words)
+    daemon.shows(shown)
+    daemon.hang_up()
+    assert daemon.process.wait(GUARD_S) == 0
+    assert [*(tmp_path / "tmp").iterdir()] == []
 
 
 @pytest.mark.slow

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+import uvloop
 from click.shell_completion import BashComplete
 
 from fednode import __version__, cli
@@ -230,3 +233,31 @@ def test_without_the_laboratory_its_commands_are_one_sentence(
         assert err.startswith(f"fednode: `fednode {name}` is a command of the laboratory")
         assert err.count("\n") == 1
     assert ended(capsys, "--help")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("start", "--name", "a", "--state", "a", "--peers", "peers.yaml"),
+        ("relay", "run", "--state", "r", "--peers", "peers.yaml"),
+        ("introducer", "run", "--mesh", "m", "--state", "i"),
+    ],
+)
+def test_a_loop_that_listens_does_not_sleep_after_each_connection_it_takes(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peers = "mesh: m\ninsecure: true\npeers:\n  - {name: a, address: '127.0.0.1:7100'}\n"
+    (tmp_path / "peers.yaml").write_text(peers)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UV_TCP_SINGLE_ACCEPT", "")
+    monkeypatch.delenv("UV_TCP_SINGLE_ACCEPT")
+    seen = list[str | None]()
+
+    def run(work: Coroutine[Any, Any, Any]) -> None:
+        work.close()
+        seen.append(os.environ.get("UV_TCP_SINGLE_ACCEPT"))
+
+    monkeypatch.setattr(uvloop, "run", run)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*words])
+    assert (ended.value.code, seen) == (0, ["0"])

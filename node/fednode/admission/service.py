@@ -115,7 +115,9 @@ class IntroducerService(introducer_pb2_grpc.IntroducerServicer):
     ) -> introducer_pb2.JudgeReply:
         """Say whether the caller's key would get a lease on a name, and what the mesh is."""
         await self._given(request, context, dry=True)
-        return self._mesh.offer()
+        reply = self._mesh.offer()
+        reply.clock = time.time()
+        return reply
 
     def _is_new(self, what: str, token: str) -> bool:
         """Tell whether the operator heard nothing of this kind of a link in the last minute."""

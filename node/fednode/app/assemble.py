@@ -37,6 +37,7 @@ from fednode.observe.telemetry import Telemetry
 from fednode.runtime.door import Door
 from fednode.runtime.driver import Driver
 from fednode.storage.store import Store
+from fednode.terminal.stop import call_at_end
 from fednode.transports.address import RELAY, asked_at
 
 if TYPE_CHECKING:  # the accountant's library takes a moment to load
@@ -61,12 +62,12 @@ INTERRUPTED: Final = 130
 
 
 def run(plan: NodePlan, store: Store) -> None:
-    """Run a node until SIGTERM or SIGINT."""
+    """Run a node until SIGTERM, SIGHUP or Ctrl-C."""
     uvloop.run(live(plan, store))
 
 
 async def live(plan: NodePlan, store: Store) -> None:
-    """Listen, load, then run a node; SIGTERM or SIGINT ends each of these steps.
+    """Listen, load, then run a node; SIGTERM, SIGHUP or SIGINT ends each of these steps.
 
     Raise IdentityError if the mesh revoked the node's key, also when the node hears of it.
     """
@@ -159,8 +160,8 @@ def _place(plan: NodePlan, mesh: NodeNetwork) -> str:
 
 
 def _stopped_by_signals() -> asyncio.Event:
-    """Return what the first SIGTERM or Ctrl-C sets; a Ctrl-C after it ends the process."""
-    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    """Return what the first SIGTERM, SIGHUP or Ctrl-C sets; a Ctrl-C after it ends the process."""
+    stop = asyncio.Event()
     log = logging.getLogger("fednode")
 
     def take(number: signal.Signals) -> None:
@@ -171,8 +172,7 @@ def _stopped_by_signals() -> asyncio.Event:
             log.info(AT_ONCE)
             os._exit(INTERRUPTED)  # the journal outlives a crash, so it outlives this
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, take, number)
+    call_at_end(take)
     return stop
 
 

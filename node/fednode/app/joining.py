@@ -33,6 +33,7 @@ from fednode.shipped import config_file
 from fednode.storage.files import put
 from fednode.transports.address import RELAY
 from fednode.transports.opening import Connect, RelayAt
+from fednode.transports.refusing import skew
 from fednode.wire.replies import clean
 
 NODE: Final = "node.yaml"
@@ -81,6 +82,11 @@ async def ask(link: Link, identity: Identity, address: str, connect: Connect) ->
             fault = failed
             continue
         reply = clean(reply)
+        if reply.clock and (apart := skew(reply.clock, time.time())):
+            raise IdentityError(
+                f"The clock of the node at {place} is {apart} this machine's, and keys and leases "
+                "hold by the clock: set the clock that is wrong, then use the link; it holds still."
+            )
         right = _right(link, bytes(reply.sponsor), place)
         document = bytes(reply.document)
         content = _content(link, document, place) if document else None

@@ -1,4 +1,4 @@
-"""`fednode start`: run one node until SIGTERM or Ctrl-C."""
+"""`fednode start`: run one node until SIGTERM, SIGHUP or Ctrl-C."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(
     alone: bool,
     state: Path | None,
 ) -> None:
-    """Run one node of the mesh in peers.yaml until SIGTERM or Ctrl-C."""
+    """Run one node of the mesh in peers.yaml until SIGTERM, SIGHUP or Ctrl-C."""
     settings = settings_here(config)
     if settings is not config:
         click.echo(f"The settings are those of ./{settings}.", err=True)
@@ -44,7 +44,7 @@ def start(
 
 
 def begin(plan: NodePlan) -> None:
-    """Run a node until SIGTERM or Ctrl-C."""
+    """Run a node until SIGTERM, SIGHUP or Ctrl-C."""
     require_key(plan)
     if plan.settings.state_dir and not plan.state.exists():
         click.echo(

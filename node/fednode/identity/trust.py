@@ -31,8 +31,14 @@ from fednode.identity.identity import ELSEWHERE
 from fednode.identity.lease import Statement, armour, disarm
 from fednode.identity.seen import Seen
 from fednode.storage.files import put
-from fednode.transports.refusing import packed
+from fednode.transports.refusing import at, packed
 
+CLOCK: Final = (
+    "its certificate expired",
+    "its certificate is not valid yet",
+    "its lease is from the future",
+)
+"""How the reasons begin that a wrong clock may be the cause of."""
 LOG: Final = logging.getLogger("fednode")
 
 
@@ -283,7 +289,9 @@ class Trust:
         if proof := self._revoked.get(id) or self._withdrawn.get(id):
             return packed("revoked", proof)
         if reason.startswith(leases.OVER):
-            return packed("ended")
+            return packed("ended", at(self.clock()))
+        if reason.startswith(CLOCK):
+            return packed("clock", at(self.clock()))
         return packed("unknown") if id and not self.name_of(id) else b""
 
     def is_revoked(self, id: str) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import signal
+import termios
 from collections.abc import Callable, Coroutine, Iterator
 from multiprocessing import resource_tracker
 from typing import Any, Final, TypeVar
@@ -19,6 +22,34 @@ class Interrupted(Exception):
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(f"stopped by {number.name}")
         self.exit_code = 128 + number
+
+
+def call_at_end(take: Callable[[signal.Signals], object]) -> tuple[signal.Signals, ...]:
+    """Call a function at each Ctrl-C, SIGTERM and SIGHUP; return those of them that are heard.
+
+    SIGHUP is not heard under nohup, which lets a program outlive its terminal.
+    """
+
+    def heard(number: signal.Signals) -> None:
+        if number == signal.SIGHUP:
+            _leave_terminal()
+        take(number)
+
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    numbers = (signal.SIGINT, signal.SIGTERM, *((signal.SIGHUP,) if hangs_up else ()))
+    for number in numbers:
+        asyncio.get_running_loop().add_signal_handler(number, heard, number)
+    return numbers
+
+
+def _leave_terminal() -> None:
+    """Write nothing more to a terminal that was closed: each line would be an error."""
+    for descriptor in (1, 2):
+        try:
+            termios.tcgetattr(descriptor)
+        except termios.error as fault:
+            if fault.args[0] == errno.EIO:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 class Stop:
@@ -43,10 +74,8 @@ def interruptible(say: Callable[[str], None]) -> Iterator[Stop]:
         elif not stop.hurry.done():
             stop.hurry.set_result(None)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
-        loop.add_signal_handler(number, take, number)
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    numbers = call_at_end(take)
     try:
         yield stop
     finally:

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path as File
 from typing import Final
 
 from fednode.errors import Unreachable
@@ -25,7 +23,8 @@ from fednode.transports.links import NoPath
 from fednode.transports.meeting import TooSoon
 from fednode.transports.paths import AGAIN_S, Path, Paths, quietly
 from fednode.transports.refusing import Learn, sentence
-from fednode.transports.session import CHUNK, Ends, PeerRejected
+from fednode.transports.session import BROKEN, CHUNK, Ends, PeerRejected
+from fednode.transports.sockets import Sockets
 
 Tell = Callable[[str, str, str], None]
 """Notes a refused connection: kind, source or id, a sentence."""
@@ -51,14 +50,14 @@ OPEN: Final = contextlib.nullcontext()
 class Exit:
     """The way out to one place.
 
-    file: of the socket. fault: why the last connection failed. barred: because this node's key is
+    name: of the socket. fault: why the last connection failed. barred: because this node's key is
     refused. shown, why: the path of the newest
     connection in words, and why it is not direct. unmet: why the last try to meet the peer failed.
     met: a path without a relay, for the next connection. heard_at: when bytes last came.
     doubted_at: when a late answer last made this node look for another path.
     """
 
-    file: str
+    name: str
     server: asyncio.Server
     fault: str = ""
     barred: bool = False
@@ -76,16 +75,16 @@ class Exits:
 
     def __init__(
         self,
-        folder: File,
+        sockets: Sockets,
         paths: Paths,
         lines: Lines,
         tell: Tell,
         task: Callable[[], AbstractContextManager[None]],
         learn: Learn = lambda _: False,
     ) -> None:
-        """Set up. folder: of the sockets. task: entered by each task that serves a connection."""
+        """Set up. task: entered by each task that serves a connection."""
         self._learn = learn
-        self._folder, self.paths = folder, paths
+        self._sockets, self.paths = sockets, paths
         self._lines, self._tell, self._task = lines, tell, task
         self._count = 0
         self._again: dict[Key, asyncio.Task[None]] = {}
@@ -108,18 +107,30 @@ class Exits:
         key = (str(endpoint), who)
         if key not in self.open:
             self._count += 1
-            file = str(self._folder / f"out-{self._count}")
-
-            async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-                await self._serve(endpoint, who, Ends(reader, writer))
-
-            try:
-                server = await asyncio.start_unix_server(leave, file, limit=CHUNK)
-            except OSError as fault:
-                raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
-            if self.open.setdefault(key, Exit(file, server)).server is not server:
+            name = f"out-{self._count}"
+            server = await self._listen(endpoint, who, name)
+            if self.open.setdefault(key, Exit(name, server)).server is not server:
                 server.close()  # another call was faster
-        return f"unix:{self.open[key].file}"
+                self._sockets.drop(name)
+        return f"unix:{self._sockets.path(self.open[key].name)}"
+
+    async def _listen(self, endpoint: Endpoint, who: str, name: str) -> asyncio.Server:
+        async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._serve(endpoint, who, Ends(reader, writer))
+
+        try:
+            file = self._sockets.listening(name)
+            return await asyncio.start_unix_server(leave, file, limit=CHUNK)
+        except OSError as fault:
+            self._sockets.drop(name)
+            raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
+
+    async def reopen(self) -> None:
+        """Open all exits anew, whose sockets somebody removed; raise Unreachable."""
+        for key, exit in tuple(self.open.items()):
+            exit.server.close()
+            exit.server = await self._listen(parse(key[0]), key[1], exit.name)
+            self.renew(key, False)
 
     def shut(self, endpoint: Endpoint, who: str) -> None:
         """Close an exit that is no longer used."""
@@ -131,8 +142,7 @@ class Exits:
         if exit is not None:
             exit.server.close()
             self._drop_met(exit, exit.met)
-            with contextlib.suppress(OSError):
-                os.unlink(exit.file)
+            self._sockets.drop(exit.name)
 
     def close(self) -> None:
         """Close all exits. Idempotent."""
@@ -270,7 +280,7 @@ class Exits:
             if not came:
                 self._blame(key, sentence(where, said, self._learn), barred=True)
         except PeerRejected as fault:
-            if fault.kind == "relay" and self.paths.links is not None:
+            if fault.kind in {"relay", BROKEN} and path.via and self.paths.links is not None:
                 self.paths.links.distrust(path.via, path.id)
             self._blame(key, str(fault))
             self._tell(fault.kind, key[1] or key[0], str(fault))

@@ -95,6 +95,7 @@ class GrpcTransport:
         self._tls = tls
         if tls is not None:
             tls.exits.renew = self._renew
+            tls.serve_again = self._serve_again
         self._limits = (
             ("grpc.max_concurrent_streams", streams),
             ("grpc.max_receive_message_length", message_bytes),
@@ -102,7 +103,8 @@ class GrpcTransport:
         self._services: list[Register] = []
         self._exchange: ExchangeService | None = None
         self._frame_bytes = FRAME_BYTES_MAX
-        self._server: Any = None
+        self._calls = Calls(self.caller)
+        self._servers: list[Any] = []  # the last one takes connections
         self._at: Endpoint | None = None
         self._peers: dict[Place, _Peer] = {}
         self._places = Places()
@@ -114,7 +116,7 @@ class GrpcTransport:
 
         Raise RuntimeError once the server listens, because gRPC takes no services after that.
         """
-        if self._server is not None:
+        if self._servers:
             raise RuntimeError("services are added before listen")
         self._services.append(register)
 
@@ -123,29 +125,19 @@ class GrpcTransport:
         endpoint = self._endpoint(address, "listen on")
         if self._closing is not None:
             raise AddressError(f"cannot listen on {address}: this transport is closed")
-        if self._server is not None:
+        if self._servers:
             raise AddressError(f"cannot listen on {address}: this transport listens already")
         if not endpoint.relayed:
             check_free(endpoint)
-        server = grpc.aio.server(
-            options=(*_SERVER_OPTIONS, *self._limits),
-            interceptors=[Calls(self.caller)],
-            # With keys, the limits on connections per key and streams per connection apply.
-            maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
-        )
         if on_frame is not None:
             self._exchange = ExchangeService(on_frame, self.caller)
             self._exchange.expect(self._frame_bytes)
-            self._exchange.register(server)
-        for register in self._services:
-            register(server)
-        inside = str(Endpoint(endpoint.numeric, endpoint.port))
+            self._services.append(self._exchange.register)
+        place = str(Endpoint(endpoint.numeric, endpoint.port))
         try:
-            port = server.add_insecure_port(self._tls.inside if self._tls else inside)
+            port = await self._serve(self._tls.inside if self._tls else place)
         except RuntimeError as fault:
             raise in_use(endpoint) from fault
-        self._server = server
-        await server.start()
         if self._tls is None:
             return str(endpoint.at(port))
         self._tls.wait_at_relays()
@@ -153,6 +145,40 @@ class GrpcTransport:
             endpoint = endpoint.at(await self._tls.listen(endpoint))
         self._at = endpoint
         return str(endpoint)
+
+    async def _serve(self, place: str) -> int:
+        """Let a server of gRPC listen; return its port. Raise RuntimeError if that fails."""
+        server = grpc.aio.server(
+            options=(*_SERVER_OPTIONS, *self._limits),
+            interceptors=[self._calls],
+            # With keys, the limits on connections per key and streams per connection apply.
+            maximum_concurrent_rpcs=None if self._tls else CALLS_MAX,
+        )
+        for register in self._services:
+            register(server)
+        port = int(server.add_insecure_port(place))
+        self._servers.append(server)
+        await server.start()
+        return port
+
+    async def _serve_again(self) -> None:
+        """Let another server listen, whose socket is there; raise AddressError if that fails.
+
+        Calls under way at the one before may end.
+        """
+        if not self._servers or self._tls is None:
+            return
+        try:
+            await self._serve(self._tls.inside)
+        except RuntimeError as fault:
+            raise AddressError(f"gRPC cannot listen at {self._tls.inside}: {fault}") from fault
+        stopping = asyncio.ensure_future(self._retire(self._servers[-2]))
+        self._dropped.add(stopping)
+        stopping.add_done_callback(self._dropped.discard)
+
+    async def _retire(self, server: Any) -> None:
+        await server.stop(RENEW_GRACE_S)
+        self._servers.remove(server)
 
     async def move(self, address: Address) -> None:
         """Serve at another address, and for MOVE_GRACE_S at the one before, too.
@@ -255,9 +281,8 @@ class GrpcTransport:
         self._peers.clear()
         for peer in peers:
             await peer.channel.close()
+        await asyncio.gather(*(server.stop(CLOSE_GRACE_S) for server in self._servers))
         await asyncio.gather(*self._dropped)
-        if self._server is not None:
-            await self._server.stop(CLOSE_GRACE_S)
         if self._tls is not None:
             await self._tls.close()
 

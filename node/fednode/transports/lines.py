@@ -13,8 +13,6 @@ from fednode.transports.session import PeerRejected
 
 VISIT_REST_S: Final = 15.0
 """How long the source of visitors that flood gets no new connection."""
-SWEEP_S: Final = 5.0
-"""Seconds between two looks for calls that stay unfinished."""
 
 
 class Lines:
@@ -24,7 +22,6 @@ class Lines:
         """Set up. rates: what a key may say. visits: whether those who call are visitors."""
         self._meter, self._visits = Meter(rates), visits
         self._lines: dict[asyncio.Task[object], tuple[str, Line]] = {}
-        self._sweeping: asyncio.TimerHandle | None = None
 
     def knock(self, source: str) -> None:
         """Count a connection from a source, ahead of its handshake; raise PeerRejected."""
@@ -77,16 +74,10 @@ class Lines:
                 task.cancel()
 
     def sweep(self) -> None:
-        """Close connections with calls that stay unfinished; look again after SWEEP_S."""
+        """Close connections with calls that stay unfinished."""
         for task, (_, line) in tuple(self._lines.items()):
             if line.overdue():
                 task.cancel()
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self.sweep)
-
-    def close(self) -> None:
-        """Look no more. Idempotent."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
 
     @contextlib.contextmanager
     def _held(self, who: str, line: Line, rest_s: float) -> Iterator[None]:

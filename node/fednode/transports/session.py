@@ -36,6 +36,8 @@ HANDSHAKE_READS_MAX: Final = 100
 """Pieces in which these bytes may come: each costs a turn of the event loop."""
 SEALED: Final = CHUNK + 1024
 """What CHUNK plain bytes become in TLS, with some room: it adds 22 bytes to each record."""
+BROKEN: Final = "broken"
+"""The kind of a connection whose bytes are not those that the other end sent."""
 UNHEARD_MS: Final = 10_000
 """A connection whose bytes are not acknowledged for this long is dropped, and opened anew."""
 
@@ -170,6 +172,12 @@ class Session:
             plain: bytes = self._tls.recv(RECORD)
         except SSL.ZeroReturnError:
             return b""
+        except SSL.WantReadError:
+            raise
+        except SSL.Error as fault:
+            raise PeerRejected(
+                BROKEN, f"its bytes were changed on the way ({_why(fault)})"
+            ) from fault
         if not (self._heard or self._server) and (refusal := unpacked(plain)):
             self.refusal = refusal
             return b""
@@ -235,7 +243,10 @@ class Session:
     async def _outwards(self, inside: Ends, outside: Ends, line: Line) -> None:
         while data := await inside.reader.read(CHUNK):
             line.went(data)
-            self._tls.sendall(data)
+            try:
+                self._tls.sendall(data)
+            except SSL.Error as fault:
+                raise ConnectionError("the other end closed the connection") from fault
             await self._flush(outside)
 
     async def _flush(self, outside: Ends) -> None:
@@ -355,6 +366,12 @@ def drop_unheard(writer: asyncio.StreamWriter) -> None:
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         own = writer.get_extra_info("socket")
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
+
+
+def _why(fault: SSL.Error) -> str:
+    """Return OpenSSL's words for a fault."""
+    found = fault.args[0] if fault.args else ""
+    return str(found[0][-1] if isinstance(found, list) and found else found or "no TLS")
 
 
 def _anyone(*_: object) -> bool:

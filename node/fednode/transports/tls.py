@@ -18,18 +18,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from OpenSSL import SSL
 
+from fednode.errors import FednodeError
 from fednode.transports.address import Endpoint
 from fednode.transports.base import Address
 from fednode.transports.carrier import PIECE, spare
@@ -58,6 +56,7 @@ from fednode.transports.session import (
     drop_unheard,
     showing,
 )
+from fednode.transports.sockets import Sockets
 from fednode.transports.ways import DIRECTLY, Ways
 
 Credentials = Callable[[], tuple[Ed25519PrivateKey, x509.Certificate]]
@@ -69,6 +68,10 @@ CONNECTIONS_MAX: Final = 1024
 UNPROVEN_MAX: Final = 128
 PER_KEY_MAX: Final = 8
 VISITORS_MAX: Final = 128
+SWEEP_S: Final = 5.0
+"""Seconds between two looks for what is to be closed or mended."""
+LOST: Final = "another program removed sockets of this node, as cleaners of temporary files do"
+SPARE: Final = "Let it spare fednode-*, or set TMPDIR to a folder that is not cleaned"
 IDS_SHOWN: Final = 8
 """Ids that are named in the refusals of one source; further refusals name the source."""
 
@@ -98,7 +101,12 @@ class Tls:
         self._credentials = credentials
         self._judge = judge
         self._tell = tell
-        self._folder = Path(tempfile.mkdtemp(prefix="fednode-"))
+        self._sockets = Sockets()
+        self._mending = asyncio.Lock()
+        self._sweeping: asyncio.Task[None] | None = None
+        self._say = ways.say
+        self.serve_again: Callable[[], Awaitable[None]] = _nothing
+        """Lets gRPC's own server listen at `inside` once more."""
         # Path of our socket -> id and source of its caller.
         self._callers: dict[str, tuple[str, str]] = {}
         self._visit_s = visit_s
@@ -142,13 +150,13 @@ class Tls:
             ways.offer,
             meetings=self.meetings,
         )
-        self.exits = Exits(self._folder, paths, self._lines, tell, self._task, ways.learn)
+        self.exits = Exits(self._sockets, paths, self._lines, tell, self._task, ways.learn)
         self._explain = ways.explain
 
     @property
     def inside(self) -> str:
-        """Return the address on which gRPC's own server has to listen."""
-        return f"unix:{self._folder / 'inside'}"
+        """Return the address on which gRPC's own server has to listen; raise AddressError."""
+        return f"unix:{self._sockets.listening('inside')}"
 
     def caller(self, peer: str) -> str:
         """Return the id behind a call, by gRPC's name of its connection; "" if there is none."""
@@ -161,17 +169,19 @@ class Tls:
     async def listen(self, endpoint: Endpoint) -> int:
         """Open a gate at an address; return the port. Raise AddressError if that fails."""
         port = await self.gates.open(endpoint)
-        self._lines.sweep()
+        self._begin_sweeping()
         return port
 
     def wait_at_relays(self) -> None:
         """Let relays call this node from now on."""
+        self._begin_sweeping()
         if self.links is not None:
             self.links.wait(self._answer)
 
     async def close(self) -> None:
         """Drop everything. Idempotent."""
-        self._lines.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         self.gates.close()
         self.exits.close()
         if self.links is not None:
@@ -179,7 +189,33 @@ class Tls:
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._sockets.leave()
+
+    def _begin_sweeping(self) -> None:
+        if self._sweeping is None:
+            self._sweeping = asyncio.ensure_future(self._sweep())
+
+    async def _sweep(self) -> None:
+        """Look every SWEEP_S for calls that stay unfinished, and for sockets that are gone."""
+        while True:
+            await asyncio.sleep(SWEEP_S)
+            self._lines.sweep()
+            with contextlib.suppress(FednodeError):  # it is said, and tried again
+                await self.mend()
+
+    async def mend(self) -> None:
+        """Make all sockets anew if somebody removed one; raise FednodeError if that fails."""
+        async with self._mending:
+            if not self._sockets.lost():
+                return
+            self._sockets.leave()
+            try:
+                await self.serve_again()
+                await self.exits.reopen()
+            except FednodeError as fault:
+                self._say("sockets.lost", f"{LOST}, and cannot be made anew: {fault}", True)
+                raise
+            self._say("sockets.lost", f"{LOST}; they were made anew. {SPARE}", True)
 
     def turn_away(self, id: str, seconds: float) -> None:
         """Close the connections with a key, and refuse new ones for some seconds."""
@@ -345,13 +381,13 @@ class Tls:
         self, session: Session, first: bytes, caller: tuple[str, str], outside: Ends, line: Line
     ) -> None:
         self._count += 1
-        path = str(self._folder / f"in-{self._count}")
-        inside = socket.socket(socket.AF_UNIX)
-        inside.setblocking(False)
-        self._callers[path] = caller
+        name = f"in-{self._count}"
         try:
-            inside.bind(path)
-            await asyncio.get_running_loop().sock_connect(inside, str(self._folder / "inside"))
+            inside, path = await self._connected(name, caller)
+        except (FileNotFoundError, ConnectionRefusedError):
+            await self.mend()
+            inside, path = await self._connected(name, caller)
+        try:
             ends = Ends(*await asyncio.open_unix_connection(sock=inside, limit=CHUNK))
             with _closing(ends.writer):
                 ends.writer.write(first)
@@ -361,6 +397,21 @@ class Tls:
             self._callers.pop(path, None)
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+    async def _connected(self, name: str, caller: tuple[str, str]) -> tuple[socket.socket, str]:
+        """Return a connection with gRPC's own server, and its path, which tells who calls."""
+        inside, path = socket.socket(socket.AF_UNIX), self._sockets.path(name)
+        inside.setblocking(False)
+        self._callers[path] = caller
+        try:
+            inside.bind(path)
+            to = self._sockets.path("inside")
+            await asyncio.get_running_loop().sock_connect(inside, to)
+        except BaseException:
+            inside.close()
+            del self._callers[path]
+            raise
+        return inside, path
 
     def _context(self) -> SSL.Context:
         key, certificate = self._credentials()
@@ -383,6 +434,10 @@ class Tls:
                 yield
         finally:
             self._tasks.discard(task)
+
+
+async def _nothing() -> None:
+    """Do nothing: no server of gRPC belongs to this gate."""
 
 
 @contextlib.contextmanager

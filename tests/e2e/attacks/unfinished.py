@@ -43,7 +43,7 @@ class Stuffing:
         self._initial = self._connection = WINDOW_BYTES
         self._granted = dict.fromkeys(range(1, 2 * STREAMS, 2), 0)
         self._sent = dict.fromkeys(self._granted, 0)
-        self._left = b""
+        self._left, self._acknowledged = b"", False
         wire.send(frame(WINDOW, payload=struct.pack(">I", 1 << 30)))
         for stream in self._sent:
             wire.send(frame(HEADERS, END_HEADERS, stream, request(path)))
@@ -66,7 +66,9 @@ class Stuffing:
                 name, value = struct.unpack(">HI", payload[at : at + 6])
                 if name == INITIAL_WINDOW:
                     self._initial = value
-            self._wire.send(frame(SETTINGS, ACK))
+            if self._acknowledged:  # the first ones by `Wire.begin`; gRPC closes at a second time
+                self._wire.send(frame(SETTINGS, ACK))
+            self._acknowledged = True
         elif kind == PING and not flags & ACK:
             self._wire.send(frame(PING, ACK, 0, payload))
         elif kind == WINDOW:

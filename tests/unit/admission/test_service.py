@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ async def test_an_invited_newcomer_is_told_of_the_mesh_and_a_copied_link_is_noti
     )
     token = book.tokens.for_link("a", 7).hex()
     asked = EnrolRequest(mesh=MESH, name="a", address=ADDRESS, token=token)
-    assert list((await service.Judge(asked, Context())).members) == ["z"]
+    judged = await service.Judge(asked, Context())
+    assert list(judged.members) == ["z"]
+    assert judged.clock == pytest.approx(time.time(), abs=60.0)
     assert (book.enrolled(), met) == ([], [])
     reply = await service.Enrol(asked, Context())
     assert (reply.contacts[0].name, list(reply.revocations)) == ("not a", [b"r"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,26 @@ def test_a_model_that_each_site_has_must_be_given(tmp_path: Path, plan: NodePlan
         assert "my-model" in settings_text(told, data, "my-model")
     with pytest.raises(ConfigError, match="The mesh names no policy"):
         settings_text(invitation(plan, {}), data, None)
+
+
+@pytest.mark.parametrize(
+    ("ahead_h", "said"),
+    [
+        (240, "is 240 h ahead of this machine's.*the link; it holds still"),
+        (-9, "is 9 h behind this machine's"),
+        (1, "cannot be believed"),  # the clocks agree; and this answer shows no right to admit
+        (None, "cannot be believed"),  # an older version does not tell its clock
+    ],
+)
+async def test_clocks_are_compared_before_a_link_is_used(
+    plan: NodePlan, monkeypatch: pytest.MonkeyPatch, ahead_h: float | None, said: str
+) -> None:
+    async def judged(*_: object) -> JudgeReply:
+        return JudgeReply(clock=None if ahead_h is None else time.time() + 3600 * ahead_h + 60)
+
+    monkeypatch.setattr(joining, "judge_token", judged)
+    with pytest.raises(IdentityError, match=said):
+        await joining.ask(link_to(plan, "b"), identity_of(plan), "127.0.0.1:9", open_directly)
 
 
 def test_a_key_of_another_mesh_with_the_same_name_is_noticed(plan: NodePlan) -> None:

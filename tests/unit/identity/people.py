@@ -76,7 +76,8 @@ def trust(listed: dict[str, str] | None = None, clock: Callable[[], float] = lam
 class Person:
     """One end of a connection: what it shows, whom it believes, and whom it refused.
 
-    explains: it tells those whom it refuses why. learned: proofs that it was shown.
+    explains: it tells those whom it refuses why. learned: proofs that it was shown. said: what it
+    told its operator.
     """
 
     key: Ed25519PrivateKey
@@ -88,12 +89,17 @@ class Person:
     explains: bool = True
     refused: list[tuple[str, str, str]] = field(default_factory=list)
     learned: list[bytes] = field(default_factory=list)
+    said: list[tuple[str, str, bool]] = field(default_factory=list)
 
     def transport(self) -> GrpcTransport:
         def credentials() -> Any:
             return self.key, mint(self.key, self.name, self.proof, self.made_at, self.days)
 
-        ways = Ways(explain=self.believes.explain if self.explains else _nothing, learn=self._learn)
+        ways = Ways(
+            explain=self.believes.explain if self.explains else _nothing,
+            learn=self._learn,
+            say=lambda *what: self.said.append(what),
+        )
         return GrpcTransport(
             Tls(
                 credentials, self.believes.judge, lambda *what: self.refused.append(what), ways=ways

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from fednode.terminal import stop as module
-from fednode.terminal.stop import Interrupted, held_back, interruptible, until
+from fednode.terminal.stop import Interrupted, call_at_end, held_back, interruptible, until
 
 GUARD_S = 180.0
 
@@ -90,6 +90,24 @@ async def test_the_first_signal_cancels_and_the_second_hurries(
     assert cancelled == 3
     assert said == ["Ending all daemons; ask again to end them at once."]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_a_closed_terminal_is_a_signal_to_end_but_not_under_nohup() -> None:
+    heard = asyncio.Queue[signal.Signals]()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert signal.SIGHUP not in call_at_end(heard.put_nowait)
+        os.kill(os.getpid(), signal.SIGHUP)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        assert signal.SIGHUP in call_at_end(heard.put_nowait)
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            os.kill(os.getpid(), number)
+            async with asyncio.timeout(GUARD_S):
+                assert await heard.get() == number
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().remove_signal_handler(number)
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_processes_that_a_block_starts_do_not_get_a_signal() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -185,6 +187,7 @@ class Wall:
 
     def __init__(self, port: int) -> None:
         self._port, self._shut = port, asyncio.Event()
+        self.harm: Callable[[bytes], bytes] = bytes
         self._writers: list[asyncio.StreamWriter] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -201,7 +204,7 @@ class Wall:
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
             if not self._shut.is_set():
-                writer.write(data)
+                writer.write(self.harm(data))
 
     def shut(self) -> None:
         """Let no byte through any more, and no connection."""
@@ -214,6 +217,46 @@ class Wall:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for writer in self._writers:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: bytes([*data[:-1], data[-1] ^ 1]),
+        lambda data: b"\x17\x03\x03\x00\x20" + bytes(32) + data,
+        lambda data: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        lambda data: bytes(data[:5]) * 7,
+    ],
+)
+async def test_bytes_that_were_changed_on_the_way_are_counted_and_blamed_without_a_traceback(
+    harm: Callable[[bytes], bytes],
+) -> None:
+    unhandled = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, fault: unhandled.append(fault))
+    where = f"127.0.0.1:{free_ports(1)[0]}"
+    node, caller = Node("n1", reach="direct"), Node("n2", reach="direct")
+    wall = Wall(int((await node.listen("127.0.0.1:0", who)).split(":")[1]))
+    await wall.stand(where)
+    said = NAMES["n2"].encode()
+    assert await caller.send(where, b"", GUARD_S, "n1") == said
+    wall.harm = harm
+    found = ""
+    while "its bytes were changed on the way" not in found:
+        with contextlib.suppress(Unreachable):
+            await caller.send(where, b"", GUARD_S, "n1")
+        found = caller.why(where, "n1")
+    assert ("broken", "n1") in {(kind, of) for kind, of, _ in caller.told}
+    wall.harm = bytes
+    reached = b""
+    while reached != said:
+        with contextlib.suppress(Unreachable):
+            reached = await caller.send(where, b"", GUARD_S, "n1")
+        await asyncio.sleep(0)
+    for one in (node, caller):
+        await one.close()
+    await wall.fall()
+    gc.collect()
+    assert unhandled == []
 
 
 async def test_what_goes_through_a_relay_that_stops_moves_to_another() -> None:

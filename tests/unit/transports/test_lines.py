@@ -7,14 +7,13 @@ import math
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from fednode.errors import Unreachable
 from fednode.identity import keys
 from fednode.transports import line as line_module
-from fednode.transports import lines as module
 from fednode.transports import meter
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
@@ -29,10 +28,13 @@ from tests.e2e.attacks.http2 import (
     PING,
     PREFACE,
     SETTINGS,
+    WINDOW_BYTES,
+    Wire,
     context_of,
     frame,
     request,
 )
+from tests.e2e.attacks.unfinished import surplus, unfinished, unfinished_pieces
 from tests.unit.identity.people import A, B, Person, person
 from tests.unit.transports.test_tls import shown_by
 
@@ -128,10 +130,8 @@ async def test_calls_that_stay_unfinished_cost_their_connection(
     a: tuple[Person, GrpcTransport, Address], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line_module, "CALL_S", 0.0)
-    monkeypatch.setattr(module, "SWEEP_S", 0.0)
     tls = a[1]._tls
     assert tls is not None
-    tls._lines.close()
     reader, writer = await raw(a[2])
     writer.write(BEGIN + frame(HEADERS, END_HEADERS, 1, request(DELIVER)))
     writer.write(frame(DATA, 0, 1, b"\0\0\1\0\0"))
@@ -141,6 +141,26 @@ async def test_calls_that_stay_unfinished_cost_their_connection(
     other = person(B, "b").transport()
     assert await other.send(a[2], b"x", GUARD_S, "a") == b"here"
     await other.close()
+
+
+@pytest.mark.parametrize("attack", [unfinished, surplus, unfinished_pieces])
+async def test_an_attack_with_calls_that_never_end_is_not_closed_for_its_manners(
+    a: tuple[Person, GrpcTransport, Address], attack: Callable[[Wire], Iterator[int]]
+) -> None:
+    """The programs of tests/e2e/attacks fill windows, and gRPC takes their frames."""
+
+    def stuff() -> int:
+        wire, moved = Wire(a[2], context_of(*shown_by(B))), 0
+        wire.begin()
+        for more in attack(wire):
+            moved += more
+            if moved > 4 * WINDOW_BYTES:
+                break
+        wire.close()
+        return moved
+
+    async with asyncio.timeout(GUARD_S):
+        assert await asyncio.to_thread(stuff) > 4 * WINDOW_BYTES
 
 
 async def test_who_is_turned_away_loses_connections_of_both_directions(

@@ -7,6 +7,7 @@ import contextlib
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import uvloop
@@ -18,7 +19,7 @@ from fednode.errors import Unreachable
 from fednode.identity import keys
 from fednode.identity.certificate import mint
 from fednode.identity.lease import DAY_S
-from fednode.transports import paths, session
+from fednode.transports import exits, paths, refusing, session
 from fednode.transports import tls as module
 from fednode.transports.base import Address
 from fednode.transports.grpc import GrpcTransport
@@ -153,8 +154,31 @@ async def test_a_node_that_gives_no_reason_hangs_up_as_before() -> None:
     transport = silent.transport()
     to = await transport.listen("127.0.0.1:0", who)
     text = await until_refused(person(STRANGER, "n"), to, "hung up right after")
-    assert "Perhaps the key was revoked or its lease ended" in text
+    assert "revoked" not in text
     await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("shift", "said"),
+    [
+        (10 * DAY_S, "its clock is 240 h behind this machine's"),
+        (-500 * DAY_S, "its clock is 12,000 h ahead of this machine's"),
+    ],
+)
+async def test_a_caller_whose_clock_is_wrong_learns_it(
+    a: tuple[Person, Address], monkeypatch: pytest.MonkeyPatch, shift: float, said: str
+) -> None:
+    caller = person(B, "b", made_at=time.time() + shift)
+    caller.believes.clock = lambda: time.time() + shift
+    truth = refusing.sentence
+
+    def there(*given: Any) -> str:
+        return truth(*given, clock=caller.believes.clock)
+
+    monkeypatch.setattr(exits, "sentence", there)
+    a[0].believes.clock = time.time
+    text = await until_refused(caller, a[1], said)
+    assert "revoked" not in text
 
 
 @pytest.mark.parametrize(
