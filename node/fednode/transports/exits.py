@@ -118,12 +118,13 @@ class Exits:
         async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._serve(endpoint, who, Ends(reader, writer))
 
+        file = self._sockets.path(name)
         try:
-            file = self._sockets.listening(name)
-            return await asyncio.start_unix_server(leave, file, limit=CHUNK)
+            server = await asyncio.start_unix_server(leave, file, limit=CHUNK)
         except OSError as fault:
-            self._sockets.drop(name)
             raise Unreachable(f"cannot send to {endpoint}: {fault.strerror}") from fault
+        self._sockets.listening(name)
+        return server
 
     async def reopen(self) -> None:
         """Open all exits anew, whose sockets somebody removed; raise Unreachable."""

@@ -147,7 +147,10 @@ class GrpcTransport:
         return str(endpoint)
 
     async def _serve(self, place: str) -> int:
-        """Let a server of gRPC listen; return its port. Raise RuntimeError if that fails."""
+        """Let a server of gRPC listen; return its port.
+
+        Raise RuntimeError if the port is taken, AddressError if a socket cannot be made.
+        """
         server = grpc.aio.server(
             options=(*_SERVER_OPTIONS, *self._limits),
             interceptors=[self._calls],
@@ -156,7 +159,13 @@ class GrpcTransport:
         )
         for register in self._services:
             register(server)
-        port = int(server.add_insecure_port(place))
+        try:
+            port = int(server.add_insecure_port(place))
+        except RuntimeError as fault:
+            if self._tls is None:
+                raise
+            text = f"gRPC makes no socket at {place} ({fault}): set TMPDIR to another folder"
+            raise AddressError(text) from fault
         self._servers.append(server)
         await server.start()
         return port
@@ -168,10 +177,7 @@ class GrpcTransport:
         """
         if not self._servers or self._tls is None:
             return
-        try:
-            await self._serve(self._tls.inside)
-        except RuntimeError as fault:
-            raise AddressError(f"gRPC cannot listen at {self._tls.inside}: {fault}") from fault
+        await self._serve(self._tls.inside)
         stopping = asyncio.ensure_future(self._retire(self._servers[-2]))
         self._dropped.add(stopping)
         stopping.add_done_callback(self._dropped.discard)

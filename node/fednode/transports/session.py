@@ -175,9 +175,7 @@ class Session:
         except SSL.WantReadError:
             raise
         except SSL.Error as fault:
-            raise PeerRejected(
-                BROKEN, f"its bytes were changed on the way ({_why(fault)})"
-            ) from fault
+            raise PeerRejected(BROKEN, _why(fault)) from fault
         if not (self._heard or self._server) and (refusal := unpacked(plain)):
             self.refusal = refusal
             return b""
@@ -369,9 +367,13 @@ def drop_unheard(writer: asyncio.StreamWriter) -> None:
 
 
 def _why(fault: SSL.Error) -> str:
-    """Return OpenSSL's words for a fault."""
+    """Return why a connection that was proved is no TLS any more."""
     found = fault.args[0] if fault.args else ""
-    return str(found[0][-1] if isinstance(found, list) and found else found or "no TLS")
+    words = str(found[0][-1] if isinstance(found, list) and found else found)
+    # An alert is the other end's own word that it will not go on.
+    return (
+        f"{'it ended TLS' if 'alert' in words else 'its bytes were changed on the way'} ({words})"
+    )
 
 
 def _anyone(*_: object) -> bool:

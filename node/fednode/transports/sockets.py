@@ -6,6 +6,7 @@ alone. Cleaners of temporary files may empty it while the node runs; `lost` tell
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -45,7 +46,8 @@ class Sockets:
 
     def drop(self, name: str) -> None:
         """Forget a socket, and remove it."""
-        Path(self._listening.pop(name)).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            os.unlink(self._listening.pop(name))
 
     def lost(self) -> bool:
         """Tell whether somebody removed the folder or a socket in it."""

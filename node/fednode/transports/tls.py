@@ -200,7 +200,7 @@ class Tls:
         while True:
             await asyncio.sleep(SWEEP_S)
             self._lines.sweep()
-            with contextlib.suppress(FednodeError):  # it is said, and tried again
+            with contextlib.suppress(FednodeError, OSError):  # tried again
                 await self.mend()
 
     async def mend(self) -> None:
@@ -383,10 +383,13 @@ class Tls:
         self._count += 1
         name = f"in-{self._count}"
         try:
-            inside, path = await self._connected(name, caller)
-        except (FileNotFoundError, ConnectionRefusedError):
-            await self.mend()
-            inside, path = await self._connected(name, caller)
+            try:
+                inside, path = await self._connected(name, caller)
+            except OSError:
+                await self.mend()
+                inside, path = await self._connected(name, caller)
+        except FednodeError as fault:
+            raise ConnectionError(str(fault)) from fault
         try:
             ends = Ends(*await asyncio.open_unix_connection(sock=inside, limit=CHUNK))
             with _closing(ends.writer):

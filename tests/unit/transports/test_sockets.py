@@ -130,7 +130,7 @@ async def test_a_node_looks_for_unfinished_calls_once_however_it_listens(
 ) -> None:
     monkeypatch.setattr(module, "SWEEP_S", 0.01)
     looked = asyncio.Queue[Lines]()
-    monkeypatch.setattr(Lines, "sweep", looked.put_nowait)
+    monkeypatch.setattr(Lines, "sweep", lambda lines: looked.put_nowait(lines))
     async with raised(watch=False) as relay, asyncio.timeout(GUARD_S):
         node = Node("n1", relay.at)
         await node.listen("relay", who)
