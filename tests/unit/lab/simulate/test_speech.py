@@ -30,7 +30,6 @@ def world(mode: str = "sync", **nodes: dict[str, Any]) -> World:
             policy=SimpleNamespace(state=lambda state=state: state, shared_state=True),
             view=lambda view=view: view,
             context=SimpleNamespace(rounds=SimpleNamespace(mode=mode)),
-            documents=SimpleNamespace(force=given.get("under", "the same settings")),
         )
     found = SimpleNamespace(hosts=hosts, now=1.0, kernel=kernels.__getitem__)
     return cast("World", found)
@@ -54,11 +53,6 @@ def test_other_rounds_and_equal_prompts_are_no_difference() -> None:
     assert unsaid(made, ["a", "b"]) == ""
     made = world(a={"round": 3, "holds": 1.0}, b={"round": 3, "holds": 1.0})
     assert unsaid(made, ["a", "b"]) == ""
-
-
-def test_nodes_under_other_settings_need_not_say_so() -> None:
-    other = {"round": 3, "holds": 2.0, "under": "other settings"}
-    assert unsaid(world(a={"round": 3, "holds": 1.0}, b=other), ["a", "b"]) == ""
 
 
 def test_a_record_that_is_not_printable_breaks_the_promise_and_a_liar_s_does_not() -> None:
