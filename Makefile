@@ -33,7 +33,6 @@ check: install  ## lint, format, types, generated code, the site
 	$(BIN)/python -m mypy
 	$(BIN)/python -m tools.protogen --check
 	$(BIN)/python -m tools.settings --check
-	$(BIN)/python -m tools.a_round --check
 	$(MAKE) --no-print-directory docs
 
 format: install

@@ -53,8 +53,6 @@ def pure_parts_draw_nothing(path: Path) -> None:
 
 def nothing_forbidden(path: Path) -> None:
     name, test = module_name(path), path.is_relative_to(ROOT / "tests")
-    # A rival's processes are asked again and again, because they say nothing by themselves.
-    test = test and not name.startswith("tests.bench.rivals")
     for part in ast.walk(parsed(path)):
         if not isinstance(part, ast.Call):
             continue

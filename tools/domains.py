@@ -5,7 +5,7 @@
 The PACS tables test all domains of PACS, so their settings cannot be chosen there. This tool takes
 Caltech-101 categories that no table tests (tools/search.py takes the same ones) and gives each
 image to one of four domains: photos stay as they are, the others are redrawn as paintings,
-cartoons and sketches (tools/pretrain/styles.py). It writes FOLDER/<domain>/<category>/<image>.jpg,
+cartoons and sketches (tools/styles.py). It writes FOLDER/<domain>/<category>/<image>.jpg,
 the same bytes at each call.
 """
 
@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 from PIL import Image
 
+from tools import styles
 from tools.builtin_images import by_category, others
-from tools.pretrain import styles
 
 CLASSES: Final = 7
 IMAGES: Final = 20

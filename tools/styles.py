@@ -1,4 +1,4 @@
-"""Redraw a photo as a sketch, a cartoon or a painting, and draw strokes and icons.
+"""Redraw a photo as a sketch, a cartoon or a painting.
 
 Every function takes and returns RGB images as uint8 [height, width, 3], and draws its random
 numbers from the given generator. OpenCV does the work.
@@ -30,24 +30,6 @@ def _paper(ink: Any) -> Picture:
     return np.repeat(page[..., None], 3, axis=2)
 
 
-def crop(image: Picture, chance: Chance, side: int, least: float) -> Picture:
-    """Return a random part of an image (share of the area: `least` to 1) as a square.
-
-    Half of the parts are flipped.
-    """
-    high, wide = image.shape[:2]
-    area = chance.uniform(least, 1) * high * wide
-    ratio = np.exp(chance.uniform(-0.29, 0.29))
-    w = int(np.clip(round((area * ratio) ** 0.5), 8, wide))
-    h = int(np.clip(round((area / ratio) ** 0.5), 8, high))
-    left, top = int(chance.integers(wide - w + 1)), int(chance.integers(high - h + 1))
-    kind = cv2.INTER_AREA if w > side else cv2.INTER_CUBIC
-    part: Picture = cv2.resize(
-        image[top : top + h, left : left + w], (side, side), interpolation=kind
-    )
-    return np.ascontiguousarray(part[:, ::-1]) if chance.random() < 0.5 else part
-
-
 def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) -> Picture:
     """Scale saturation and brightness, and turn the hue by `turn` (0 to 179)."""
     hsv = cv2.cvtColor(image, cv2.COLOR_RGB2HSV).astype(np.float32)
@@ -55,16 +37,6 @@ def vary(image: Picture, saturation: float, brightness: float, turn: int = 0) ->
     hsv[..., 1:] = np.clip(hsv[..., 1:] * (saturation, brightness), 0, 255)
     varied: Picture = cv2.cvtColor(hsv.astype(np.uint8), cv2.COLOR_HSV2RGB)
     return varied
-
-
-def recolour(image: Picture, chance: Chance) -> Picture:
-    """Change colours, brightness and contrast; make one image in five grey."""
-    out = vary(
-        image, chance.uniform(0.2, 2), chance.uniform(0.6, 1.3), int(chance.integers(0, 180))
-    )
-    table = (255 * (np.arange(256) / 255) ** chance.uniform(0.5, 1.8)).astype(np.uint8)
-    out = table[out]
-    return np.repeat(_grey(out)[..., None], 3, axis=2) if chance.random() < 0.2 else out
 
 
 def _strength(image: Picture, blur: float) -> Any:
@@ -187,89 +159,3 @@ def _with_colours_of(image: Picture, palette: Picture, share: float) -> Picture:
     moved = (own - m) / s * (share * t + (1 - share) * s) + share * n + (1 - share) * m
     out: Picture = cv2.cvtColor(np.clip(moved, 0, 255).astype(np.uint8), cv2.COLOR_LAB2RGB)
     return out
-
-
-def draw_strokes(
-    strokes: Sequence[Sequence[Sequence[float]]], chance: Chance, side: int, fill: bool
-) -> Picture:
-    """Draw QuickDraw's strokes (x and y lists) with a pen; fill: colour the closed regions."""
-    lines = [np.array(one[:2], np.float32).T for one in strokes]
-    points = np.concatenate(lines)
-    centre = (points.max(0) + points.min(0)) / 2
-    extent = max(float(np.ptp(points, axis=0).max()), 1)
-    big = 2 * side
-    turn, flip = np.deg2rad(chance.uniform(-12, 12)), chance.choice([-1, 1])
-    rotate = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
-    scale = big * chance.uniform(0.55, 0.92) / extent
-    turned = rotate @ np.diag([flip * scale * chance.uniform(0.9, 1.1), scale])
-    place = np.array([big / 2, big / 2]) + chance.uniform(-0.05, 0.05, 2) * big
-    page = np.full((big, big, 3), WHITE, np.uint8)
-    ink, width = int(chance.integers(0, 70)), int(chance.integers(2, 9))
-    for line in lines:
-        moved = np.round(((line - centre) @ turned.T + place) * 8).astype(np.int32)
-        cv2.polylines(page, [moved], False, (ink,) * 3, width, cv2.LINE_AA, 3)
-    if fill:
-        _fill(page, chance)
-    drawn: Picture = cv2.resize(page, (side, side), interpolation=cv2.INTER_AREA)
-    return drawn
-
-
-def _fill(page: Picture, chance: Chance) -> None:
-    """Colour inner regions in place, all alike, and half of the outer regions."""
-    empty = (page[..., 0] >= 160).astype(np.uint8)
-    count, owner, boxes, _ = cv2.connectedComponentsWithStats(empty, connectivity=4)
-    main = chance.integers(40, 256, 3)
-    for number in range(1, count):
-        left, top, _, _, area = boxes[number]
-        outside = left == 0 or top == 0
-        if area < 60 or (outside and chance.random() < 0.5):
-            continue
-        near = np.clip(main + chance.integers(-50, 50, 3), 0, 255)
-        page[owner == number] = chance.integers(120, 256, 3) if outside else near
-
-
-def place_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
-    """Put a transparent picture [H, W, 4], slightly moved, on a plain or shaded background."""
-    size = icon.shape[0]
-    scale = side / size * chance.uniform(0.6, 1.05)
-    turn = np.deg2rad(chance.uniform(-15, 15))
-    slant = chance.uniform(-0.15, 0.15)
-    linear = scale * np.array(
-        [
-            [np.cos(turn), -np.sin(turn) + slant],
-            [np.sin(turn), np.cos(turn) * chance.uniform(0.85, 1.15)],
-        ]
-    )
-    linear[:, 0] *= chance.choice([-1, 1])
-    centre = np.array([side / 2, side / 2]) + chance.uniform(-0.06, 0.06, 2) * side
-    move = np.c_[linear, centre - linear @ np.array([size / 2, size / 2])]
-    layer = cv2.warpAffine(icon, move, (side, side), flags=cv2.INTER_AREA).astype(np.float32)
-    alpha = layer[..., 3:] / 255
-    one, two = (chance.integers(60, 256, 3).astype(np.float32) for _ in range(2))
-    if chance.random() < 0.5:
-        one = two = np.full(3, 255, np.float32)
-    ramp = np.linspace(0, 1, side, dtype=np.float32)[:, None, None]
-    ground = np.broadcast_to(one * ramp + two * (1 - ramp), (side, side, 3))
-    shown: Picture = np.clip(layer[..., :3] * alpha + ground * (1 - alpha), 0, 255).astype(np.uint8)
-    return shown
-
-
-def trace_icon(icon: npt.NDArray[np.uint8], chance: Chance, side: int) -> Picture:
-    """Draw the outlines of an icon with a trembling pen, on white."""
-    picture = place_icon(icon, chance, side)
-    drawn = _thin_lines(picture, chance) if chance.random() < 0.7 else sketch(picture, chance)
-    wave = [
-        cv2.GaussianBlur(chance.normal(0, 1, (side, side)).astype(np.float32), (0, 0), 12)
-        for _ in range(2)
-    ]
-    y, x = np.mgrid[0:side, 0:side].astype(np.float32)
-    far = chance.uniform(20, 90)
-    moved: Picture = cv2.remap(
-        drawn,
-        x + far * wave[0],
-        y + far * wave[1],
-        cv2.INTER_LINEAR,
-        borderMode=cv2.BORDER_CONSTANT,
-        borderValue=(255, 255, 255),
-    )
-    return moved

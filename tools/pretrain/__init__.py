@@ -1,1 +1,0 @@
-"""Pretrain, export and measure `fednode-mini`, the CLIP that ships with fednode."""
