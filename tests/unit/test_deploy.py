@@ -1,4 +1,4 @@
-"""compose.yaml, bootstrap/Dockerfile, configs/k8s, configs/systemd and configs/watch fit the code.
+"""compose.yaml, bootstrap/Dockerfile, configs/systemd and configs/watch fit the code.
 
 Goal: what is shipped for running nodes elsewhere names commands, settings, ports, files and metrics
 that exist. Method: read the files, put their environments through the settings loader, their words
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "bootstrap" / "Dockerfile"
 HEALTH = json.loads(re.findall(r"^    CMD (\[.*\])", DOCKERFILE.read_text(), re.M)[0])
 """The image's health check; tests/e2e/test_containers.py runs it."""
-K8S, WATCH = ROOT / "configs" / "k8s", ROOT / "configs" / "watch"
+WATCH = ROOT / "configs" / "watch"
 
 
 def settings_in(environment: Mapping[str, str], config: Path, folder: Path, token: str) -> Any:
@@ -178,100 +178,7 @@ def test_the_base_image_is_an_argument_that_takes_a_digest() -> None:
     assert given == f"${{BASE:-python:{python[1]}-slim}}"
 
 
-# Kubernetes and systemd ---------------------------------------------------------------------------
-
-
-def manifests(folder: Path) -> Iterator[dict[str, Any]]:
-    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
-        yield from yaml.safe_load_all((folder / name).read_text())
-
-
-def sets(folder: Path) -> dict[str, dict[str, Any]]:
-    found = (one for one in manifests(folder) if one["kind"] == "StatefulSet")
-    return {one["metadata"]["name"]: one for one in found}
-
-
-SETS, RELAYED = sets(K8S), sets(K8S / "relay")
-
-
-def test_pods_are_the_nodes_of_their_peers_file(tmp_path: Path) -> None:
-    _, *secrets = invite(tmp_path / "key", K8S / "peers.yaml", tmp_path)
-    enrol, _ = yaml.safe_load((K8S / "kustomization.yaml").read_text())["secretGenerator"]
-    assert enrol["files"] == [f"made/{name}" for name in secrets]
-    peers = load_peers(tmp_path / "peers.yaml")
-    nodes = SETS["fednode"]["spec"]
-    port = nodes["template"]["spec"]["containers"][0]["ports"][0]["containerPort"]
-    wanted = [(f"fednode-{at}", f"fednode-{at}.{nodes['serviceName']}:{port}") for at in range(5)]
-    assert nodes["replicas"] == len(wanted)
-    assert [(peer.name, peer.address) for peer in peers.peers] == wanted
-    given = nodes["template"]["spec"]["containers"][0]["env"]
-    environment = {one["name"]: one["value"] for one in given if "value" in one}
-    found = settings_in(environment, K8S / "node.yaml", tmp_path, "token")
-    assert found.listen == f"0.0.0.0:{port}"
-    door = SETS["fednode-introducer"]["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert parsed(door).params["mesh_name"] == peers.mesh
-    assert peers.introducer == "fednode-introducer:7099"
-
-
-def test_pods_behind_a_relay_open_no_port_and_have_no_service(tmp_path: Path) -> None:
-    folder = K8S / "relay"
-    _, *secrets = invite(tmp_path / "key", folder / "peers.yaml", tmp_path, relay=True)
-    made = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    enrol, _ = made["secretGenerator"]
-    assert enrol["files"] == [f"made/{name}" for name in secrets if name != PAGE_TOKEN]
-    peers = load_peers(tmp_path / "peers.yaml")
-    spec = RELAYED["fednode"]["spec"]
-    pods = [(f"fednode-{at}", "relay") for at in range(spec["replicas"])]
-    assert [(peer.name, peer.address) for peer in peers.peers] == pods
-    (container,) = spec["template"]["spec"]["containers"]
-    assert "ports" not in container
-    environment = {one["name"]: one["value"] for one in container["env"] if "value" in one}
-    found = settings_in(environment, folder / "node.yaml", tmp_path, "token")
-    assert (found.listen, found.page.listen) == (None, "127.0.0.1:0")
-    door = parsed(RELAYED["fednode-relay"]["spec"]["template"]["spec"]["containers"][0]["args"])
-    (relay,) = peers.relays
-    assert relay.address == peers.introducer == f"fednode-relay:{door.params['listen'][-4:]}"
-    assert (door.params["relay"], door.params["mesh_name"]) == (True, peers.mesh)
-    kinds = {one["kind"]: one for one in manifests(folder)}
-    services = [one for one in manifests(folder) if one["kind"] == "Service"]
-    assert [one["spec"]["selector"] for one in services] == [{"app": "fednode-relay"}]
-    shut = kinds["NetworkPolicy"]["spec"]
-    assert shut["podSelector"]["matchLabels"] == spec["selector"]["matchLabels"]
-    assert shut["ingress"] == []
-    assert shut["egress"][0]["ports"] == [{"protocol": "TCP", "port": 7099}]
-
-
-@pytest.mark.parametrize("spec", [one["spec"] for one in (*SETS.values(), *RELAYED.values())])
-def test_pods_run_commands_that_exist_with_as_few_rights_as_they_need(
-    spec: dict[str, Any],
-) -> None:
-    pod = spec["template"]["spec"]
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    mounts = {one["name"] for one in pod["volumes"]}
-    mounts |= {one["metadata"]["name"] for one in spec["volumeClaimTemplates"]}
-    for container in [*pod["containers"], *pod.get("initContainers", ())]:
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert {one["name"] for one in container["volumeMounts"]} <= mounts
-        if "args" in container:
-            parsed(container["args"])
-        for probe in ("startupProbe", "livenessProbe"):
-            if probe in container:
-                assert container[probe]["exec"]["command"] == HEALTH
-
-
-@pytest.mark.parametrize("folder", [K8S, K8S / "relay"])
-def test_kustomize_makes_what_pods_name(folder: Path) -> None:
-    made = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    sources = [*made["configMapGenerator"], *made["secretGenerator"]]
-    for one in sources:
-        for file in one["files"]:
-            assert file.startswith("made/") or (folder / file).is_file()
-    text = "".join((folder / name).read_text() for name in made["resources"])
-    naming = r"(?:secretName|configMap: {name|secretKeyRef: {name): ([\w-]+)"
-    used = set(re.findall(naming, text))
-    assert used == {one["name"] for one in sources}
-    made_here = f"{folder.relative_to(ROOT)}/made/"
-    assert made_here in (ROOT / ".gitignore").read_text().splitlines()
+# systemd ---------------------------------------------------------------------------------------
 
 
 def test_the_unit_starts_a_node() -> None:

@@ -27,7 +27,7 @@ from tools.settings import files, page, schema
 ROOT = Path(__file__).resolve().parents[3]
 CONFIGS = ROOT / "configs"
 NODE_FILES = [
-    *(CONFIGS / name for name in ("node.yaml", "demo/node.yaml", "k8s/node.yaml")),
+    *(CONFIGS / name for name in ("node.yaml", "demo/node.yaml")),
     *sorted((CONFIGS / "policies").glob("*.yaml")),
     *(CONFIGS / f"pacs/{name}.yaml" for name in ("photo", "art_painting", "cartoon", "sketch")),
 ]
