@@ -72,8 +72,8 @@ def found(
     other site. As long as nobody joined, --again starts over; it asks, and the exit code is 8 if
     you answer no.
     """
+    from fednode.app import founding
     from fednode.app.founding import address_here, mesh_key_file, sign_first, site_here, with_port
-    from fednode.app.founding import found as make_mesh
     from fednode.app.joining import with_own
     from fednode.app.plan import make
     from fednode.app.writing import mesh_text, with_keys
@@ -100,12 +100,12 @@ def found(
     case = CASES[others] if others else Recommendation(policy) if policy else RECOMMENDED
     text = settings_text(Wanted(data=data, case=case, rounds=rounds))
     own = {"name": site, "rounds": {"start": {"peers": wait - 1}}}
-    text = with_keys(text, own | ({"model": {"name": model}} if model else {}))
-    text = with_own(text, flags, founds=True)
+    own |= {"model": {"name": model}} if model else {}
+    text = with_own(with_keys(text, own), flags, founds=True)
     _check(text)
     if again:
         _start_over(mesh, folder, yes)
-    identity, mesh_key = make_mesh(mesh, site, address, folder)
+    identity, mesh_key = founding.found(mesh, site, address, folder)
     listed = [RelayEntry(*relay) for relay in relays]
     peers = mesh_text(mesh, mesh_key, [site], [PeerEntry(site, address, identity.id)], listed)
     folder.mkdir(parents=True, exist_ok=again)

@@ -309,3 +309,21 @@ def test_a_damaged_right_is_named(
         StateError, match=r"right is damaged \(.*: restore it from a backup, or run"
     ):
         right_of(plan.state)
+
+
+async def test_the_first_site_that_joins_is_recommended_as_a_second_sponsor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = founded(tmp_path, monkeypatch)
+    caplog.set_level("INFO")
+    async with admits(plan) as network:
+        assert network.admission is not None
+        for name in "bc":
+            link = link_to(plan, name)
+            new, asked = Identity(tmp_path / name, MESH, name), sponsor(plan.address, link.made_by)
+            await enrol(new, asked, AWAY, link.token.hex())
+            member = Member(name=name, state="alive", address=AWAY, id=new.id, proof=new.proof)
+            running = SimpleNamespace(view=lambda: View((member,)), tell=lambda _: None)  # noqa: B023
+            network.admission.attach(cast("Any", running), "")
+    assert caplog.text.count("is the first site that joined") == 1
+    assert "outlives this machine: fednode sponsor b" in caplog.text
