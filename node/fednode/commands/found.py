@@ -119,9 +119,6 @@ def found(
         f"Keep a copy of {mesh_key_file(mesh)} on a disk in a safe: its holder decides who is a "
         "member, and without it no key can be revoked. No daemon reads it.\n"
         f"Next:\n{_steps(folder, address, bool(relays))}"
-        "  fednode invite SITE             # in another terminal: prints the link for a site\n"
-        "  fednode sponsor SITE            # after SITE joined: it renews leases, too, so the mesh "
-        "outlives this machine"
     )
 
 
@@ -133,7 +130,12 @@ def _steps(folder: Path, address: str, relayed: bool) -> str:
             f"  fednode relay run --peers peers.yaml ...   # each relay takes {folder}/peers.yaml\n"
             f"  cd {folder} && fednode start\n"
         )
-    return steps
+    return (
+        f"{steps}"
+        "  fednode invite SITE             # in another terminal: prints the link for a site\n"
+        "  fednode sponsor SITE            # after SITE joined: it renews leases, too, so the mesh "
+        "outlives this machine"
+    )
 
 
 def _require_new(mesh: str, folder: Path) -> None:
