@@ -37,13 +37,13 @@ class Machine:
     def __init__(self, file: str, folder: Path) -> None:
         self.folder = folder
         self.services = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]
-        ports = free_ports(4)
+        ports = free_ports(3)
         self._places = {
             "0.0.0.0": "127.0.0.1",
             "introducer:7099": f"127.0.0.1:{ports[0]}",
             "relay:7099": f"127.0.0.1:{ports[0]}",
             ":7099": f":{ports[0]}",
-            "node-1:7100": f"127.0.0.1:{ports[1]}",
+            **{f"node-{at}:7100": f"127.0.0.{at}:{ports[1]}" for at in range(1, 6)},
             ":7100": f":{ports[1]}",
             ":8080": f":{ports[2]}",
             "/etc/fednode/node.yaml": str(ROOT / "configs/demo/node.yaml"),

@@ -198,13 +198,19 @@ class Wall:
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         inside = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers += [writer, inside[1]]
-        for source, target in ((reader, inside[1]), (inside[0], writer)):
-            self._tasks.append(asyncio.create_task(self._copy(source, target)))
+        self._tasks.append(asyncio.create_task(self._copy(reader, inside[1], bytes)))
+        answers = self._copy(inside[0], writer, lambda data: self.harm(data))
+        self._tasks.append(asyncio.create_task(answers))
 
-    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _copy(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        passed: Callable[[bytes], bytes],
+    ) -> None:
         while data := await reader.read(1 << 16):
             if not self._shut.is_set():
-                writer.write(self.harm(data))
+                writer.write(passed(data))
 
     def shut(self) -> None:
         """Let no byte through any more, and no connection."""
