@@ -7,11 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+import numpy as np
 import yaml
 
 from fednode.api import Prompts, load
 from fednode.app.saved import find
 from fednode.clip.settings import FOLDER, MINI
+from fednode.core.types import Tensors
 from fednode.terminal.paths import PATH
 from fednode.terminal.progress import Shown
 
@@ -26,9 +28,19 @@ LAYOUTS = ("safetensors", "coop", "matrix")
     help="fednode's own, CoOp's checkpoint (TO is a folder), or a matrix for open_clip.",
 )  # fmt: skip
 @click.option("--classes", help="matrix: class names, a,b,c [the node's own].")
+@click.option(
+    "--with-statistics",
+    is_flag=True,
+    help="safetensors: class sums and second moments, not the weights made of them (gda).",
+)
 @click.option("--all-classes", is_flag=True, help="matrix: the classes of all nodes (gda).")
 def export(
-    to: Path, state: Path | None, layout: str, classes: str | None, all_classes: bool
+    to: Path,
+    state: Path | None,
+    layout: str,
+    classes: str | None,
+    with_statistics: bool,
+    all_classes: bool,
 ) -> None:
     """Write the tuned prompts of a state directory to TO, for other programs or other nodes."""
     with Shown("Nothing was written.") as told:
@@ -41,7 +53,15 @@ def export(
         return
     if layout == "safetensors":
         facts = {**_facts(prompts), "classes": json.dumps(prompts.classes)}
-        share.write_arrays(prompts.arrays, facts, to)
+        sums = share.SUMS in prompts.arrays
+        arrays = _weights(prompts) if sums and not with_statistics else prompts.arrays
+        share.write_arrays(arrays, facts, to)
+        if sums and with_statistics:
+            click.echo(
+                f"{to} holds sums over this node's training images and those of its peers: whoever "
+                "gets it can tell which images they were. Leave --with-statistics out to write the "
+                "weights alone."
+            )
     else:
         held = prompts.known if all_classes else prompts.classes
         named = [name.strip() for name in classes.split(",")] if classes else held
@@ -57,6 +77,18 @@ def export(
             f"{MINI} is no model of open_clip: use this matrix with image features of fednode "
             "(`fednode.load(...).image_features`), or tune a model of open_clip (model.name)."
         )
+
+
+def _weights(prompts: Prompts) -> Tensors:
+    """Return the weights of a classifier of class sums: what prediction needs, and no sums."""
+    from fednode.learn.class_sums import PERSONAL, WEIGHTS
+
+    every, own = prompts.known, prompts.classes
+    weights = np.column_stack(prompts.affine(every))
+    personal = np.zeros((len(every), 1 + weights.shape[1]), np.float32)
+    at = [every.index(name) for name in own]
+    personal[at] = np.column_stack([np.ones(len(own)), *prompts.affine(own)])
+    return Tensors({WEIGHTS: weights, PERSONAL: personal}, every)
 
 
 def _facts(prompts: Prompts) -> dict[str, str]:

@@ -43,6 +43,11 @@ CHOICE: Final = "choice"
 """Name of the array [2]: the ratio and the temperature."""
 TEXTS: Final = 64
 """So many class names of peers go through the text tower at once: each takes memory there."""
+WEIGHTS: Final = "weights"
+"""Array [C, 1 + D] of an exported file: weights and bias of each known class, in place of sums."""
+PERSONAL: Final = "personal_weights"
+"""Array [C, 2 + D] beside it: 1 for the node's own classes, and their weights and bias if only own
+classes are asked for."""
 PRIORS: Final[Mapping[str, Prior]] = {
     "gda": Prior(),
     "gda_zero_shot": Prior(rho=None, kappa=0.0),
@@ -69,6 +74,20 @@ class SumsObjective(Written):
     def initial(self, seed: int) -> Tensors:
         """Return the sums over no images."""
         return Tensors({ROWS: np.zeros((0, 1 + self.width))})
+
+    def exported(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier | None:
+        """Return the classifier of an exported file's weights; None if there are sums."""
+        if WEIGHTS not in prompts:
+            return None
+        assert isinstance(prompts, Leaves), "weights name their classes"
+        places = {name: at for at, name in enumerate(prompts.classes)}
+        if not set(classes) <= set(places):
+            return answering(lambda x: self.prompt(x, classes), self.width)
+        here = [places[name] for name in classes]
+        personal, found = wide(prompts[PERSONAL])[here], wide(prompts[WEIGHTS])[here]
+        if personal[:, 0].all():
+            found = personal[:, 1:]
+        return answering(lambda x: x @ found[:, :-1].T + found[:, -1], self.width)
 
     @property
     def width(self) -> int:
@@ -100,7 +119,13 @@ class AloneObjective(SumsObjective):
         self._head = head
 
     def compute(
-        self, job: Job, features: Tensor, labels: Tensor, classes: tuple[str, ...], least: int
+        self,
+        job: Job,
+        features: Tensor,
+        labels: Tensor,
+        classes: tuple[str, ...],
+        least: int,
+        images: Sequence[bytes] = (),
     ) -> Computed:
         """Return the sums of all images and the ratio that their left-out losses choose."""
         x, y = wide(features), labels.cpu().numpy()
@@ -124,6 +149,8 @@ class AloneObjective(SumsObjective):
         If no class of the list has images, the hand-written prompt answers. GDA of the paper has no
         means for unseen classes, so there the prompt answers if a single class has no images.
         """
+        if (exported := self.exported(prompts, classes)) is not None:
+            return exported
         assert isinstance(prompts, Leaves), "class sums name their classes"
         held = {name: wide(prompt) for name, prompt in prompts.items()}
         sums = sums_of(held[ROWS], prompts.classes, held.get(MOMENT))

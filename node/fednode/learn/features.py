@@ -157,6 +157,10 @@ class Features:
         encoded = torch.stack([self._known[digest] for digest in digests]).to(self._backbone.device)
         return Encoded(encoded[:, :-1].contiguous(), encoded[:, -1].contiguous())
 
+    def digests(self, paths: Sequence[Path]) -> list[bytes]:
+        """Return a digest of each file's content; raise DataError if one can no longer be read."""
+        return [self._digest(path, 0) for path in paths]
+
     def pixels(self, wanted: Sequence[Source], cancelled: Callable[[], bool]) -> Tensor:
         """Return preprocessed images [n, 3, H, W] on the model's device.
 

@@ -71,10 +71,18 @@ class Images:
         features.keep_pixels(settings.pixels_mb * 1_000_000)
         # Encoded splits, kept until the images change.
         self._known: dict[tuple[Split, int], Encoded] = {}
+        self._digests: dict[Split, list[bytes]] = {}
 
     def forget(self) -> None:
         """Forget encoded splits, because the images have changed."""
         self._known.clear()
+        self._digests.clear()
+
+    def digests(self, split: Split) -> list[bytes]:
+        """Return a digest of each image's content, by which it is known again."""
+        if split not in self._digests:
+            self._digests[split] = self._features.digests([one.path for one in split.images])
+        return self._digests[split]
 
     def features(self, split: Split, cancelled: Callable[[], bool]) -> tuple[Tensor, Tensor]:
         """Return unit features [n, D] of the unaugmented images, and labels [n]."""

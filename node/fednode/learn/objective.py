@@ -7,7 +7,7 @@ jobs: state that must live on leaves as carry and comes back with the next job.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -170,12 +170,19 @@ class Computing(Protocol):
     """An objective whose jobs are computed from features in one pass, without gradients."""
 
     def compute(
-        self, job: Job, features: Tensor, labels: Tensor, classes: tuple[str, ...], least: int
+        self,
+        job: Job,
+        features: Tensor,
+        labels: Tensor,
+        classes: tuple[str, ...],
+        least: int,
+        images: Sequence[bytes] = (),
     ) -> Computed:
         """Return the arrays for unit features [n, D] and labels [n] of the training images.
 
-        The learner calls it in place of `begin`. labels index classes, the node's own. What is sent
-        names no class of fewer than `least` images.
+        The learner calls it in place of `begin`. labels index classes, the node's own. images:
+        digests by which an image is known again. What is sent names no class of fewer than `least`
+        images, and tells no difference that fewer images make.
         """
         ...
 

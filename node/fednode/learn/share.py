@@ -38,6 +38,8 @@ from fednode.storage.disk import because, writing_fault
 FORMAT: Final = "fednode prompts 1"
 ROWS: Final = "rows"
 """The metadata's entry for the class names of the arrays' rows, if they have some."""
+SUMS: Final = "rows"
+"""The array by which class sums are known (learn/class_sums.py)."""
 HEADER_MAX: Final = 4 << 20
 """Bytes of a safetensors file that name its arrays and hold its metadata."""
 LINEAR: Final = 1e-3

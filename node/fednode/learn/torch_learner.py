@@ -205,7 +205,8 @@ class TorchLearner:
     ) -> Report:
         """Return what an objective without gradients computes from the training images."""
         features, labels = self._images.features(self.data.train, cancelled)
-        computed = objective.compute(job, features, labels, self.classes, self._least)
+        images = self._images.digests(self.data.train)
+        computed = objective.compute(job, features, labels, self.classes, self._least, images)
         metrics = {} if computed.loss is None else {"loss": computed.loss}
         if job.measure:
             metrics.update(self._measure(job, computed.tensors, cancelled))

@@ -59,7 +59,9 @@ class GDA(Method):
         own = {name: carry[PRIVATE + name] for name in rows.PRIVATES if PRIVATE + name in carry}
         if rows.OWN not in own:
             return shared
-        known = tuple(sorted({*shared.classes, *carry.classes}))
+        held = own[rows.OWN][:, 0] > 0  # the carry names classes that are gone, too
+        names = [name for name, here in zip(carry.classes, held, strict=True) if here]
+        known = tuple(sorted({*shared.classes, *names}))
         kept = self._kept(shared)
         kept.pop(self.context.name, None)
         own[rows.OWN] = rows.aligned(own[rows.OWN], carry.classes, known)
@@ -78,8 +80,15 @@ class GDA(Method):
         """Return a state with the contributions and the node's own arrays among `used`."""
         shared = {name: array for name, array in used.items() if name not in rows.PRIVATES}
         own = {PRIVATE + name: array for name, array in used.items() if name in rows.PRIVATES}
-        carry = Tensors(own, used.classes) if own else state.carry
-        return replace(state, shared=Tensors(shared, used.classes), carry=carry)
+        held = replace(state, shared=Tensors(shared, used.classes))
+        if not own:
+            return held
+        known = sorted({*used.classes, *state.carry.classes})
+        own[PRIVATE + rows.OWN] = rows.aligned(own[PRIVATE + rows.OWN], used.classes, known)
+        told = {name: one for name, one in state.carry.items() if name not in own}
+        if (sent := told.get(PRIVATE + rows.SENT)) is not None:
+            told[PRIVATE + rows.SENT] = rows.aligned(sent, state.carry.classes, known)
+        return replace(held, carry=Tensors({**told, **own}, known))
 
     def job(self, now: Round) -> Job:
         """Compute sums, or losses with the contributions of all nodes as the reference."""

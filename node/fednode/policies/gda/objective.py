@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 from torch import Tensor
 
-from fednode.core.types import PRIVATE, Job, Tensors
+from fednode.core.types import PRIVATE, Array, Job, Tensors
 from fednode.errors import DataError
-from fednode.learn.class_sums import SumsObjective, answering, rows_of, sums_of, wide
+from fednode.learn.class_sums import WEIGHTS, SumsObjective, answering, rows_of, sums_of, wide
 from fednode.learn.gaussian import Floats, Head, Scatter, Sums, between, total
 from fednode.learn.objective import Classifier, Computed, Leaves, Parameters
 from fednode.learn.ratio import HEATS, RATIOS, Choice, best, log_loss, losses
@@ -25,6 +25,7 @@ from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import SUMS
 
+VOTED: Final = PRIVATE + rows.VOTED
 SURELY = 2.0
 """Standard errors by which a node must be better off alone."""
 MIXED_RATIO = 15.0
@@ -48,6 +49,10 @@ SAID: Final[Mapping[str, str]] = {
     "yet",
 }
 """Which classifier answers, in words."""
+WEIGHED: Final = (
+    "the weights in this file classify; for a class that it does not name the hand-written prompt "
+    "answers"
+)
 
 
 class Objective(SumsObjective):
@@ -64,34 +69,79 @@ class Objective(SumsObjective):
         return Tensors({**found, rows.MOMENT: np.zeros(size * (size + 1) // 2)})
 
     def compute(
-        self, job: Job, features: Tensor, labels: Tensor, classes: tuple[str, ...], least: int
+        self,
+        job: Job,
+        features: Tensor,
+        labels: Tensor,
+        classes: tuple[str, ...],
+        least: int,
+        images: Sequence[bytes] = (),
     ) -> Computed:
         """Return the arrays of a stage; the carry holds what the node keeps for itself."""
         x, y = wide(features), labels.cpu().numpy()
+        names = [classes[at] for at in y]
+        marks = rows.marks_of(names, images or [one.tobytes() for one in x])
         if job.stage == SUMS:
-            return self._sums(x, y, classes, least)
-        return self._losses(job, x, [classes[at] for at in y])
+            return self._sums(job, Sums.of(x, y, classes), x, names, marks, max(least, 1))
+        return self._losses(job, x, names, marks, max(least, 1))
 
-    def _sums(self, x: Floats, y: Any, classes: Sequence[str], least: int) -> Computed:
-        sums = Sums.of(x, y, classes)
-        own = {PRIVATE + rows.OWN: rows_of(sums), PRIVATE + rows.OWN_MOMENT: x.T @ x}
-        sent = sums.counts >= max(least, 1)
-        names = tuple(name for name, one in zip(sums.classes, sent, strict=True) if one)
-        arrays: dict[str, Any] = {rows.ROWS: rows_of(sums)[sent]}
+    def _sums(
+        self, job: Job, sums: Sums, x: Floats, names: Sequence[str], marks: Array, least: int
+    ) -> Computed:
+        """Return the sums to send: those of a class are new if `least` of its images changed.
+
+        The difference of two messages would tell the feature of a single image.
+        """
+        fresh = dict(zip(sums.classes, rows_of(sums), strict=True))
+        here = {name: marks[[one == name for one in names]] for name in fresh}
+        sent, there = _sent(job.carry)
+        every = sorted({*fresh, *sent})
+        moved = {
+            name: rows.moved(here.get(name, marks[:0]), there.get(name, marks[:0]))
+            for name in every
+        }
+        news = [name for name in every if moved[name] >= least]
+        moment = job.carry.get(PRIVATE + rows.SENT_MOMENT)
+        needed = 0 if self.config.few_images else rows.ENOUGH * x.shape[1]
         if self.config.share == "sums":
-            mine = np.isin(y, [classes.index(name) for name in names])
-            images, needed = int(mine.sum()), rows.ENOUGH * x.shape[1]
-            if images < needed and not self.config.few_images:
+            some = [name for name in every if moved[name] and (name in sent or name in news)]
+            changed = sum(moved[name] for name in some)
+            if moment is not None and (changed < needed or some != news):
+                news = []  # a second moment tells single images where few changed
+        told = {name for name in sent if name not in news}
+        for name in news:
+            if name in fresh and fresh[name][0] >= least:
+                sent[name], there[name] = fresh[name], here[name]
+                told.add(name)
+        if self.config.share == "sums" and (news or moment is None):
+            mine = x[[name in told for name in names]]
+            if len(mine) < needed:
                 raise DataError(
-                    f"policy.share is 'sums', and this node would send sums over {images} images; "
-                    f"from fewer than {needed} (four times the {x.shape[1]} dimensions of the "
-                    "model's features) members could find the images themselves: add images, or "
-                    "set policy.share to means on all nodes."
+                    f"policy.share is 'sums', and this node would send sums over {len(mine)} "
+                    f"images; from fewer than {needed} (four times the {x.shape[1]} dimensions of "
+                    "the model's features) members could find the images themselves: add images, "
+                    "or set policy.share to means on all nodes."
                 )
-            arrays[rows.MOMENT] = rows.triangle((x[mine].T @ x[mine]).astype(np.float32))
-        return Computed(Tensors(arrays, names), None, Tensors(own, sums.classes))
+            moment = rows.triangle((mine.T @ mine).astype(np.float32))
+        known = tuple(every)
+        kept: dict[str, Any] = {
+            rows.OWN: rows.aligned(rows_of(sums), sums.classes, known),
+            rows.OWN_MOMENT: x.T @ x,
+            rows.SENT: np.array([sent.get(name, np.zeros(1 + x.shape[1])) for name in known]),
+            rows.SENT_IMAGES: np.concatenate([there.get(name, marks[:0]) for name in known]),
+        }
+        arrays: dict[str, Any] = {
+            rows.ROWS: np.array([sent[name] for name in sorted(told)]).reshape(-1, 1 + x.shape[1])
+        }
+        if moment is not None:
+            arrays[rows.MOMENT] = kept[rows.SENT_MOMENT] = moment
+        voted = {name: one for name, one in job.carry.items() if name.startswith(VOTED)}
+        carry = Tensors({**voted, **{PRIVATE + name: one for name, one in kept.items()}}, known)
+        return Computed(Tensors(arrays, sorted(told)), None, carry)
 
-    def _losses(self, job: Job, x: Floats, names: Sequence[str]) -> Computed:
+    def _losses(
+        self, job: Job, x: Floats, names: Sequence[str], marks: Array, least: int
+    ) -> Computed:
         arrays = {name: np.asarray(one, np.float64) for name, one in job.reference.items()}
         known = job.reference.classes
         own = sums_of(arrays[rows.OWN], known, arrays[rows.OWN_MOMENT])
@@ -99,7 +149,12 @@ class Objective(SumsObjective):
         mesh = Mesh(self, {**arrays, rows.ALONE: place}, known)
         tables, worse = mesh.tables(x, names, lonely)
         told = {name: np.clip(one, 0.0, rows.LOSS_MAX) for name, one in tables.items()}
-        kept = {PRIVATE + rows.WORSE: worse, PRIVATE + rows.ALONE: place}
+        before = job.carry.get(VOTED + "images")
+        if before is not None and 0 < rows.moved(marks, before) < least:  # as for the sums
+            told = {name: job.carry[VOTED + name] for name in rows.TABLES}
+            marks = before
+        voted = {VOTED + name: one for name, one in {**told, "images": marks}.items()}
+        kept = {PRIVATE + rows.WORSE: worse, PRIVATE + rows.ALONE: place, **voted}
         carry = Tensors({**job.carry, **kept}, job.carry.classes)
         return Computed(Tensors(told), float(tables["personal"].min()), carry)
 
@@ -115,16 +170,28 @@ class Objective(SumsObjective):
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
         """Return a function that gives the logits [B, classes] of the classifier that answers."""
-        mesh = self._mesh(prompts)
-        return answering(mesh.affine(classes), self.width)
+        exported = self.exported(prompts, classes)
+        return exported or answering(self._mesh(prompts).affine(classes), self.width)
 
     def answers(self, prompts: Parameters, classes: tuple[str, ...]) -> str:
         """Return a sentence on which classifier answers for these classes, and whose sums count."""
-        return self._mesh(prompts).answers(classes)
+        return WEIGHED if WEIGHTS in prompts else self._mesh(prompts).answers(classes)
 
     def _mesh(self, prompts: Parameters) -> Mesh:
         assert isinstance(prompts, Leaves), "class sums name their classes"
         return Mesh(self, {name: wide(one) for name, one in prompts.items()}, prompts.classes)
+
+
+def _sent(carry: Tensors) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Return the rows that a node sent last and the marks of their images, by class."""
+    if PRIVATE + rows.SENT not in carry:
+        return {}, {}
+    sent = carry[PRIVATE + rows.SENT]
+    ends = np.cumsum(sent[:, 0]).astype(int)
+    parts = np.split(carry[PRIVATE + rows.SENT_IMAGES], ends[:-1])
+    held = [at for at, row in enumerate(sent) if row[0]]
+    names = carry.classes
+    return {names[at]: sent[at] for at in held}, {names[at]: parts[at] for at in held}
 
 
 class Mesh:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple, Self
 
 import numpy as np
@@ -39,6 +40,14 @@ WORSE: Final = "worse"
 ALONE: Final = "alone"
 """Array [3]: the places of ratio and temperature of the node alone, and the accuracy (0..1) of its
 own classifier on its images, each left out; it is never sent."""
+SENT: Final = "sent"
+"""Array [C, 1 + D]: what this node sent last of each class that it ever sent."""
+SENT_IMAGES: Final = "sent_images"
+"""Array [n, 4]: marks of the images in SENT, class after class (marks_of); it is never sent."""
+SENT_MOMENT: Final = "sent_moment"
+"""The moment that this node sent last with `share: sums`."""
+VOTED: Final = "voted/"
+"""Prefix of the tables that this node sent last, and of `images`, from which they were computed."""
 PRIVATES: Final = (OWN, OWN_MOMENT, WORSE, ALONE)
 NODES_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
 """A state holds the sums of so many nodes, by policy.share: one array a node or two, and a message
@@ -251,6 +260,19 @@ def table_fault(tensors: Tensors) -> str:
         if (one < 0).any() or (one > LOSS_MAX).any():
             return f"the table {name} has a loss that is not between 0 and {LOSS_MAX:g}"
     return ""
+
+
+def marks_of(names: Sequence[str], images: Sequence[bytes]) -> Array:
+    """Return marks [n, 4] of images with their classes: 64 bits of a digest, 16 in a number."""
+    made = [sha256(name.encode() + b"\0" + one) for name, one in zip(names, images, strict=True)]
+    bits = b"".join(one.digest()[:8] for one in made)
+    return np.frombuffer(bits, "<u2").reshape(-1, 4).astype(np.float32)
+
+
+def moved(marks: Array, before: Array) -> int:
+    """Return how many images were added or removed between two sets of marks."""
+    now, then = (Counter(mark.tobytes() for mark in one) for one in (marks, before))
+    return (now - then).total() + (then - now).total()
 
 
 def triangle(square: Array) -> Array:

@@ -11,7 +11,7 @@ import torch
 
 from fednode.clip.backbone import Backbone
 from fednode.core.rounds.method import Contribution, Round
-from fednode.core.types import Job, Tensors
+from fednode.core.types import EMPTY, PRIVATE, Job, Tensors
 from fednode.data.base import DataSettings, NodeData, PartitionSettings
 from fednode.data.load import load
 from fednode.errors import DataError
@@ -271,3 +271,110 @@ def test_classes_that_no_node_has_get_the_choice_for_unseen_classes(
     assert np.allclose(mesh.logits(x, unknown), expected)
     empty = Mesh(objective, {"rows": np.zeros((0, 17))}, ())
     assert np.array_equal(empty.logits(x, unknown), objective.prompt(x, unknown))
+
+
+class Growing:
+    """A node whose images come and go; each message is computed after a restart."""
+
+    def __init__(self, model: Backbone, least: int = 5, **set_: Any) -> None:
+        self.objective = Objective(model, TuningSettings(), GDAConfig(**set_))
+        self.size, self.least = self.objective.width, least
+        self.carry = Tensors({})
+
+    def message(self, *images: tuple[str, int], noise: float = 0.0) -> dict[str, bytes]:
+        """Return what the node sends of each class. images: a class, and which of its images."""
+        classes = tuple(sorted({name for name, _ in images}))
+        seeds = [int.from_bytes(name.encode()[:2], "big") * 1000 + at for name, at in images]
+        x = np.array([np.random.default_rng(seed).normal(size=self.size) for seed in seeds])
+        x = x / np.linalg.norm(x, axis=1, keepdims=True) + noise
+        y = torch.tensor([classes.index(name) for name, _ in images])
+        empty = self.objective.initial(1)
+        job = Job(round=1, stage=SUMS, tensors=empty, seed=1, carry=self.carry)
+        digests = [f"{name} {at}".encode() for name, at in images]
+        found = self.objective.compute(job, torch.from_numpy(x), y, classes, self.least, digests)
+        self.carry = Tensors(dict(found.carry), found.carry.classes)
+        sent = found.tensors
+        parts = {name: sent["rows"][at].tobytes() for at, name in enumerate(sent.classes)}
+        return {**parts, **({"moment": sent["moment"].tobytes()} if "moment" in sent else {})}
+
+
+def some(name: str, *places: int) -> list[tuple[str, int]]:
+    return [(name, at) for at in places]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sent"),
+    [
+        (range(10), range(11), False),
+        (range(10), range(14), False),
+        (range(10), range(15), True),
+        (range(10), range(1, 10), False),
+        (range(10), range(4, 10), False),
+        (range(10), range(5, 10), True),
+        (range(10), range(2, 12), False),
+        (range(10), range(3, 12), True),
+        (range(5), range(4), False),
+        (range(1000), range(1001), False),
+    ],
+)
+def test_a_class_is_sent_again_once_so_many_images_changed(
+    model: Backbone, before: range, after: range, sent: bool
+) -> None:
+    """The difference of two messages would tell the feature of the images that changed."""
+    node, other = Growing(model), some("bee", *range(6))
+    first = node.message(*some("ant", *before), *other)
+    second = node.message(*some("ant", *after), *other, noise=1e-6)
+    assert second["bee"] == first["bee"], "another rounding of features is no change"
+    assert (second["ant"] != first["ant"]) == sent
+    if not sent:  # changes add up, over any number of messages
+        for more in range(100, 105):
+            last = node.message(*some("ant", *after, *range(100, more + 1)), *other)
+        assert last["ant"] != first["ant"]
+
+
+def test_a_class_of_just_enough_images_is_sent_and_one_of_fewer_is_not(model: Backbone) -> None:
+    found = Growing(model).message(*some("ant", *range(5)), *some("bee", *range(4)))
+    assert set(found) == {"ant"}
+
+
+def test_a_class_that_comes_back_tells_no_single_image(model: Backbone) -> None:
+    node, other = Growing(model), some("bee", *range(6))
+    first = node.message(*some("ant", *range(10)), *other)
+    assert "ant" not in node.message(*some("ant", *range(4)), *other)
+    assert "ant" not in node.message(*other)
+    assert node.message(*some("ant", *range(9)), *other) == first
+    assert node.message(*some("ant", *range(15)), *other)["ant"] != first["ant"]
+
+
+def test_a_second_moment_is_sent_again_with_many_changes_only(model: Backbone) -> None:
+    node, needed = Growing(model, share="sums"), 4 * 16
+    first = node.message(*some("ant", *range(needed)), *some("bee", 1, 2))
+    for more in (1, 5, needed - 1):
+        changed = some("ant", *range(needed + more))
+        assert node.message(*changed, *some("bee", 1, 2, 3)) == first
+    assert node.message(*some("ant", *range(2 * needed)))["moment"] != first["moment"]
+
+
+def test_a_vote_is_computed_anew_once_so_many_images_changed(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    _, objective = played(model, nodes, features)
+    x, y = all_images(nodes[:1], features)
+    carry = Tensors({})
+
+    def vote(count: int, least: int = 5) -> Tensors:
+        nonlocal carry
+        given = torch.from_numpy(x[:count]), torch.from_numpy(y[:count]), CLASSES, least
+        digests = [bytes([at]) for at in range(count)]
+        first = Job(round=1, stage=SUMS, tensors=objective.initial(1), seed=1, carry=carry)
+        carry = objective.compute(first, *given, digests).carry
+        own = {name: carry[PRIVATE + name] for name in (rows.OWN, rows.OWN_MOMENT)}
+        reference = Tensors(own, carry.classes)
+        second = Job(round=1, stage=LOSSES, tensors=EMPTY, seed=1, carry=carry, reference=reference)
+        found = objective.compute(second, *given, digests)
+        carry = found.carry
+        return found.tensors
+
+    before = vote(12)
+    assert vote(13) == vote(16) == before
+    assert vote(17) != before
