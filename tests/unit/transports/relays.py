@@ -29,7 +29,7 @@ from fednode.transports.ways import Ways
 from fednode.wire.gen import relay_pb2 as pb
 from tests.unit.identity.people import made_key, trust
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 NAMES = {f"n{number}": keys.node_id(made_key(number)) for number in range(1, 40)}
 
 

@@ -21,7 +21,7 @@ from fednode.transports.base import Address
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc
 from tests.unit.identity.people import A, B, Person, lease, made_key, person
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 C = made_key(4)
 
 

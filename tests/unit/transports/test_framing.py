@@ -11,7 +11,7 @@ import pytest
 from fednode.transports.framing import wire_bytes
 from fednode.transports.grpc import GrpcTransport
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 CALLS = 8
 
 

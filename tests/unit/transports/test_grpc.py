@@ -20,7 +20,7 @@ from fednode.transports.grpc import GrpcTransport, dial
 from fednode.wire.gen import exchange_pb2, exchange_pb2_grpc, status_pb2, status_pb2_grpc
 
 ANY = "127.0.0.1:0"
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 Open = Callable[[OnFrame], Awaitable[Address]]
 

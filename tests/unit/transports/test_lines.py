@@ -38,7 +38,7 @@ from tests.e2e.attacks.unfinished import surplus, unfinished, unfinished_pieces
 from tests.unit.identity.people import A, B, Person, person
 from tests.unit.transports.test_tls import shown_by
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 DELIVER = "/fednode.v1.Exchange/Deliver"
 BEGIN = PREFACE + frame(SETTINGS)
 FEW = Rates(calls=1.0, frames=10.0, records=1e6)

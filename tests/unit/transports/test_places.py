@@ -13,7 +13,7 @@ from fednode.transports.grpc import GrpcTransport
 from fednode.transports.places import MINUTE_S, MOVES_MAX, PER_PEER, Places
 from tests.unit.identity.people import A, B, person
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 def descriptors() -> int:

@@ -31,7 +31,7 @@ from fednode.transports.tls import Tls
 from tests.e2e.attacks.http2 import frame
 from tests.unit.identity.people import A, B, person
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 GREETING = frame(0xFA, payload=bytes(16_000))
 """A frame of no known kind, which nobody answers."""
 SIZES = (1, RECORD - 1, RECORD, RECORD + 1, CHUNK, SEALED - 110, SEALED, 5 * CHUNK + 3)

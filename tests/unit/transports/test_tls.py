@@ -38,7 +38,7 @@ from tests.unit.identity.people import (
     revocation,
 )
 
-GUARD_S = 60.0
+GUARD_S = 180.0
 
 
 async def who(frame: bytes, caller: str) -> bytes:
