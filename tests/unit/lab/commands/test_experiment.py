@@ -42,11 +42,9 @@ def test_a_line_says_what_a_cell_scored_or_why_it_failed() -> None:
     with command._View(Console(file=out, width=200), 4) as view:
         view.note(Done(CELL, OUTCOME, fresh=False))
         view.note(Done(CELL, OUTCOME))
-        view.note(Done(CELL, OUTCOME, fresh=False, other=True))
         view.note(Done(CELL, {}, "no images"))
     assert out.getvalue().splitlines() == [
         "2/4 ours, seed 1, photo: photo 75.0 in 3 s",
-        "3/4 ours, seed 1, photo: photo 75.0 in 3 s, by another worker",
-        "4/4 ours, seed 1, photo: failed: no images",
+        "3/4 ours, seed 1, photo: failed: no images",
         "1 of 4 runs were there from before.",
     ]
