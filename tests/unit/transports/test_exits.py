@@ -260,6 +260,7 @@ async def test_bytes_that_were_changed_on_the_way_are_counted_and_blamed_without
         await asyncio.sleep(0)
     for one in (node, caller):
         await one.close()
+    wall.shut()
     await wall.fall()
     gc.collect()
     assert unhandled == []
