@@ -102,7 +102,7 @@ class Tls:
         self._judge = judge
         self._tell = tell
         self._sockets = Sockets()
-        self._mending = asyncio.Lock()
+        self._mending, self._unmended = asyncio.Lock(), False
         self._sweeping: asyncio.Task[None] | None = None
         self._say = ways.say
         self.serve_again: Callable[[], Awaitable[None]] = _nothing
@@ -182,6 +182,7 @@ class Tls:
         """Drop everything. Idempotent."""
         if self._sweeping is not None:
             self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
         self.gates.close()
         self.exits.close()
         if self.links is not None:
@@ -213,8 +214,11 @@ class Tls:
                 await self.serve_again()
                 await self.exits.reopen()
             except FednodeError as fault:
-                self._say("sockets.lost", f"{LOST}, and cannot be made anew: {fault}", True)
+                if not self._unmended:  # else a warning each SWEEP_S
+                    self._say("sockets.lost", f"{LOST}, and cannot be made anew: {fault}", True)
+                self._unmended = True
                 raise
+            self._unmended = False
             self._say("sockets.lost", f"{LOST}; they were made anew. {SPARE}", True)
 
     def turn_away(self, id: str, seconds: float) -> None:
