@@ -13,6 +13,7 @@
     ├── NeverMerged               a node ended its rounds and merged no peer's prompts
     ├── Declined                  the operator answered no to a command's question
     └── FrameError                bytes from the network that are not a valid message
+        └── VersionError          a message of another version of fednode
 
 The command line prints the sentence and exits with `exit_code`; nothing else reaches the user. The
 codes are stable: 0 well, 2 settings or words on the command line, 3 images or model, 4 this machine
@@ -103,3 +104,7 @@ class FrameError(FednodeError):
     """Bytes from the network are not a valid fednode message."""
 
     exit_code = 6
+
+
+class VersionError(FrameError):
+    """A message of another version of fednode, which no peer is to blame for."""

@@ -29,6 +29,7 @@ CODES = {
     "Refused": 6,
     "Declined": 8,
     "FrameError": 6,
+    "VersionError": 6,
 }
 
 

@@ -94,7 +94,7 @@ class Settling:
 
     def fault(self, plan: NodePlan) -> str:
         """Return why the node cannot run with a plan, now or as it accepted; "" if it can."""
-        for digest, ready in self._ready.items():
+        for digest, ready in tuple(self._ready.items()):  # the writer's thread changes it
             known = self.folder.known.get(digest)
             if known is not None and (why := unfit(ready, plan, known.content)):
                 return f"Under settings {known.content.number}, which this node accepted: {why}"

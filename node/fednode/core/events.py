@@ -125,15 +125,14 @@ class RoundDue:
     behind: the live peers that, by their own messages, have not reached this round; empty in a mesh
     of two nodes, and in async mode, where no round waits.
     members: all other members that this node knows, live or not, except those that left or were
-    revoked; empty if the host does not say. listed: the peers in peers.yaml now; empty if the host
-    does not say, or if there are none.
+    revoked. listed: the peers in peers.yaml now. None if the host does not say.
     """
 
     round: int
     start: Tensors | None = None
     behind: frozenset[str] = frozenset()
-    members: frozenset[str] = frozenset()
-    listed: frozenset[str] = frozenset()
+    members: frozenset[str] | None = None
+    listed: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from fednode.core.settings import LimitSettings
 from fednode.core.types import Document, Job, Json, Message, Progress, Snapshot, Update
 from fednode.core.view import KernelView
 from fednode.defects import reported
-from fednode.errors import FednodeError, FrameError
+from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.identity.listed import Listed
 from fednode.identity.marks import Marks
 from fednode.identity.trust import Believes
@@ -43,6 +43,8 @@ FLOOD: Final = 100
 """Number of messages over the quota that cost their sender a point."""
 FLOODED: Final = "flood"
 """The kind of refusal of such messages."""
+VERSION: Final = "version"
+"""The kind of refusal of frames of another version; in an upgrade node by node they are normal."""
 
 
 class FrameRefused(Exception):
@@ -89,6 +91,7 @@ class Driver:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._answers: dict[int, asyncio.Future[Ack]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._died: BaseException | None = None  # why a task ended, which is a defect, too
         self._writer = ThreadPoolExecutor(1, "store")
         self._stop = asyncio.Event()
         self.left = False
@@ -119,6 +122,8 @@ class Driver:
             await asyncio.wait({stepping, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if stepping.done():
                 stepping.result()  # a defect of this program: raise it
+            if self._died is not None:
+                raise self._died
         finally:
             await self._drain(stepping, stopping)
 
@@ -191,7 +196,7 @@ class Driver:
             if event == ev.Commanded("leave"):
                 self.left = True
                 self._spawn(self._leave())
-            elif isinstance(event, ev.Switched):
+            elif isinstance(event, ev.Switched | ev.Adopted):
                 self._expect()
 
     async def _perform(self, effect: ev.Effect) -> None:
@@ -295,9 +300,10 @@ class Driver:
         settling.begun(document)
 
     def _expect(self) -> None:
-        """Tell the transport how large the arrays of a message are."""
-        state = self.kernel.policy.state()
-        self.transport.expect(sum(4 * array.size for array in state.tensors.values()))
+        """Tell the transport how large the arrays of a message are, or those of another's state."""
+        policy = self.kernel.policy
+        held = sum(4 * array.size for array in policy.state().tensors.values())
+        self.transport.expect(max(held, getattr(policy, "state_bytes", 0)))
 
     # Messages -------------------------------------------------------------------------------------
 
@@ -335,6 +341,8 @@ class Driver:
                 raise FrameRefused("busy", FLOODED, over)
         try:
             message = codec.decode(frame)
+        except VersionError as fault:
+            raise FrameRefused("refused", VERSION, str(fault)) from fault
         except FrameError as fault:
             raise FrameRefused("invalid", "frame", str(fault)) from fault
         reason = self.trust.refusal(caller, message.sender)
@@ -367,7 +375,7 @@ class Driver:
         if not fault.kind or (fault.kind == FLOODED and self._over[known] % FLOOD):
             return
         self.refusals.note(fault.kind, known, f"from {known or caller or 'a peer'}: {fault}")
-        if known:
+        if known and fault.kind != VERSION:
             self._post(ev.Misbehaved(known, str(fault)))
 
     # Ending ---------------------------------------------------------------------------------------
@@ -382,7 +390,13 @@ class Driver:
     def _spawn(self, work: object) -> None:
         task: asyncio.Task[None] = asyncio.ensure_future(work)  # type: ignore[call-overload]
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._died = self._died or fault
+            self._stop.set()
 
     async def _drain(self, *tasks: asyncio.Task[object]) -> None:
         self.stop()

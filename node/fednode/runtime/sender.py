@@ -72,7 +72,9 @@ class Sender:
         """Put a message into its peer's outbox; post Undelivered if there is no room."""
         outbox, reason = self._outboxes.get(effect.to), ""
         errand = effect.message.phase == Phase.INDIRECT
-        if outbox is None or outbox.full():
+        if outbox is None:
+            reason = f"this node knows no address of {effect.to}"
+        elif outbox.full():
             reason = f"the outbox of {effect.to} holds {OUTBOX_MAX} messages already"
         elif errand and self._errands >= OUTBOX_MAX:
             reason = f"{OUTBOX_MAX} errands are under way already"

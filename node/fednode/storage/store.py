@@ -66,7 +66,7 @@ class Store:
         except BaseException:
             os.close(self._lock)
             raise
-        with contextlib.suppress(sqlite3.Error):
+        with contextlib.suppress(sqlite3.Error, OSError):  # what is swept takes space, no more
             self._sweep()
 
     def bind(

@@ -28,7 +28,7 @@ from google.protobuf.message import DecodeError
 from fednode.core import foreign
 from fednode.core.events import AckCode
 from fednode.core.types import STANDINGS, Again, Mark, Message, Update
-from fednode.errors import FednodeError, FrameError
+from fednode.errors import FednodeError, FrameError, VersionError
 from fednode.wire import fields, marks, terms
 from fednode.wire import tensors as arrays
 from fednode.wire.gen import exchange_pb2
@@ -172,7 +172,7 @@ def decode(frame: bytes | memoryview, limits: Limits = LIMITS) -> Message:
         _refuse(f"news of {len(envelope.members)} members; at most {limits.members} fit")
     redo = _AGAIN.get(envelope.redo)
     if redo is None:
-        _refuse(f"the sender's run is said to be {envelope.redo}, which this node does not know")
+        raise _unknown("the sender's run is said to be", envelope.redo)
     if len(envelope.classes) > limits.classes:
         _refuse(f"{len(envelope.classes)} classes; at most {limits.classes} fit")
     tensors, dtype = arrays.unpack(envelope.table, block, limits, envelope.classes)
@@ -222,7 +222,7 @@ def decode_ack(frame: bytes) -> Ack:
         raise FrameError("the reply is not a valid acknowledgement") from fault
     code = _NAMES.get(ack.code)
     if code is None:
-        raise FrameError(f"the reply has the code {ack.code}, which this node does not know")
+        raise _unknown("the reply has the code", ack.code)
     if len(ack.detail) > DETAIL_CHARACTERS_MAX or not ack.detail.isprintable():
         raise FrameError("the reply's detail is too long or holds control characters")
     known = marks.read(ack, "known")
@@ -336,7 +336,7 @@ def _news(update: Update) -> exchange_pb2.Member:
 def _member(member: exchange_pb2.Member) -> Update:
     state = _STANDINGS.get(member.state)
     if state is None:
-        _refuse(f"{member.name[:64]!r} is said to be {member.state}, which this node does not know")
+        raise _unknown(f"{member.name[:64]!r} is said to be", member.state)
     return Update(
         member.name, state, member.incarnation, member.address, member.id, bytes(member.proof)
     )
@@ -388,9 +388,19 @@ def _check_version(start: bytes) -> None:
         _refuse(f"the frame does not begin with its wire version; this node speaks {VERSION}")
     version = start[1]
     older = "the other node" if version < VERSION else "this node"
-    _refuse(
+    raise VersionError(
         f"the frame has wire version {version} and this node speaks {VERSION}; "
         f"update fednode on {older}"
+    )
+
+
+def _unknown(what: str, value: int) -> FrameError:
+    """Return the refusal of a value that a newer fednode of the same wire version may know."""
+    if not value:  # no version says that
+        return FrameError(f"{what} {value}, which this node does not know")
+    return VersionError(
+        f"{what} {value}: the sender's wire version {VERSION} may know that, and this node's wire "
+        f"version {VERSION} does not; update fednode on this node"
     )
 
 

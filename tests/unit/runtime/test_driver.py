@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fednode.core.events import Commanded, Effect, Event, Send, Spend, TurnAway
+from fednode.core.events import Commanded, Effect, Event, Record, Send, Spend, TurnAway
 from fednode.core.members.swim import TARGET
+from fednode.core.settings import RoundSettings
 from fednode.core.types import Job, Message, Progress, Report
 from fednode.errors import StateError
 from fednode.learn.closed_form import ClosedFormLearner
@@ -24,7 +25,7 @@ from fednode.storage.store import Store
 from fednode.wire import codec
 from tests.contract.memory_transport import Hub, MemoryTransport
 from tests.unit.identity.people import LISTED, B, revocation, trust
-from tests.unit.runtime.daemons import address, running
+from tests.unit.runtime.daemons import address, make, running
 
 
 class Slow(ClosedFormLearner):
@@ -346,3 +347,50 @@ async def test_releases_elsewhere_are_counted_and_a_full_disk_is_said(tmp_path: 
         assert counted == [(3, "why")]
         last = [*driver.telemetry.events.kept][-1].record
         assert (last.kind, last.level) == ("privacy.unwritten", "error")
+
+
+class Sick(MemoryTransport):
+    """A transport with a defect; room: what it was told of messages."""
+
+    room = 0
+
+    async def send(self, to: str, frame: bytes, timeout_s: float, who: str = "") -> bytes:
+        raise ValueError("a defect of the transport")
+
+    def expect(self, frame_bytes: int) -> None:
+        self.room = frame_bytes
+
+
+async def test_a_task_that_dies_ends_the_node_with_its_reason(tmp_path: Path) -> None:
+    hub = Hub()
+    driver, _ = make(hub, tmp_path, "a", ("b",), RoundSettings("async", max=5))
+    driver._sender._transport = Sick(hub)
+    with pytest.raises(ValueError, match="a defect of the transport"):
+        await asyncio.wait_for(driver.run(), 20)
+
+
+async def test_the_transport_learns_how_large_messages_become(tmp_path: Path) -> None:
+    hub, transport = Hub(), Sick(Hub())
+    driver, _ = make(hub, tmp_path, "a", (), RoundSettings("async", max=1))
+    driver.transport = transport
+    task = asyncio.create_task(driver.run())
+    async with asyncio.timeout(20):
+        while driver.kernel.policy.state().round < 1 or not transport.room:
+            await asyncio.sleep(0)
+    arrays = driver.kernel.policy.state().tensors
+    assert transport.room == sum(4 * one.size for one in arrays.values())
+    driver.kernel.policy.state_bytes = 60 << 20  # type: ignore[attr-defined]
+    driver._expect()
+    assert transport.room == 60 << 20, "what a late node takes over"
+    driver.stop()
+    await task
+
+
+async def test_a_defect_that_a_node_survived_is_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with running(Hub(), tmp_path, "a", ("b",), most=0) as a:
+        await a.driver._perform(Record("message.refused", "refused", cause=KeyError("lost")))
+        (file,) = tmp_path.glob("fednode-crash-*.txt")
+        assert any(str(file) in one.record.text for one in a.driver.telemetry.events.kept)

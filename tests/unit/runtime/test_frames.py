@@ -17,6 +17,7 @@ from fednode.wire.codec import Ack
 from tests.contract.memory_transport import Hub
 from tests.unit.identity.people import LISTED, STRANGER, trust
 from tests.unit.runtime.daemons import Daemon, running
+from tests.unit.wire.samples import opened, sealed
 
 PATIENT = Tolerance(budget=2.5, quarantine_s=600.0)
 HURRIED = LimitSettings(messages_s=0.1)
@@ -122,3 +123,34 @@ async def test_a_flood_costs_its_caller_a_point_for_every_so_many_messages(
         # The kernel answers another peer after it has counted the flood's point.
         assert (await answered(a, hello(a, "c"), other)).code == "ok"
         assert state(a) == "quarantined"
+
+
+def newer(node: Daemon, name: str, value: int) -> bytes:
+    """Return a frame that a newer fednode might send."""
+    envelope = opened(hello(node))
+    if name == "state":
+        envelope.members.add(name="c", state=value)
+    else:
+        setattr(envelope, name, value)
+    return sealed(envelope)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("version", 3, "wire version 3 and this node speaks 2; update fednode on this node"),
+        ("version", 1, "wire version 1 and this node speaks 2; update fednode on the other node"),
+        ("state", 9, "'c' is said to be 9: the sender's wire version 2 may know that, and this"),
+        ("redo", 9, "the sender's run is said to be 9: the sender's wire version 2 may know that"),
+    ],
+)
+async def test_what_another_version_says_is_refused_and_costs_no_points(
+    tmp_path: Path, name: str, value: int, said: str
+) -> None:
+    async with running(Hub(), tmp_path, "a", ("b",), most=0, tolerance=PATIENT, trust=trust()) as a:
+        for _ in range(5):  # more than twice what ends in a quarantine
+            refused = await answered(a, newer(a, name, value))
+            assert (refused.code, said in refused.detail) == ("refused", True)
+        assert (await answered(a, hello(a))).code == "ok", "once it was updated"
+        assert state(a) == "alive"
+        assert a.driver.refusals.counts == {"version": 5}

@@ -134,6 +134,7 @@ async def test_an_outbox_that_is_full_says_so_and_others_go_on() -> None:
     assert f"holds {OUTBOX_MAX} messages" in event.reason
     host.sender.send(Send("stranger", message(1)))
     assert isinstance(host.ended[-1], Undelivered)
+    assert host.ended[-1].reason == "this node knows no address of stranger"
     host.wire.open.set()
     host.sender.send(Send("c", message(1)))
     await host.sender.emptied()

@@ -274,3 +274,16 @@ def test_classes_of_rows_come_back_with_their_tensors(tmp_path: Path) -> None:
     found = read_snapshot(tmp_path)
     assert found.policy.tuned.classes == ("gray wolf", "été")
     assert found.best.classes == ()
+
+
+def test_a_store_that_cannot_be_swept_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store(tmp_path).close()
+
+    def fail(_: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("fednode.storage.store.os.listdir", fail)
+        Store(tmp_path).close()

@@ -92,6 +92,11 @@ class Rounds:
         """Return what the node is doing, for status."""
         return self._waiting.phase
 
+    @property
+    def state_bytes(self) -> int:
+        """Return how large the state of another node may be, if it grows with the members."""
+        return self.method.state_bytes
+
     def fault(self, message: Message) -> str:
         """Return what is wrong with a message's phase, names or shapes; "" if nothing is."""
         phase, tensors, held = message.phase, message.tensors, self.now.held
@@ -160,9 +165,10 @@ class Rounds:
 
     def _due(self, event: ev.RoundDue) -> list[ev.Effect]:
         self.stragglers.behind = event.behind
-        others = set(event.members) - {self.context.name}
-        self._exchange.known = others or self._exchange.known
-        self._exchange.listed = set(event.listed) or self._exchange.listed
+        if event.members is not None:
+            self._exchange.known = set(event.members) - {self.context.name}
+        if event.listed is not None:
+            self._exchange.listed = set(event.listed)
         held = self.now.held
         if event.start is not None:
             held, self._used = self.method.using(held, event.start), event.start
@@ -239,8 +245,11 @@ class Rounds:
 
     def _give_up(self, now: float) -> list[ev.Effect]:
         number, stage = self.now.number, self.now.stage
-        missing, heard = self._exchange.give_up(number, stage, now)
-        said = f"{missing} sent nothing" if missing else "no live peer sent anything"
+        silent, deaf, heard = self._exchange.give_up(number, stage, now)
+        said = f"{silent} sent nothing" if silent else "no live peer sent anything"
+        if deaf:
+            took = f"{deaf} did not acknowledge this node's contribution"
+            said = f"{silent} sent nothing and {took}" if silent else took
         limit = f"before the deadline of stage {stage}"
         text = f"round {number}: {said} {limit}; this node goes on without"
         return [ev.Record("round.deadline", text, "warning"), *self._merge(heard)]

@@ -236,14 +236,17 @@ class Exchange:
         self._waited = None
         return noted(self.lateness.ended(number, stage, peers, self.now))
 
-    def give_up(self, number: int, stage: str, now: float) -> tuple[str, dict[str, Message]]:
-        """End a stage at its deadline; return whose contributions are missing, and the others.
+    def give_up(self, number: int, stage: str, now: float) -> tuple[str, str, dict[str, Message]]:
+        """End a stage at its deadline; return who said nothing, who took nothing, and the others.
 
-        The missing peers count as stragglers from now on.
+        Those who said nothing count as stragglers from now on.
         """
-        late, limit = self._missing(number, stage), self.context.rounds.deadline_s
+        missing, limit = self._missing(number, stage), self.context.rounds.deadline_s
+        heard = self.heard(number, stage)
         self._waited = self._awaited(number, stage)
-        return self.stragglers.missed(late, number, now, limit), self._merged(number, stage)
+        silent = self.stragglers.missed({*missing} - {*heard}, number, now, limit)
+        deaf = ", ".join(peer for peer in missing if peer in heard)
+        return silent, deaf, self._merged(number, stage)
 
     def _missing(self, number: int, stage: str) -> list[str]:
         """Return the live peers that were not heard in this stage, or did not take our message.

@@ -101,7 +101,8 @@ class Method(ABC):
     stages: the exchanges of one round, in order. rounds: the method's own defaults of the section
     `rounds` of node.yaml. norm_checked: whether the norm of contributions and merges is limited; a
     method that turns it off checks their content (`fault`). personal: whether guard.merged_rise can
-    keep personal prompts beside the merged ones.
+    keep personal prompts beside the merged ones. state_bytes: of the largest state, if it grows
+    with the members.
     """
 
     name: ClassVar[str] = ""
@@ -110,6 +111,7 @@ class Method(ABC):
     rounds: ClassVar[Mapping[str, Json]] = {}
     norm_checked: ClassVar[bool] = True
     personal: ClassVar[bool] = True
+    state_bytes: ClassVar[int] = 0
     stages: tuple[str, ...] = ("prompts",)
 
     def __init__(self, config: Any, context: NodeContext) -> None:

@@ -38,6 +38,7 @@ class GDA(Method):
     rounds: ClassVar[Mapping[str, Json]] = {"max": 0, "min_interval_s": 60.0}
     norm_checked: ClassVar[bool] = False
     personal: ClassVar[bool] = False
+    state_bytes: ClassVar[int] = rows.STATE_BYTES
     stages: tuple[str, ...] = (SUMS, LOSSES)
 
     @property

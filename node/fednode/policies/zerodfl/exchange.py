@@ -104,8 +104,10 @@ class ZeroDFL:
         match event, self._waiting:
             case ev.RoundDue(), Idle():
                 self._memory.stragglers.behind = event.behind
-                self._known = {*event.members} - {self._context.name} or self._known
-                self._listed = {*event.listed} or self._listed
+                if event.members is not None:
+                    self._known = {*event.members} - {self._context.name}
+                if event.listed is not None:
+                    self._listed = {*event.listed}
                 return self._begin(event.round, event.start)
             case ev.Tuned(job=job, report=report), Training(wanted) if job == wanted:
                 return self._tell(report, now)

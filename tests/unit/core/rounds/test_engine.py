@@ -110,9 +110,33 @@ def test_the_deadline_names_who_is_missing() -> None:
     effects = policy.handle(0.0, ev.TimerFired(DEADLINE))
     (record,) = (one for one in effects if isinstance(one, ev.Record))
     assert record.text == (
-        "round 1: b, c sent nothing before the deadline of stage prompts; this node goes on without"
+        "round 1: c sent nothing and b did not acknowledge this node's contribution before the "
+        "deadline of stage prompts; this node goes on without"
     )
-    assert ev.Tune in [type(one) for one in effects], "b has not answered, c has not spoken"
+    assert [*policy.stragglers.records] == ["c"], "b has not answered, c has not spoken"
+    assert ev.Tune in [type(one) for one in effects]
+
+
+def test_a_peer_that_was_heard_sent_something() -> None:
+    policy = waiting()
+    begin(policy)
+    for peer in PEERS:
+        policy.handle(0.0, said(policy, peer))
+    effects = policy.handle(0.0, ev.TimerFired(DEADLINE))
+    (record,) = (one for one in effects if isinstance(one, ev.Record))
+    assert record.text.startswith("round 1: b, c did not acknowledge this node's contribution")
+    assert policy.stragglers.records == {}
+
+
+def test_where_all_others_left_nobody_is_drawn_or_waited_for() -> None:
+    policy = promptfl(context("promptfl", ("b",)), participants=1)
+    policy.handle(0.0, ev.PeerDown("b"))
+    for number in range(1, 9):
+        due = policy.handle(0.0, ev.RoundDue(number, members=frozenset(), listed=frozenset()))
+        adopt = trained(policy, trained(policy, due))[-1]
+        assert isinstance(adopt, ev.Adopt)
+        assert policy.now.members == {"a"}
+        policy.handle(0.0, ev.Adopted(adopt.snapshot))
 
 
 def test_messages_of_the_next_round_are_kept_for_it() -> None:
