@@ -295,7 +295,9 @@ def leaves(plan: NodePlan, learner: Learner) -> str:
     names = f"{len(classes)} class name{'s' * (len(classes) != 1)}" if named else ""
     counted = f"the number of images to train on ({images:,})"
     rest: Sequence[str] = [part for part in (names, counted) if part]
-    return f"{sent}, {' and '.join(rest)}"
+    least = plan.settings.privacy.least_images
+    again = f"; a class again once {least} of its images changed" if each else ""
+    return f"{sent}, {' and '.join(rest)}{again}"
 
 
 def images_line(data: NodeData) -> str:

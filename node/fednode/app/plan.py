@@ -52,7 +52,7 @@ SUMS_MAX: Final[Mapping[str, int]] = {"means": 250, "sums": 125}
 """Most nodes of its mesh by policy.share, as in policies/gda/rows.py."""
 READS: Final = 77
 """Tokens that CLIP reads, for a learner of formulas, which has no model."""
-LATER: Final = {"policy.head": "prompt"}
+LATER: Final = {"policy.head": "prompt", "policy.classes_max": "256"}
 """Defaults of settings that came later: no facts, so state directories of before still fit."""
 
 

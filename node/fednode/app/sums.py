@@ -10,6 +10,8 @@ from fednode.learn.learner import Learner, told
 
 STATE_BYTES: Final = 60 << 20
 """Most bytes of all nodes' sums, as in policies/gda/rows.py."""
+CLASSES_MAX: Final = 4096
+"""Most classes that a message names, as in policies/gda/rows.py."""
 ENOUGH: Final = 4
 """Images for each dimension that `policy.share: sums` needs, as in policies/gda/rows.py."""
 
@@ -40,7 +42,12 @@ def sums_fault(plan: NodePlan, learner: Learner) -> str:
             "members could find the images themselves: add images, or set policy.share to means on "
             "all nodes."
         )
-    each = 4 * (len(names) * (1 + dimensions) + (0 if moment is None else moment.size))
+    if len(names) > CLASSES_MAX:
+        return (
+            f"This node has {len(names):,} classes, and a message names at most {CLASSES_MAX:,}, "
+            "so its peers would get nothing of it: name the classes to use in data.classes."
+        )
+    each = 4 * (len(names) * (2 + dimensions) + (0 if moment is None else moment.size))
     if each * nodes <= STATE_BYTES:
         return ""
     return (
@@ -51,11 +58,20 @@ def sums_fault(plan: NodePlan, learner: Learner) -> str:
 
 
 def sums_warning(plan: NodePlan, learner: Learner) -> str:
-    """Return that no class of this node has enough images to be sent; "" if one has."""
+    """Return that this node sends no class, or more classes than count; "" if neither is so."""
     least = plan.settings.privacy.least_images
     silent = plan.policy.name == SUMS and plan.settings.tuning.kind == "torch"
-    if not silent or not learner.samples or told(learner)[0]:
+    if not silent or not learner.samples:
         return ""
+    if sent := len(told(learner)[0]):
+        most = plan.policy.config.classes_max
+        if sent <= most:
+            return ""
+        return (
+            f"This node has {sent:,} classes, and policy.classes_max is {most:,}: its peers leave "
+            "out the others, unless half of the nodes have as many. Set it higher on all nodes, or "
+            "name the classes to use in data.classes."
+        )
     return (
         f"None of this node's {len(learner.classes)} classes has privacy.least_images ({least}) "
         "training images, so the node sends no sums and its peers learn nothing from it: add "

@@ -183,9 +183,10 @@ class PrivacySettings:
     status` reports the epsilon of all messages so far, for the node's data set as a whole."""
     delta: float = 1e-5
     """The delta for which epsilon is reported; choose it well below 1 / number of images."""
-    least_images: int = 4
+    least_images: int = 5
     """Only with policy gda: a class of fewer training images is not named in what the node sends,
-    and its images are not counted in it. Each node chooses for itself."""
+    and its images are not counted in it. A class is sent again once so many of its images were
+    added or removed. Each node chooses for itself."""
 
     def __post_init__(self) -> None:
         bounded("privacy.least_images", self.least_images, 1)

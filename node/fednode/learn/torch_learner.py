@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,11 @@ from fednode.learn.training import Training, array_of, leaves
 EXAMPLES = 3
 EVALUATIONS = 10
 """How often a run is evaluated on test images by default."""
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first five names, for a sentence."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 class TorchLearner:
@@ -124,12 +129,20 @@ class TorchLearner:
             *self._captures.notes,
             *filter(None, [self._said]),
         ]
+        few = [name for name in self.classes if name not in self.told[0]]
+        if few and getattr(self._objective, "sends_sums", False):
+            notes.append(
+                f"{len(few)} of {len(self.classes)} classes ({named(few)}) has fewer than "
+                f"{self._least} training images: its mean is not sent (privacy.least_images)."
+                if len(few) == 1
+                else f"{len(few)} of {len(self.classes)} classes ({named(few)}) have fewer than "
+                f"{self._least} training images: their means are not sent (privacy.least_images)."
+            )
         unseen = self._backbone.unseen(self.classes)
         if unseen:
-            shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
             notes.append(
                 f"{len(unseen)} of {len(self.classes)} class names hold words that "
-                f"no training text of {self._backbone.label} had: {shown}."
+                f"no training text of {self._backbone.label} had: {named(unseen)}."
             )
         return tuple(notes)
 

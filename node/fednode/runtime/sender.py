@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, MutableMapping
 from typing import Final
 
-from fednode.core.events import Event, Send, Undelivered, acknowledged
+from fednode.core.events import Event, Record, Send, Undelivered, acknowledged
 from fednode.core.members.phases import Phase
 from fednode.core.types import Mark
 from fednode.errors import AddressError, FednodeError, FrameError, Unreachable
@@ -61,6 +61,7 @@ class Sender:
         self._broadcasts = Broadcasts()
         self._encoding = asyncio.Lock()
         self._errands = 0  # under way
+        self._unsent: set[str] = set()
 
     def open(self, peer: str) -> None:
         """Give a peer an outbox, if it has none."""
@@ -124,6 +125,10 @@ class Sender:
             return Undelivered(peer, message, "unreachable", str(fault))
         except FednodeError as fault:
             code = "invalid"
+            text = f"this node's own message of phase {message.phase} cannot be sent: {fault}"
+            if text not in self._unsent:  # once, not for each peer and round
+                self._unsent.add(text)
+                self._telemetry.events.record(Record("message.unsent", text, "warning"))
             return Undelivered(peer, message, "invalid", str(fault), sent=False)
         finally:
             self._telemetry.message("out", peer, message, size, code)

@@ -44,7 +44,7 @@ async def sites(folder: Path, *flags: str) -> AsyncIterator[canary.Site]:
     keyed(folder, "a", "b")
     both = (*COMMON, f"cache.folder={folder / 'cache'}")
     own = (f"data.path={root}", "data.test=0", "page.listen=127.0.0.1:0", *flags)
-    theirs = ("data.classes=[barrel, beaver]", "data.shots=4", "data.test=0", "page.listen=null")
+    theirs = ("data.classes=[barrel, beaver]", "data.shots=5", "data.test=0", "page.listen=null")
     start_a = running(folder, "a", *both, *own)
     async with start_a as a, running(folder, "b", *both, *theirs) as b:
         async with asyncio.timeout(GUARD_S):

@@ -15,6 +15,7 @@ from fednode.learn.settings import PrivacySettings
 from fednode.policies.gda import rows
 from fednode.settings.peers import PeerEntry, Peers
 from fednode.settings.read import Settings, chosen_of
+from fednode.wire.tensors import LIMITS
 
 WIDTH = 257
 
@@ -22,7 +23,7 @@ WIDTH = 257
 class Counted:
     """A learner with so many images of each class."""
 
-    def __init__(self, *counts: int, share: str = "means", least: int = 4) -> None:
+    def __init__(self, *counts: int, share: str = "means", least: int = 5) -> None:
         self.classes = tuple(f"c{at:04}" for at in range(len(counts)))
         self.samples = sum(counts)
         enough = [at for at, count in enumerate(counts) if count >= least]
@@ -59,22 +60,34 @@ def test_sums_of_too_few_images_are_a_fault() -> None:
 def test_a_node_that_would_send_nothing_is_warned() -> None:
     ((level, said),) = found(Counted(3, 2), plan())
     assert level == "warning"
-    assert said.startswith("None of this node's 2 classes has privacy.least_images (4) training")
+    assert said.startswith("None of this node's 2 classes has privacy.least_images (5) training")
     assert "raise data.shots, or lower privacy.least_images" in said
-    assert found(Counted(3, 4), plan()) == []
+    assert found(Counted(3, 5), plan()) == []
     assert found(Counted(), plan()) == []
     assert found(Counted(3, 2), plan(policy="promptfl")) == []
-    assert PrivacySettings().least_images == 4
+    assert PrivacySettings().least_images == 5
 
 
-@pytest.mark.parametrize(("share", "nodes"), [("means", 61), ("sums", 54)])
+@pytest.mark.parametrize(("share", "nodes"), [("means", 60), ("sums", 54)])
 def test_sums_that_no_message_hands_over_are_a_fault(share: str, nodes: int) -> None:
     """With a thousand classes and 256 dimensions."""
     learner = Counted(*[9] * 1000, share=share)
-    assert found(learner, plan(nodes, share)) == []
+    assert [level for level, _ in found(learner, plan(nodes, share))] == ["warning"]
     ((level, said),) = found(learner, plan(nodes + 1, share))
     assert level == "fault"
     assert f"peers.yaml lists {nodes + 1} nodes, and the sums of" in said
-    assert "with 1000 classes take 60 MiB; a late node takes over at most 60 MiB" in said
-    assert rows.held_most(share, 1000, WIDTH) == nodes
-    assert (sums.STATE_BYTES, sums.ENOUGH) == (rows.STATE_BYTES, rows.ENOUGH)
+    assert "with 1000 classes take 6" in said
+    assert "MiB; a late node takes over at most 60 MiB" in said
+    own = (sums.STATE_BYTES, sums.ENOUGH, sums.CLASSES_MAX)
+    assert own == (rows.STATE_BYTES, rows.ENOUGH, rows.CLASSES_MAX) == (60 << 20, 4, LIMITS.classes)
+
+
+def test_more_classes_than_a_message_names_are_a_fault_and_more_than_count_a_warning() -> None:
+    ((level, said),) = found(Counted(*[9] * 4097), plan())
+    assert level == "fault"
+    assert "This node has 4,097 classes, and a message names at most 4,096" in said
+    assert "name the classes to use in data.classes" in said
+    ((level, said),) = found(Counted(*[9] * 257), plan())
+    assert level == "warning"
+    assert "This node has 257 classes, and policy.classes_max is 256" in said
+    assert found(Counted(*[9] * 256), plan()) == []

@@ -13,6 +13,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from fednode.api import load
 from fednode.app.saved import recall
 from fednode.clip import backbone
 from fednode.clip.settings import ModelSettings
@@ -139,3 +140,35 @@ def test_a_place_that_cannot_be_written_is_a_sentence(
 
 def test_its_name_leads_here() -> None:
     assert named("export") is export
+
+
+def test_class_sums_leave_as_weights_unless_they_are_asked_for(
+    fednode: Fednode, tmp_path: Path
+) -> None:
+    """Whoever has the second moment of few images tells for each image whether it was one."""
+    more = ("policy.name=local", "policy.head=gda")
+    state, out = tune_in(tmp_path, *more), tmp_path / "p.safetensors"
+    sums = recall(state).prompts
+    assert fednode("export", "--state", state, out) == 0
+    with safe_open(out, "np") as opened:
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    assert set(arrays) == {"weights", "personal_weights"}
+    width = sums["moment"].shape[0]
+    assert {array.shape[0] for array in arrays.values()} == {2}, "no array of D x D"
+    for array in arrays.values():
+        for row in sums["rows"]:
+            lengths = np.linalg.norm(array[:, -1 - width : -1], axis=1) * np.linalg.norm(row[1:])
+            assert (np.abs(array[:, -1 - width : -1] @ row[1:]) < 0.999 * lengths).all()
+    images = tmp_path / "images"
+    asked = sorted(images.rglob("*.png"))
+    before, after = load(state), load(out)
+    expected = before.probabilities(asked)
+    np.testing.assert_allclose(after.probabilities(asked), expected, atol=1e-5)
+    one = ("sea", "lemon")
+    expected = before.probabilities(asked, one)
+    np.testing.assert_allclose(after.probabilities(asked, one), expected, atol=1e-5)
+    assert after.classes == before.classes
+    assert fednode("export", "--state", state, "--with-statistics", out) == 0
+    assert "can tell which images they were" in fednode.out
+    with safe_open(out, "np") as opened:
+        assert "moment" in opened.keys()  # noqa: SIM118

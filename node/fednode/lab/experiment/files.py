@@ -28,6 +28,8 @@ from fednode.shipped import config_file
 SHIPPED: Final = config_file("experiments")
 CONTROL: Final = "local"
 NAMED: Final = 5
+LEAST_IMAGES: Final = 4
+"""privacy.least_images where a method does not say it: experiments have few images on purpose."""
 """Most files that an error names."""
 
 
@@ -102,7 +104,7 @@ def settings_of(
         "policy": policy,
         # What nodes measure themselves is not used: the judge of the experiment measures.
         "tuning": {"evaluate_every": 0, **experiment.tuning, **method.tuning},
-        "privacy": method.privacy,
+        "privacy": {"least_images": LEAST_IMAGES, **method.privacy},
         "guard": method.guard,
         "rounds": rounds,
         "model": asdict(experiment.model),

@@ -82,6 +82,8 @@ def _key(experiment: Experiment, method: MethodSettings, seed: int, target: str)
         for (part, name), usual in SINCE.items():
             if whole[part][name] == usual:
                 del whole[part][name]
+        if whole["policy"].get("classes_max") == 256:  # likewise
+            del whole["policy"]["classes_max"]
         if whole["policy"]["name"] != "gda":
             del whole["privacy"]["least_images"]  # no other policy reads it
         own["settings"] = {name: whole[name] for name in PARTS}

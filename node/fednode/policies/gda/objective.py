@@ -59,6 +59,7 @@ class Objective(SumsObjective):
     """Sums, losses and the classifier of policy gda; see the file's header."""
 
     config: GDAConfig
+    sends_sums = True
 
     def initial(self, seed: int) -> Tensors:
         """Return the sums over no images."""
@@ -125,7 +126,7 @@ class Objective(SumsObjective):
             moment = rows.triangle((mine.T @ mine).astype(np.float32))
         known = tuple(every)
         kept: dict[str, Any] = {
-            rows.OWN: rows.aligned(rows_of(sums), sums.classes, known),
+            rows.OWN: rows.aligned(rows_of(sums).astype(np.float32), sums.classes, known),
             rows.OWN_MOMENT: x.T @ x,
             rows.SENT: np.array([sent.get(name, np.zeros(1 + x.shape[1])) for name in known]),
             rows.SENT_IMAGES: np.concatenate([there.get(name, marks[:0]) for name in known]),
@@ -148,7 +149,9 @@ class Objective(SumsObjective):
         lonely, place = self._alone(own, x, names)
         mesh = Mesh(self, {**arrays, rows.ALONE: place}, known)
         tables, worse = mesh.tables(x, names, lonely)
-        told = {name: np.clip(one, 0.0, rows.LOSS_MAX) for name, one in tables.items()}
+        told: dict[str, Any] = {
+            name: np.clip(one, 0.0, rows.LOSS_MAX) for name, one in tables.items()
+        }
         before = job.carry.get(VOTED + "images")
         if before is not None and 0 < rows.moved(marks, before) < least:  # as for the sums
             told = {name: job.carry[VOTED + name] for name in rows.TABLES}
