@@ -1,57 +1,189 @@
-"""Peers whose class means do not fit the names they come with, as one node's own images see it.
+"""Classes of peers whose means do not fit the names they come with, as one node sees them.
 
-A node's own classifier judges each mean of a peer's class that the node has, too, as if it were an
-image. A mean has less noise than an image, so an honest peer's means are told apart as well as the
-node's own left-out images, or better, even of another kind of images. A peer that names its classes
-wrongly, or sends invented means, fails most of them. The rule leaves out a peer of whose means
-fewer are named right than half of the node's own images, if chance explains that in fewer than one
-case in fifty. So where a node's own classifier knows little, it leaves out nobody.
+A node's own classifier names each mean of a peer's class that the node has, too, as if the mean
+were an image. A mean has less noise than an image, so an honest peer's means are named right as
+often as the node's own left-out images, or nearly so, even if its images are of another kind.
+
+A peer is doubted if it has fewer right names than half of what the node's own images have, and
+chance explains so few in fewer than one case in fifty. Then the classes that are named wrong are
+left out. Images of another kind are named wrong, too, but less surely. So of a peer with more right
+names only the means are left out that lie three quarters of the way to another class's mean or
+further, and only if chance explains as many or, for two that look like each other as swapped labels
+do, the pair. All other classes of the peer stay in use. Where a node's classifier knows little, the
+node leaves out nothing.
+
+For a class that the node lacks, a mean of its peers stands for the class (`_references`), and the
+same classifier names the means of all peers, also those of its own classes, among the classes of
+the mesh. If three peers or more
+have the class, its reference is the median of their means in each coordinate. If two have it, it is
+the mean of the peer that is not doubted; if that says nothing, the mean that the hand-written
+prompt finds the likelier image of the class. A mean that is named wrong is left out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median_low
 from typing import Final
 
 import numpy as np
 
-from fednode.learn.gaussian import Floats, Sums
+from fednode.learn.gaussian import Floats, Sums, total
+from fednode.learn.ratio import log_loss
 
-LEAST: Final = 2
-"""A peer is judged by so many common classes at least."""
 SHARE: Final = 0.5
 """Means must be named right at least so often, as a share of the accuracy on own images."""
 CHANCE: Final = 0.02
 """How probable so few right names of an honest peer must be at least, for it to count."""
+PAIR: Final = 0.05
+"""How probable two honest classes that look like each other must be at least, for them to count."""
+TIMES: Final = 10.0
+"""A peer's count of a class weighs at most so many times the median of the class's counts."""
+
+Names = dict[str, str]
+"""For each class of a peer, the class whose images its mean looks like."""
+Fit = Callable[[Sums], Callable[[Floats], Floats]]
+"""Return the logits [n, C] for features [n, D] of the classifier that sums give."""
 
 
-def doubted(
+def misnamed(
     own: Sums,
     peers: Mapping[str, Sums],
-    logits: Callable[[Floats], Floats],
+    fit: Fit,
+    prompt: Callable[[Floats, Sequence[str]], Floats],
     accuracy: float,
-) -> tuple[str, ...]:
-    """Return the names of the peers whose means do not fit their class names.
+) -> dict[str, Names]:
+    """Return the classes to leave out of each doubted peer, with the classes they look like.
 
-    own: of the node. logits: of its own classifier, over its own classes [n, C], for features
-    [n, D]. accuracy: (0..1) of the own classifier on own images, each left out.
+    fit: classifiers with the scatter of the node's own images. prompt: logits of the hand-written
+    prompt for class names. accuracy: (0..1) of the own classifier on own images, each left out.
     """
-    return tuple(name for name in sorted(peers) if _fails(own, peers[name], logits, accuracy))
+    logits, doubts, here = fit(own), dict[str, Names](), set(own.classes)
+    for name, peer in peers.items():
+        names = _named(peer, [at for at in peer.classes if at in here], own, logits)
+        doubts[name] = _doubts(names, _sure(peer, names, own, logits), accuracy)
+    references, givers = _references(own, peers, doubts, prompt)
+    if references.classes:
+        whole = total([own, references])
+        logits = fit(whole)
+        for name, peer in peers.items():
+            names = _named(peer, [at for at in peer.classes if at in here], whole, logits)
+            doubts[name] |= _doubts(names, _sure(peer, names, whole, logits), accuracy)
+            judged = [at for at in peer.classes if at not in here and givers.get(at) != name]
+            doubts[name] |= _misses(_named(peer, judged, whole, logits))
+    return {name: wrong for name in sorted(peers) if (wrong := doubts[name])}
 
 
-def _fails(own: Sums, peer: Sums, logits: Callable[[Floats], Floats], accuracy: float) -> bool:
-    common = [at for at, name in enumerate(peer.classes) if name in own.classes]
-    if len(common) < LEAST:
-        return False
-    truth = np.array([own.classes.index(peer.classes[at]) for at in common])
-    right = int((logits(peer.means[common]).argmax(axis=1) == truth).sum())
-    few = right < SHARE * accuracy * len(common)
-    return few and at_most(right, len(common), accuracy) < CHANCE
+def _named(
+    peer: Sums, judged: Sequence[str], known: Sums, logits: Callable[[Floats], Floats]
+) -> Names:
+    if not judged:
+        return {}
+    places = logits(peer.means[np.isin(peer.classes, judged)]).argmax(axis=1)
+    return {name: known.classes[at] for name, at in zip(judged, places, strict=True)}
+
+
+def _references(
+    own: Sums,
+    peers: Mapping[str, Sums],
+    doubts: Mapping[str, Names],
+    prompt: Callable[[Floats, Sequence[str]], Floats],
+) -> tuple[Sums, dict[str, str]]:
+    """Return sums for the classes that the node lacks, and the peer whose mean each is, if one's.
+
+    doubts: by the classes that the node has.
+    """
+    sent: dict[str, dict[str, Floats]] = {}
+    for name, peer in peers.items():
+        for at, mean in zip(peer.classes, peer.means, strict=True):
+            sent.setdefault(at, {})[name] = mean
+    lacking, givers = tuple(sorted(sent.keys() - set(own.classes))), dict[str, str]()
+    every, means = tuple(sorted({*own.classes, *lacking})), []
+    for at in lacking:
+        senders, some = list(sent[at]), np.array(list(sent[at].values()))
+        if len(some) > 2:
+            means.append(np.median(some, axis=0))
+            continue
+        fitting = [place for place, name in enumerate(senders) if not doubts[name]]
+        if len(fitting) != 1:  # the longer a mean, the surer the prompt: only its direction counts
+            units = some / np.maximum(np.linalg.norm(some, axis=1, keepdims=True), 1e-12)
+            losses = log_loss(prompt(units, every), np.full(len(units), every.index(at)))
+            fitting = [int(losses.argmin())]
+        means.append(some[fitting[0]])
+        givers[at] = senders[fitting[0]]
+    counts = np.full(len(lacking), float(np.median(own.counts)))
+    sums = np.reshape(means, (len(lacking), own.sums.shape[1])) * counts[:, None]
+    return Sums(lacking, counts, sums), givers
+
+
+def _misses(names: Names) -> Names:
+    return {name: other for name, other in names.items() if name != other}
+
+
+def _sure(peer: Sums, names: Names, known: Sums, logits: Callable[[Floats], Floats]) -> Names:
+    """Return the classes whose mean lies three quarters of the way to another's, or further."""
+    scores, found = logits(known.means), dict[str, str]()
+    for name, other in _misses(names).items():
+        here, there = known.classes.index(name), known.classes.index(other)
+        (score,) = logits(peer.means[[peer.classes.index(name)]])
+        if 2.0 * (score[there] - score[here]) > scores[there, there] - scores[there, here]:
+            found[name] = other
+    return found
+
+
+def _doubts(names: Names, sure: Names, accuracy: float) -> Names:
+    """Return the classes to leave out of those that the node has. names: of their means."""
+    wrong, count = _misses(names), len(names)
+    right = count - len(wrong)
+    if right < SHARE * accuracy * count and at_most(right, count, accuracy) < CHANCE:
+        return wrong
+    if at_most(count - len(sure), count, accuracy) < CHANCE:
+        return sure
+    pairs = {name: other for name, other in sure.items() if sure.get(other) == name}
+    likely = math.comb(count, 2) * ((1.0 - accuracy) / max(count - 1, 1)) ** 2
+    return pairs if likely < PAIR else {}
 
 
 def at_most(right: int, count: int, share: float) -> float:
     """Return the probability that at most `right` of `count` are right, each with `share`."""
+    if share <= 0.0 or share >= 1.0 or right >= count:
+        return float(right >= count or share <= 0.0)
     return math.fsum(
-        math.comb(count, k) * share**k * (1.0 - share) ** (count - k) for k in range(right + 1)
+        math.exp(
+            math.lgamma(count + 1)
+            - math.lgamma(k + 1)
+            - math.lgamma(count - k + 1)
+            + k * math.log(share)
+            + (count - k) * math.log1p(-share)
+        )
+        for k in range(right + 1)
     )
+
+
+def counted(own: Sums | None, peers: Mapping[str, Sums], wrong: Mapping[str, Names]) -> list[Sums]:
+    """Return the peers' sums without classes named wrong, and with counts of at most TIMES the
+    median of a class's counts; without Q where that changes them.
+    """
+    kept = [_kept(peer, wrong.get(name, {})) for name, peer in peers.items()]
+    counts: dict[str, list[float]] = {}
+    for one in kept if own is None else [own, *kept]:
+        for name, count in zip(one.classes, one.counts.tolist(), strict=True):
+            counts.setdefault(name, []).append(count)
+    most = {name: TIMES * median_low(some) for name, some in counts.items()}
+    return [_capped(one, most) for one in kept if one.classes]
+
+
+def _kept(peer: Sums, wrong: Names) -> Sums:
+    if not wrong:
+        return peer
+    stay = np.array([name not in wrong for name in peer.classes])
+    names = tuple(name for name in peer.classes if name not in wrong)
+    return Sums(names, peer.counts[stay], peer.sums[stay])
+
+
+def _capped(peer: Sums, most: Mapping[str, float]) -> Sums:
+    counts = np.minimum(peer.counts, [most[name] for name in peer.classes])
+    if (counts == peer.counts).all():
+        return peer
+    return Sums(peer.classes, counts, peer.means * counts[:, None])

@@ -32,3 +32,8 @@ def test_the_part_that_is_right_is_chosen() -> None:
     assert best(losses(right, wrong, labels)).ratio == 0.0
     assert best(losses(wrong, right, labels)).ratio > 1.0
     assert best(np.zeros((7, 17))) == Choice(RATIOS[0], HEATS[0])
+
+
+def test_ratios_and_temperatures_are_those_whose_places_nodes_send() -> None:
+    assert RATIOS == (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+    assert pytest.approx([2.0 ** (-2 + at / 2) for at in range(17)]) == HEATS

@@ -1,44 +1,122 @@
-"""Peers whose class means do not fit their names are left out, and no honest ones."""
+"""Classes of peers whose means do not fit their names are left out, and no others."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from fednode.learn.gaussian import Floats, Sums
-from fednode.learn.trust import at_most, doubted
+from fednode.learn.trust import at_most, counted, misnamed
 
-CLASSES = ("ant", "bee", "cow", "dog")
-
-
-def sums(*order: int, classes: tuple[str, ...] = CLASSES) -> Sums:
-    """Return sums whose class at place k looks like the class order[k]."""
-    means = np.eye(4)[list(order)]
-    return Sums(classes, np.full(len(order), 5.0), 5.0 * means)
+CLASSES = tuple("abcdefgh")
+OWN = CLASSES[:4]
 
 
-def nearest(x: Floats) -> Floats:
-    """Return the logits of a classifier that is always right."""
-    return x
+def sums(looks: str, classes: Sequence[str] = CLASSES, count: float = 5.0) -> Sums:
+    """Return sums whose class at place k looks like the class looks[k]; "0" looks like none."""
+    means = np.array(
+        [np.eye(8)[CLASSES.index(one)] if one != "0" else np.zeros(8) for one in looks]
+    )
+    counts = np.full(len(looks), count)
+    return Sums(tuple(classes), counts, means * counts[:, None])
 
 
-def test_a_peer_that_turned_its_names_round_is_doubted_and_an_honest_one_is_not() -> None:
-    own = sums(0, 1, 2, 3)
-    peers = {"honest": sums(0, 1, 2, 3), "liar": sums(1, 2, 3, 0), "mixed": sums(0, 1, 3, 2)}
-    assert doubted(own, peers, nearest, 0.9) == ("liar",)
+def fit(known: Sums) -> Callable[[Floats], Floats]:
+    """Return the logits of the nearest class mean."""
+    return lambda x: x @ known.means.T - 0.5 * (known.means**2).sum(axis=1)
 
 
-def test_a_classifier_that_knows_little_doubts_nobody() -> None:
-    assert doubted(sums(0, 1, 2, 3), {"b": sums(1, 2, 3, 0)}, nearest, 0.25) == ()
-    assert doubted(sums(0, 1, 2, 3), {"b": sums(1, 2, 3, 0)}, nearest, 0.7) == ("b",)
+def prompt(x: Floats, names: Sequence[str]) -> Floats:
+    return 10.0 * x[:, [CLASSES.index(name) for name in names]]
 
 
-def test_peers_with_few_common_classes_are_not_judged() -> None:
-    own = sums(0, 1, 2, 3)
-    strange = sums(3, 0, classes=("ant", "zebra"))
-    assert doubted(own, {"b": strange}, nearest, 1.0) == ()
+def left_out(accuracy: float, **peers: Sums) -> dict[str, str]:
+    """Return the classes that are left out of each peer, in one word."""
+    found = misnamed(sums("abcd", OWN), peers, fit, prompt, accuracy)
+    return {name: "".join(wrong) for name, wrong in found.items()}
 
 
-@pytest.mark.parametrize(("right", "expected"), [(0, 0.25), (1, 0.75), (2, 1.0)])
-def test_the_chance_of_few_right_names(right: int, expected: float) -> None:
-    assert at_most(right, 2, 0.5) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("looks", "accuracy", "out"),
+    [
+        ("abcd", 0.9, ""),
+        ("bcda", 0.9, "abcd"),  # all names turned round
+        ("bcda", 0.25, ""),  # a classifier that knows little
+        ("abdc", 0.9, "cd"),  # two labels swapped: the others stay
+        ("abdc", 0.5, ""),
+        ("abca", 0.9, ""),  # one wrong name may be chance
+        ("0000", 0.9, "bcd"),  # no image: the first class is as good as any
+    ],
+)
+def test_of_the_classes_that_the_node_has_the_wrong_ones_go(
+    looks: str, accuracy: float, out: str
+) -> None:
+    expected = {"liar": out} if out else {}
+    assert left_out(accuracy, honest=sums("abcd", OWN), liar=sums(looks, OWN)) == expected
+
+
+def test_a_mean_of_another_kind_of_images_stays_though_it_is_named_wrong() -> None:
+    """It lies between its own class's mean and another's, as where lighting differs."""
+    mixed = 0.4 * np.eye(8)[:4] + 0.6 * np.roll(np.eye(8), -1, axis=0)[:4]
+    kept = np.concatenate([np.eye(8)[:2], mixed[2:]])
+    assert left_out(0.99, b=Sums(OWN, np.full(4, 5.0), 5.0 * kept)) == {}
+    assert left_out(0.99, b=Sums(OWN, np.full(4, 5.0), 5.0 * mixed)) == {"b": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("peers", "out"),
+    [
+        # Two have the classes: that one counts whose other classes fit.
+        ({"b": "abcdefgh", "z": "badcfegh"}, {"z": "abcdef"}),
+        ({"a": "badcfegh", "b": "abcdefgh"}, {"a": "abcdef"}),
+        # Both fit as far as the node knows: the prompt decides.
+        ({"a": "abcdfehg", "b": "abcdefgh"}, {"a": "efgh"}),
+        # Three or more: the median, whoever comes first.
+        ({"a": "abcdfehg", "b": "abcdefgh", "c": "abcdefgh"}, {"a": "efgh"}),
+        ({"a": "abcd0000", "b": "abcdefgh", "c": "abcdefgh"}, {"a": "efgh"}),
+        # Nobody else has them.
+        ({"a": "abcdfehg"}, {}),
+    ],
+)
+def test_of_classes_that_the_node_lacks_those_go_that_others_contradict(
+    peers: dict[str, str], out: dict[str, str]
+) -> None:
+    found = left_out(0.9, **{name: sums(looks) for name, looks in peers.items()})
+    assert {name: "".join(sorted(wrong)) for name, wrong in found.items()} == out
+
+
+def test_peers_in_another_order_are_judged_alike() -> None:
+    peers = {"c": sums("abdcfegh"), "a": sums("abcdefgh"), "b": sums("hgfedcba")}
+    own = sums("abcd", OWN)
+    found = misnamed(own, peers, fit, prompt, 0.9)
+    turned = misnamed(own, dict(sorted(peers.items())), fit, prompt, 0.9)
+    assert list(found.items()) == list(turned.items())
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 1100, 4096])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.6, 0.9, 1.0])
+def test_the_chance_of_few_right_names(count: int, share: float) -> None:
+    for right in {0, count // 5, count // 2, count - 1, count}:
+        expected = float(binom.cdf(right, count, share))
+        assert at_most(right, count, share) == pytest.approx(expected, rel=1e-6, abs=1e-30)
+
+
+def test_a_count_weighs_ten_times_the_median_at_most() -> None:
+    own = sums("ab", "ab", 4.0)
+    peers = {"b": sums("ab", "ab", 6.0), "liar": sums("ab", "ab", 1e6)}
+    honest, liar = counted(own, peers, {})
+    assert honest is peers["b"]
+    assert liar.counts.tolist() == [60.0, 60.0]
+    assert np.allclose(liar.means, peers["liar"].means)
+    (alone,) = counted(own, {"liar": peers["liar"]}, {})
+    assert alone.counts.tolist() == [40.0, 40.0], "of two counts the smaller is the median"
+
+
+def test_classes_that_are_left_out_do_not_count() -> None:
+    peers = {"b": sums("abcd", OWN), "z": sums("ba", "ab")}
+    found = counted(None, peers, {"b": {"c": "d", "d": "c"}, "z": {"a": "b", "b": "a"}})
+    assert [one.classes for one in found] == [("a", "b")]
+    assert found[0].counts.tolist() == [5.0, 5.0]

@@ -9,6 +9,7 @@ no node has images of get it with a ratio of their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -16,11 +17,11 @@ from torch import Tensor
 
 from fednode.core.types import PRIVATE, Array, Job, Tensors
 from fednode.errors import DataError
+from fednode.learn import trust
 from fednode.learn.class_sums import WEIGHTS, SumsObjective, answering, rows_of, sums_of, wide
 from fednode.learn.gaussian import Floats, Head, Scatter, Sums, between, total
 from fednode.learn.objective import Classifier, Computed, Leaves, Parameters
 from fednode.learn.ratio import HEATS, RATIOS, Choice, best, log_loss, losses
-from fednode.learn.trust import doubted
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import SUMS
@@ -33,7 +34,7 @@ MIXED_RATIO = 15.0
 a smaller one, images of the others are drawn to the classes that have images: all classes in one
 list, on the images of configs/experiments/pays-classes.yaml (seeds 1 and 2), new classes got 46.0
 at ratio 1, 51.9 at 10 and 53.5 at 15 (zero-shot 53.8); base classes 87.2, 83.0, 78.0 (47.7)."""
-CHOICES: Final = {"personal": 0, "global": 1, "mixed": 1, "unseen": 2}
+CHOICES: Final = {"personal": 0, "alone": 0, "global": 1, "mixed": 1, "unseen": 2}
 """The row of rows.CHOICE for each classifier of SAID that takes one."""
 SAID: Final[Mapping[str, str]] = {
     "alone": "this node classifies by the class means of its own images alone, because those of "
@@ -136,8 +137,12 @@ class Objective(SumsObjective):
         }
         if moment is not None:
             arrays[rows.MOMENT] = kept[rows.SENT_MOMENT] = moment
-        voted = {name: one for name, one in job.carry.items() if name.startswith(VOTED)}
-        carry = Tensors({**voted, **{PRIVATE + name: one for name, one in kept.items()}}, known)
+        # A round that ends before `losses` keeps what the last one found out about the peers.
+        judged = {PRIVATE + rows.WORSE, PRIVATE + rows.ALONE}
+        last = {
+            name: one for name, one in job.carry.items() if name.startswith(VOTED) or name in judged
+        }
+        carry = Tensors({**last, **{PRIVATE + name: one for name, one in kept.items()}}, known)
         return Computed(Tensors(arrays, sorted(told)), None, carry)
 
     def _losses(
@@ -162,14 +167,14 @@ class Objective(SumsObjective):
         return Computed(Tensors(told), float(tables["personal"].min()), carry)
 
     def _alone(self, own: Sums, x: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
-        """Return the losses [n] of left-out images of the node alone, and rows.ALONE."""
+        """Return the densities [n, C] of left-out images of the node alone, and rows.ALONE."""
         labels, z = _places(names, own.classes), self.prompt(x, own.classes)
         gauss = Head(own, self.template).left_out(x, names, own.classes)
         table = losses(gauss, z, labels)
         row, column = np.unravel_index(int(np.argmin(table)), rows.TABLE)
         logits = best(table).logits(gauss, z)
         right = float((logits.argmax(axis=1) == labels).mean())
-        return log_loss(logits, labels), np.array([row, column, right], np.float64)
+        return gauss, np.array([row, column, right], np.float64)
 
     def classifier(self, prompts: Parameters, classes: tuple[str, ...]) -> Classifier:
         """Return a function that gives the logits [B, classes] of the classifier that answers."""
@@ -200,8 +205,8 @@ def _sent(carry: Tensors) -> tuple[dict[str, Any], dict[str, Array]]:
 class Mesh:
     """All contributions as one node knows them, and its classifiers from them.
 
-    doubted: names of the peers that do not count here, because their means do not fit the names of
-    their classes by this node's images (node/fednode/learn/trust.py).
+    doubted: for each peer some of whose classes do not fit their names, these classes, and the
+    classes that they look like (node/fednode/learn/trust.py). They do not count here.
     """
 
     def __init__(
@@ -219,8 +224,9 @@ class Mesh:
             name: sums_of(one.rows, one.classes, self._second(name)) for name, one in kept.items()
         }
         self.left_out = rows.left_out(kept)
+        self._told = told
         self.doubted = self._doubted(told)
-        self.peers = [one for name, one in told.items() if one.classes and name not in self.doubted]
+        self.peers = trust.counted(self.own, told, self.doubted)
         parts = self.peers if self.own is None else [self.own, *self.peers]
         self.head = self._head(parts) if parts else None
 
@@ -228,11 +234,18 @@ class Mesh:
         found = self._arrays.get(rows.SECOND + name)
         return None if found is None else np.asarray(rows.squared(found), np.float64)
 
-    def _doubted(self, peers: Mapping[str, Sums]) -> tuple[str, ...]:
-        if self.own is None or rows.ALONE not in self._arrays:
-            return ()
+    def _doubted(self, peers: Mapping[str, Sums]) -> dict[str, trust.Names]:
+        own, objective = self.own, self._objective
+        if own is None or rows.ALONE not in self._arrays:
+            return {}
+        choice = self._at(self._arrays[rows.ALONE])
+
+        def fit(sums: Sums) -> Callable[[Floats], Floats]:
+            head, names = Head(sums, objective.template, scatter=own.scatter), sums.classes
+            return lambda x: choice.logits(head.gauss(x, names), objective.prompt(x, names))
+
         right = float(self._arrays[rows.ALONE][2])
-        return doubted(self.own, peers, self._lonely(self.own.classes), right)
+        return trust.misnamed(own, peers, fit, objective.prompt, right)
 
     def _head(self, parts: Sequence[Sums]) -> Head:
         whole = total(parts)
@@ -240,13 +253,18 @@ class Mesh:
             return Head(whole, self._objective.template)
         size = whole.sums.shape[1]
         nothing: Scatter = np.zeros((size, size)), 0.0
-        own = nothing if self.own is None else self.own.scatter
-        return Head(whole, self._objective.template, scatter=between(own, parts))
+        inside, free = nothing if self.own is None else self.own.scatter
+        for one in parts:
+            if one is not self.own and one.moment is not None:
+                more, degrees = one.scatter
+                inside, free = inside + more, free + degrees
+        scatter = between((inside, free), parts)
+        return Head(whole, self._objective.template, scatter=scatter)
 
     def tables(
         self, x: Floats, names: Sequence[str], lonely: Floats
     ) -> tuple[dict[str, Floats], Floats]:
-        """Return the tables of losses, and rows.WORSE. lonely: losses [n] of the node alone.
+        """Return the tables of losses, and rows.WORSE. lonely: densities [n, C] of the node alone.
 
         Own images are left out one by one. For the mesh's classifier the whole node is left out,
         too, if the others have all its classes, and for unseen classes if they have none of them.
@@ -265,13 +283,13 @@ class Mesh:
             mesh.append(self._known(others, others.gauss(x, asked), x, names))
         elif others and not any(seen) and others.sums.classes:
             unseen = losses(others.gauss(x, own.classes), z, labels)
-        worse = np.array(
-            [
-                [_surely(log_loss(Choice(r, t).logits(near, z), labels) - lonely) for t in HEATS]
-                for r in RATIOS
-            ]
-        )
-        return {"personal": personal, "mesh": np.mean(mesh, axis=0), "unseen": unseen}, worse
+
+        def worse(choice: Choice) -> float:
+            together, apart = choice.logits(near, z), choice.logits(lonely, z)
+            return _surely(log_loss(together, labels) - log_loss(apart, labels))
+
+        table = np.array([[worse(Choice(r, t)) for t in HEATS] for r in RATIOS])
+        return {"personal": personal, "mesh": np.mean(mesh, axis=0), "unseen": unseen}, table
 
     def _known(self, head: Head, gauss: Floats, x: Floats, names: Sequence[str]) -> Floats:
         asked = head.sums.classes
@@ -287,7 +305,8 @@ class Mesh:
         if which == "prompt" or head is None:
             return lambda x: prompt(x, classes)
         if which == "alone":
-            return self._lonely(classes)
+            assert self.own is not None, "a node with images"
+            head = Head(self.own, self._objective.template)
         own, weight, choice = None, 0.0, self.choice(CHOICES[which])
         if which == "personal":
             assert self.own is not None, "a node with images"
@@ -295,13 +314,6 @@ class Mesh:
         if which == "mixed":
             choice = choice._replace(ratio=max(choice.ratio, MIXED_RATIO))
         return lambda x: choice.logits(head.gauss(x, classes, own, weight), prompt(x, classes))
-
-    def _lonely(self, classes: tuple[str, ...]) -> Callable[[Floats], Floats]:
-        """Return the logits of the node's own classifier, without the mesh."""
-        assert self.own is not None, "a node with images"
-        head, choice = Head(self.own, self._objective.template), self._at(self._arrays[rows.ALONE])
-        prompt = self._objective.prompt
-        return lambda x: choice.logits(head.gauss(x, classes), prompt(x, classes))
 
     def which(self, classes: Sequence[str]) -> str:
         """Return the classifier that answers for a list of class names, a key of SAID."""
@@ -313,14 +325,32 @@ class Mesh:
         return "global" if all(seen) else "mixed" if any(seen) else "unseen"
 
     def answers(self, classes: Sequence[str]) -> str:
-        """Return a sentence on which classifier answers, and which peers do not count."""
-        out = ", ".join(self.doubted)
-        more = (
-            f"; it leaves out the class means of {out}, which do not fit their names" if out else ""
-        )
-        left = ", ".join(self.left_out.values())
-        more += f"; {left} have no room (policy.classes_max)" if left else ""
-        return f"{SAID[self.which(classes)]}{more}"
+        """Return a sentence on which classifier answers, and which classes of peers do not count.
+
+        If more peers contradict a class's images than agree with them, it is this node's labels
+        that are odd.
+        """
+        notes = [SAID[self.which(classes)]]
+        for peer, wrong in self.doubted.items():
+            looks = [f"{name!r} looks like {other!r}" for name, other in list(wrong.items())[:2]]
+            more = f", and {len(wrong) - 2} more do not fit their names" if len(wrong) > 2 else ""
+            notes.append(f"it leaves out classes of {peer}: {', '.join(looks)}{more}")
+        if self.left_out:
+            left = ", ".join(self.left_out.values())
+            notes.append(f"{left} have no room (policy.classes_max)")
+        odd = [name for name in self.own.classes if self._odd(name)] if self.own else []
+        if odd:
+            notes.append(
+                f"most other nodes have other images under {', '.join(map(repr, odd))} than this "
+                "node: check the labels of its images"
+            )
+        return "; ".join(notes)
+
+    def _odd(self, name: str) -> bool:
+        """Tell whether two peers or more, and most of those that have a class, contradict it."""
+        peers = [peer for peer, sums in self._told.items() if name in sums.classes]
+        against = sum(name in self.doubted.get(peer, {}) for peer in peers)
+        return against > 1 and 2 * against > len(peers)
 
     def personal(self, classes: Sequence[str]) -> bool:
         """Tell whether the node's personal classifier answers for these classes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from fednode.learn.training import leaves
 from fednode.policies.gda import rows
 from fednode.policies.gda.config import GDAConfig
 from fednode.policies.gda.exchange import GDA, LOSSES, SUMS
-from fednode.policies.gda.objective import MIXED_RATIO, Mesh, Objective
+from fednode.policies.gda.objective import MIXED_RATIO, SURELY, Mesh, Objective, _surely
 from fednode.testing.learners import ignore, never
 from fednode.testing.player import frame
 
@@ -146,11 +147,8 @@ def test_a_node_whose_images_say_so_predicts_alone(
     assert mesh.alone
     assert mesh.own is not None
     x, _ = all_images(nodes, features)
-    ratio, heat = arrays[rows.ALONE][:2].astype(int)
     head = Head(mesh.own, objective.template)
-    expected = Choice(RATIOS[ratio], HEATS[heat]).logits(
-        head.gauss(x, CLASSES), objective.prompt(x, CLASSES)
-    )
+    expected = mesh.choice(0).logits(head.gauss(x, CLASSES), objective.prompt(x, CLASSES))
     assert np.allclose(mesh.logits(x, CLASSES), expected)
 
 
@@ -215,20 +213,85 @@ def test_one_product_gives_the_same_logits_as_the_node(
     assert as_texts(weights, bias) is None
 
 
-def test_a_peer_with_wrong_class_names_does_not_count(
+@pytest.mark.parametrize(
+    ("order", "peers", "said"),
+    [
+        ((0, 1, 2, 3), "b", ""),
+        ((1, 2, 3, 0), "b", "leaves out classes of b: 'accordion' looks like 'barrel', 'barrel' "),
+        ((1, 2, 3, 0), "b", "looks like 'beaver', and 2 more do not fit their names"),
+        ((1, 0, 2, 3), "b", "classes of b: 'accordion' looks like 'barrel', 'barrel' looks like"),
+        ((1, 0, 2, 3), "bc", "most other nodes have other images under 'accordion', 'barrel' than"),
+    ],
+)
+def test_classes_of_peers_with_wrong_names_do_not_count(
+    model: Backbone,
+    nodes: list[NodeData],
+    features: Features,
+    order: tuple[int, ...],
+    peers: str,
+    said: str,
+) -> None:
+    """One peer swapped its labels, or this node did: then most peers contradict it."""
+    used, objective = played(model, nodes, features)
+    arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
+    arrays[rows.ALONE][2] = 1.0  # as if the node's own classifier were always right
+    own = rows_of(sums_of(arrays[rows.OWN], CLASSES))
+    arrays |= {rows.NODE + name: own[list(order)] for name in peers}
+    mesh = Mesh(objective, arrays, CLASSES)
+    wrong = {name for at, name in enumerate(CLASSES) if order[at] != at}
+    assert {name: set(found) for name, found in mesh.doubted.items()} == (
+        dict.fromkeys(peers, wrong) if wrong else {}
+    )
+    assert all(set(one.classes) == set(CLASSES) - wrong for one in mesh.peers)
+    note = mesh.answers(CLASSES)
+    assert said in note
+    assert ("check the labels" in note) == (len(peers) > 1)
+
+
+def test_a_million_claimed_images_weigh_as_ten_times_the_median(
     model: Backbone, nodes: list[NodeData], features: Features
 ) -> None:
     used, objective = played(model, nodes, features)
     arrays = {n: o.astype(np.float64) for n, o in used["a"].items()}
-    arrays[rows.ALONE][2] = 1.0  # as if the node's own classifier were always right
     own = sums_of(arrays[rows.OWN], CLASSES)
-    arrays[rows.NODE + "b"] = rows_of(own)
-    assert Mesh(objective, arrays, CLASSES).doubted == ()
-    arrays[rows.NODE + "b"] = np.roll(rows_of(own), 1, axis=0)
+    arrays[rows.NODE + "b"] = rows_of(Sums(own.classes, own.counts * 1e5, own.sums * 1e5))
     mesh = Mesh(objective, arrays, CLASSES)
-    assert mesh.doubted == ("b",)
-    assert mesh.peers == []
-    assert "it leaves out the class means of b, which do not fit" in mesh.answers(CLASSES)
+    assert [one.counts.tolist() for one in mesh.peers] == [(10 * own.counts).tolist()]
+
+
+def test_a_node_whose_peers_have_such_images_is_not_better_off_alone(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    """Its images are far apart, so alone it would choose the lowest temperature."""
+    objective, generator = Objective(model, TuningSettings(), GDAConfig()), np.random.default_rng(1)
+    names = [name for name in CLASSES for _ in range(5)]
+    x = np.eye(16)[[CLASSES.index(name) for name in names]] + generator.normal(0, 0.02, (20, 16))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    own = Sums.of(x, [CLASSES.index(name) for name in names], CLASSES)
+    lonely, place = objective._alone(own, x, names)
+    arrays = {rows.OWN: rows_of(own), rows.OWN_MOMENT: x.T @ x, rows.ALONE: place}
+    mesh = Mesh(objective, {**arrays, rows.NODE + "b": rows_of(own)}, CLASSES)
+    _, worse = mesh.tables(x, names, lonely)
+    assert place[1] == 0, "the lowest temperature"
+    assert (worse <= 0).all()
+
+
+def test_a_round_that_ends_after_its_sums_keeps_what_is_known_about_peers(
+    model: Backbone, nodes: list[NodeData], features: Features
+) -> None:
+    objective, known = Objective(model, TuningSettings(), GDAConfig()), rows.ALONE
+    x, labels = torch.eye(16)[:4], torch.arange(4)
+    before = Tensors({PRIVATE + known: np.array([1.0, 2.0, 0.9])}, ())
+    job = Job(round=2, stage=SUMS, tensors=objective.initial(1), seed=1, carry=before)
+    carry = objective.compute(job, x, labels, CLASSES, 1).carry
+    assert carry[PRIVATE + known] == pytest.approx([1.0, 2.0, 0.9])
+    assert carry.classes == CLASSES
+
+
+def test_surely_better_takes_the_standard_error_of_a_sample() -> None:
+    worse = [0.5, 1.0, 4.0]
+    expected = fmean(worse) - SURELY * stdev(worse) / len(worse) ** 0.5
+    assert _surely(np.array(worse)) == pytest.approx(expected)
 
 
 def test_a_class_of_too_few_images_is_neither_named_nor_counted(
