@@ -31,6 +31,8 @@ from fednode.settings.read import Settings, Source, lasting, settings_of
 
 SETTINGS_MAX: Final = 1 << 16
 """Most characters of settings in an exported file's metadata."""
+SENDER: Final = "node/"
+"""Prefix of the arrays that hold the class sums of one node, before its name."""
 
 if TYPE_CHECKING:
     from fednode.clip.backbone import Backbone
@@ -80,6 +82,26 @@ class Prompts:
         from fednode.learn.build import answering
 
         return answering(self._frozen, *self._made_of, self.arrays, self._names(classes))
+
+    def left_out(self, classes: Sequence[str]) -> str:
+        """Return a sentence on classes of other nodes that are not among these; "" if none are.
+
+        Only policies that exchange class sums know other nodes' classes.
+        """
+        lacking = [name not in classes for name in self.arrays.classes]
+        senders = [
+            name.removeprefix(SENDER)
+            for name, rows in sorted(self.arrays.items())
+            if name.startswith(SENDER) and (rows[lacking, 0] > 0).any()
+        ]
+        names = [name for name in self.known if name not in classes]
+        if not senders or not names:
+            return ""
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+        nodes, verb = senders[0], "knows"
+        if senders[1:]:
+            nodes, verb = f"{nodes} and {len(senders) - 1} more", "know"
+        return f"{nodes} also {verb} {shown}: use --all-classes to choose among these, too"
 
     def probabilities(self, images: Sequence[Any], classes: Sequence[str] | None = None) -> Array:
         """Return softmax probabilities [images, classes] in float32.

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from PIL import Image
 
 import fednode as package
 from fednode.api import Prompts, load
+from fednode.core.types import Tensors
 from fednode.errors import ConfigError, DataError, StateError
 from tests.unit.commands.run import Fednode
 
@@ -96,3 +98,27 @@ def test_python_explains_as_well(tuned: Path) -> None:
         prompts.maps([lemon], ["lemon", "sea"])
     features, changed = prompts.image_features([lemon])
     assert (len(features), changed) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("senders", "asked", "said"),
+    [
+        ({"a": "xyz", "b": "xz"}, "xyz", ""),
+        ({"a": "xyz", "b": "xz"}, "xy", "a and 1 more also know z: use --all-classes"),
+        ({"a": "xyz", "b": "xz"}, "xz", "a also knows y: use --all-classes"),
+        ({"a": "xyz", "b": "vw", "c": "u"}, "y", "a and 2 more also know u, v, w and 2 more: use"),
+        ({}, "x", ""),
+    ],
+)
+def test_classes_that_other_nodes_know_are_named(
+    senders: dict[str, str], asked: str, said: str
+) -> None:
+    known = sorted({name for names in senders.values() for name in names})
+    arrays = {
+        f"node/{sender}": np.array([[float(name in names), 0.5] for name in known])
+        for sender, names in senders.items()
+    }
+    settings: Any = None
+    prompts = Prompts(settings, tuple(asked), Tensors(arrays, known), 1)
+    found = prompts.left_out(tuple(asked))
+    assert found.startswith(said) if said else not found

@@ -54,7 +54,8 @@ def predict(
         if not all(names) or top < 1:
             raise ConfigError("--classes holds an empty name, or --top is below 1.")
         with told.hidden():
-            for note in (*prompts.notes, *filter(None, [prompts.answers(names)])):
+            more = "" if classes else prompts.left_out(names)
+            for note in (*prompts.notes, *filter(None, [prompts.answers(names), more])):
                 click.echo(f"note: {note}", err=True)
         faulty = 0
         for at in range(0, len(images), AT_ONCE):

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import fednode as package
+from fednode.api import Prompts
 from fednode.app.saved import recall, remember
 from fednode.commands.predict import predict
 from tests.command_line import named
@@ -59,6 +60,16 @@ def test_predict_says_where_an_image_has_one_colour(
     assert len(fednode.out.splitlines()) == 2
     assert f"'{flat}' has one colour throughout" in fednode.err
     assert str(deep) not in fednode.err
+
+
+def test_predict_names_classes_that_it_leaves_out(
+    fednode: Fednode, tuned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Prompts, "left_out", lambda *_: "b also knows lemon")
+    image = tuned / "images" / "lemon" / "5.png"
+    for flags, said in (((), True), (("--classes", "lemon"), False)):
+        assert fednode("predict", image, "--state", tuned / "state", *flags) == 0
+        assert ("note: b also knows lemon" in fednode.err) == said
 
 
 def test_predict_among_other_classes(fednode: Fednode, tuned: Path) -> None:
